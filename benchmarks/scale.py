@@ -1,6 +1,7 @@
 """What large records cost to judge: ``python benchmarks/scale.py {curves,large} [--in FOLDER] [--ranks N] [--layers N] [--json FILE]``.
 
-``curves`` opens, self-checks and compares records of more and more ranks, and of more and more steps. ``large`` judges a record of 512
+``curves`` opens, self-checks and compares records of more and more ranks, and of more and more steps; the last of these are of 300 tensors
+with norms at every 100th step, with the rows of a small model and with all that Megatron's rows have. ``large`` judges a record of 512
 ranks and 21 GB against one with a fault, by this process alone, by processes, by Dask and by MPI, and reads the same files plainly beside
 them. Every measurement is a process of its own.
 """
@@ -20,13 +21,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from many_ranks import LARGE, SMALL, TINY, Grid, Job, write
+from many_ranks import DEEP, LARGE, SMALL, TINY, Grid, Job, write
 from rich.console import Console
 from rich.table import Table
 
 HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
 RANKS = (8, 32, 128, 512, 2048)
 STEPS = (1_000, 10_000, 100_000)
+EVERY = 100
+"""Steps from one with norms to the next in a long run of 300 tensors."""
 WORKERS = os.cpu_count() or 1
 TIMED = """
 import json, re, sys, time
@@ -58,16 +61,20 @@ def grid(ranks: int) -> Grid:
 
 
 def curves(folder: Path, largest: int) -> Iterator[dict[str, object]]:
-    """One measurement a size: ranks with one step of small tensors, then steps of eight ranks with scalars and norms of 23 tensors."""
-    sizes = [(ranks, 1) for ranks in RANKS if ranks <= largest] + [(8, steps) for steps in STEPS]
-    for ranks, steps in sizes:
+    """One measurement a size: ranks with one step of small tensors; steps of eight ranks with scalars and norms of 23 tensors; then norms
+    of 300 tensors at few of these steps."""
+    jobs = [Job(grid(ranks), SMALL) for ranks in RANKS if ranks <= largest]
+    jobs += [Job(grid(8), TINY, steps, tensors=False) for steps in STEPS]
+    few = (Job(grid(8), DEEP, steps, tensors=False, norms=f"0-{steps}/{EVERY}") for steps in STEPS)
+    jobs += [replace(job, full=full) for job in few for full in (False, True)]
+    for job in jobs:
         with tempfile.TemporaryDirectory(dir=folder) as kept:
             paths = [Path(kept) / name for name in ("reference", "candidate")]
-            job = Job(grid(ranks), SMALL if steps == 1 else TINY, steps, tensors=steps == 1)
-            for path, of in zip(paths, (job, replace(job, rounding=True)), strict=True):
-                write(path, of, WORKERS)
+            for path, each in zip(paths, (job, replace(job, rounding=True)), strict=True):
+                write(path, each, WORKERS)
             done = subprocess.run([sys.executable, "-c", TIMED, *map(str, paths)], capture_output=True, text=True, check=True)
-            yield {"ranks": ranks, "steps": steps, **json.loads(done.stdout)}
+            of = {"ranks": job.ranks, "steps": job.steps, "norms": job.norms, "full": job.full}
+            yield of | json.loads(done.stdout)
 
 
 def large(folder: Path, ranks: int, layers: int) -> Iterator[dict[str, object]]:

@@ -53,7 +53,7 @@ def of_one(rows: Sequence[Row]) -> tuple[Curve, ...]:
 
 def value(number: Rate | None) -> float | None:
     """One number of a row; of a learning rate that differs between groups the largest."""
-    return None if number is None else float(np.max(number))
+    return float(np.max(number)) if isinstance(number, list) else None if number is None else float(number)
 
 
 def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float | None]:

@@ -13,7 +13,7 @@ from align_hooks.compare.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.stages.stage import Stage
-from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
+from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, excess, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import Work
 from align_hooks.record.schema import Rate, Row
@@ -70,6 +70,11 @@ def judged(stage: Stage, summary: Words, findings: Sequence[Finding], *, incompl
     )
 
 
+def worse_loss(ours: Row, theirs: Row, limit: Limit) -> Distance | None:
+    """The first of :func:`losses` as a distance; None where there is none. A long run has one at every step, and shows few."""
+    return max(distances.of_losses(ours, theirs), key=lambda distance: excess(distance.error, limit(distance.name)), default=None)
+
+
 def losses(ours: Row, theirs: Row, limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     findings = [as_finding(distance, ours.step, limit, Quantity.LOSS) for distance in distances.of_losses(ours, theirs)]
@@ -100,6 +105,8 @@ def unless_finite(norm: float) -> float | None:
 
 def rates_equal(ours: Rate, theirs: Rate, within: float = SETTING) -> bool:
     """Rates are per group where groups differ, which may be counted differently: the distinct rates are compared, ``within`` relative."""
+    if ours == theirs and isinstance(ours, float) and math.isfinite(ours):
+        return True
     return equal(np.unique(ours).tolist(), np.unique(theirs).tolist(), within)
 
 
@@ -118,7 +125,7 @@ def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Fin
     return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])
 
 
-def without_reference(finding: Finding) -> bool:
+def without_reference(finding: Finding | Distance) -> bool:
     """Whether the reference's value is not finite, so that nothing can be held against it."""
     return isinstance(finding.reference, float) and not math.isfinite(finding.reference)
 
@@ -128,3 +135,11 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
     kept = furthest(findings)
     lost = next(filter(without_reference, findings), None)
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
+
+
+def telling_of(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:
+    """The indices of what :func:`telling` keeps, ascending, where findings are not made before they are known to be shown: by the excess of
+    each, in the order of their steps, and whether it is ``lost``, which is without a reference."""
+    far, without = np.array(excesses, np.float64), np.array(lost, bool)
+    kept = set(np.argsort(-far, kind="stable")[:WORST].tolist())
+    return sorted(kept.union(np.flatnonzero(far > 1)[:1].tolist(), np.flatnonzero(without)[:1].tolist()))

@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from align_hooks.compare import distances
 from align_hooks.compare.band.banded import Banded, banded
-from align_hooks.compare.findings import Limit, as_finding, tensor_errors
+from align_hooks.compare.findings import Limit, as_finding, telling_of, tensor_errors, without_reference
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import argument_settings, model_settings
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Finding, Quantity, Words
+from align_hooks.compare.verdict import Finding, Quantity, Words, excess
 from align_hooks.messages import Message, message, terms
 from align_hooks.process.work import Work
 from align_hooks.record.batch import Batch
@@ -76,10 +76,14 @@ class Ladder:
         limits = self.pair.limits
         return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
 
-    def norms(self, step: int, default: float) -> list[Finding]:
-        """Relative differences of the norms of a step, by measured limits, or by ``default``."""
+    def norms(self, step: int, default: float, *, telling: bool = False) -> list[Finding]:
+        """Relative differences of the norms of a step, by measured limits, or by ``default``; with ``telling`` those alone that a judgement
+        of all of them needs."""
         limit = self.noise.limits("local_norms", step, default)
-        measured = distances.local_norms(*self.pair.runs, step, self.pair.limits.eps)
+        measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
+        if telling:
+            excesses = [excess(distance.error, limit(distance.name)) for distance in measured]
+            measured = [measured[index] for index in telling_of(excesses, [without_reference(distance) for distance in measured])]
         return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:

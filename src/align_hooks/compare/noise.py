@@ -76,6 +76,8 @@ class Noise:
 
     def limit(self, kind: str, step: int, name: str, default: float) -> float:
         """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
+        if not self.repeats:
+            return default
         if (kind, step) not in self._seen:
             self._seen[kind, step] = self._errors(kind, step)
         allowed = self._seen[kind, step].allowed

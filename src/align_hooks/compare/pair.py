@@ -7,6 +7,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from align_hooks.compare.distances import weights
 from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.compare.streams import Task, measure
@@ -156,7 +158,9 @@ class Pair:
         return gaps
 
     def _lacking(self, kind: Kind, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
-        wanted = {step for step in kind.possible(self._made) if all(step in asked for asked in self._asked(kind))}
+        wanted = kind.possible(self._made)
+        for asked in self._asked(kind):
+            wanted = {step for step in wanted if step in asked}
         lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
         return [message(id, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
 
@@ -189,6 +193,16 @@ class Pair:
     def _made(self) -> set[int]:
         """The steps that both completed."""
         return {ours.step for ours, _ in self.rows}
+
+    def may_differ(self, column: str) -> list[int]:
+        """The common steps at which ranks of two runs of one layout may have different ``random`` or ``state``: at any other step these
+        texts are the same to the byte."""
+        ours, theirs = (run.columns(sorted(self._made)) for run in self.runs)
+        unlike = np.zeros(len(self._made), bool)
+        for rank, of_rank in ours.items():
+            other = theirs[rank]
+            unlike |= of_rank.kept | other.kept | (getattr(of_rank, column) != getattr(other, column))
+        return [step for step, apart in zip(sorted(self._made), unlike.tolist(), strict=True) if apart]
 
     # ---- where both stand on the same weights
 

@@ -8,7 +8,7 @@ not compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -46,9 +46,11 @@ def first_difference(pair: Pair) -> Drawn | None:
     if all(run.facts.training.draws is False for run in pair.runs):
         return None
     steps: list[int] = [row.step for row, _ in pair.rows]
-    states = [run.random_states(steps[0]) for run in pair.runs] if steps else []
-    for step, after in zip_longest(steps, steps[1:]):
-        later = [run.random_states(after) if after is not None else {} for run in pair.runs]
+    following_of = dict(zip_longest(steps, steps[1:]))
+    kept: dict[int | None, Sequence[Mapping[int, States]]] = {None: [{}, {}]}
+    for step in pair.may_differ("random"):
+        states, later = (kept[at] if at in kept else [run.random_states(at) for run in pair.runs] for at in (step, following_of[step]))
+        kept = {None: kept[None], following_of[step]: later}
         for rank in states[0]:
             reference, candidate = (by_rank[rank] for by_rank in states)
             following = [by_rank.get(rank, [])[:1] for by_rank in later]
@@ -57,7 +59,6 @@ def first_difference(pair: Pair) -> Drawn | None:
                 a, b = (states_of[min(index, len(states_of) - 1)] for states_of in (reference, candidate))
                 if apart := tuple(sorted(name for name in used if a.get(name) != b.get(name))):
                     return Drawn(step, index - 1 if index else None, rank, apart)
-        states = later
     return None
 
 

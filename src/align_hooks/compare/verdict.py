@@ -165,11 +165,16 @@ class Finding:
     @property
     def excess(self) -> float:
         """Error over limit: above 1 it is out. NaN and infinity count as infinitely far out."""
-        if self.error is None or not math.isfinite(self.error):
-            return float("inf")
-        if not self.limit:
-            return float("inf") if self.error else 0.0
-        return self.error / self.limit
+        return excess(self.error, self.limit)
+
+
+def excess(error: float | None, limit: float | None) -> float:
+    """Error over limit; see :attr:`Finding.excess`."""
+    if error is None or not math.isfinite(error):
+        return float("inf")
+    if not limit:
+        return float("inf") if error else 0.0
+    return error / limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,16 +55,15 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
     segments = {segment.id: segment for segment in manifest.starts()}
     counting = Counting(path)
     counting.list(manifest.files, None)
-    counts, seen, start = Counter[str | None](), set[str | bytes](), 0
+    counts, seen, start = Counter[str | None](), set[str](), 0
     segment: str | None
-    digest: str | bytes
     for number, line in enumerate(read_lines(path), 1):
         text = line.rstrip(b"\n")
         if len(text) == len(line) and not digests.WHOLE_ROW.search(line):
             break  # torn: a row that lacks only the end of its line has its digest
         row = sealed_rows.opened(text, manifest.rank)
         if row is not None:
-            segment, digest = row.segment, bytes.fromhex(row.digest) + line[len(text) :]
+            segment, digest = row.segment, row.digest if len(text) < len(line) else f"{row.digest} without an end"
             if segment in segments:
                 counting.add_sealed(row, segments[segment], start, len(text))
         else:
@@ -72,8 +71,9 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
             digest = digests.xxh3(line)
             if segment in segments:
                 counting.add(content, segments[segment])
-        counts[segment] += digest not in seen  # a repeated row does not make up for a row that is gone
-        seen.add(digest)
+        if digest not in seen:  # a repeated row does not make up for a row that is gone
+            counts[segment] += 1
+            seen.add(digest)
         start += len(line)
     return Committed(counting.rows.gathered(), counting.listed, counting.unlisted, counts, segments.get(None))
 

@@ -29,6 +29,7 @@ NUMBERS = (
 )
 """Columns of fp64 by a row's key. NaN is unknown, infinity says that the row has what is no such number: a row with NaN or infinity itself
 is ``kept``."""
+PLAIN = tuple(name for name in NUMBERS if name not in ("consumed_samples", "learning_rate"))
 SPREADS = ("least_by_count", "most_by_count", "least_by_micro_batch", "most_by_micro_batch")
 """Columns of the weight of tokens in a rank's micro-batches (:func:`.self_check.weighed`): the extremes of a token's weight, and of that
 times the tokens of its micro-batch; NaN where no weight is known."""
@@ -132,95 +133,105 @@ class Places:
 
 
 class Gathering:
-    """Rows of one rank as they are read, of which the last of each step counts."""
+    """Rows of one rank as they are read, of which the last of each step counts. They are made columns so many at once as
+    :data:`AT_ONCE` says: one by one takes three times as long."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._steps, self._starts, self._sizes, self._digests = array("q"), array("q"), array("q"), bytearray()
-        self._numbers, self._spreads, self._flags, self._marks, self._inputs = array("d"), array("d"), array("B"), array("Q"), array("Q")
+        self._waiting: list[SealedRow] = []
+        self._starts, self._sizes, self._digests = array("q"), array("q"), bytearray()
+        self._pieces: list[tuple[Array, Array, Columns]] = []
         self._kept: dict[int, RankRow] = {}
         self._names: dict[tuple[str, ...], int] = {(): 0}
 
     def add(self, row: SealedRow, start: int, size: int) -> None:
         """A row that :func:`.sealed_rows.opened` took; its line without the end has ``size`` bytes from ``start`` on."""
-        self._steps.append(row.step)
+        self._waiting.append(row)
         self._starts.append(start)
         self._sizes.append(size - digests.ROW_END)
-        self._digests += bytes.fromhex(row.digest)
-        self._numbers.extend(_numbers(row))
-        self._flags.append(_flags(row))
-        self._marks.append(sealed_rows.mark(row.random))
-        self._marks.append(sealed_rows.mark(row.state))
-        self._spreads.extend(_spreads(row.micro_batches) if row.micro_batches else UNKNOWN)
-        self._inputs.append(self._names.setdefault(row.unrecorded_inputs, len(self._names)) if row.unrecorded_inputs else 0)
+        if len(self._waiting) == AT_ONCE:
+            self._put()
 
     def keep(self, row: RankRow) -> None:
-        """A row that the general way read, which is kept."""
-        self._kept[len(self._steps)] = row
-        self._steps.append(row.step)
-        self._starts.append(0)
-        self._sizes.append(0)
-        self._digests += bytes(16)
-        self._numbers.extend([math.nan] * len(NUMBERS))
-        self._flags.append(0)
-        self._marks.extend((0, 0))
-        self._spreads.extend(UNKNOWN)
-        self._inputs.append(self._names.setdefault(row.unrecorded_inputs, len(self._names)))
+        """A row that the general way read, which is kept; of its columns only the step and its names say anything."""
+        self._kept[len(self._starts)] = row
+        stand_in = SealedRow(**_STAND_IN, step=row.step, unrecorded_inputs=row.unrecorded_inputs)  # type: ignore[arg-type]
+        self.add(stand_in, 0, digests.ROW_END)
+
+    def _put(self) -> None:
+        rows, self._waiting = self._waiting, []
+        self._digests += bytes.fromhex("".join([row.digest for row in rows]))
+        number = self._names.setdefault
+        inputs = [number(row.unrecorded_inputs, len(self._names)) if row.unrecorded_inputs else 0 for row in rows]
+        self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(inputs, np.int64), _side_by_side(rows)))
 
     def gathered(self) -> RankRows:
         """The rows that count."""
-        steps = np.array(self._steps, np.int64)
+        self._put()
+        steps, inputs = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
         index = _last_of_each(steps)
-        chosen = {position: place for place, position in enumerate(index.tolist())} if self._kept else {}
-        kept = np.zeros(len(index), bool)
-        kept[[chosen[position] for position in self._kept if position in chosen]] = True
+        pieces = [columns for _, _, columns in self._pieces]
+        numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in NUMBERS}
+        spreads = {name: _joined([piece.spreads[name] for piece in pieces], index) for name in SPREADS}
+        flags, random, state = (_joined([getattr(piece, name) for piece in pieces], index) for name in ("flags", "random", "state"))
+        kept = np.isin(index, np.array([*self._kept], np.int64))
         starts, sizes = (np.array(column, np.int64)[index] for column in (self._starts, self._sizes))
         of_digests = np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, 16)[index].tobytes()
-        numbers = _columns(NUMBERS, np.array(self._numbers, np.float64), index)
-        spreads = _columns(SPREADS, np.array(self._spreads, np.float64), index)
-        marks = _columns(("random", "state"), np.array(self._marks, np.uint64), index)
-        columns = Columns(numbers, spreads, np.array(self._flags, np.uint8)[index], marks["random"], marks["state"], kept)
         named = list(self._names)
-        inputs = {name for number in set(np.array(self._inputs, np.int64)[index].tolist()) for name in named[number]}
-        places = Places(steps[index], starts, sizes, of_digests)
-        by_step = {row.step: row for position, row in self._kept.items() if position in chosen}
-        return RankRows(self._path, places, by_step, columns, frozenset(inputs))
+        names = {name for which in np.unique(inputs[index]).tolist() for name in named[which]}
+        by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
+        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, spreads, flags, random, state, kept)
+        return RankRows(self._path, places, by_step, columns, frozenset(names))
 
 
-UNKNOWN = (math.nan,) * len(SPREADS)
-_NAN, _INF = math.nan, math.inf
+AT_ONCE = 4096
+"""Rows."""
+_UNKNOWN = (math.nan,) * len(SPREADS)
+_STAND_IN = {
+    **dict.fromkeys(("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")),
+    **{"files": {}, "rank": 0, "segment": "", "digest": digests.LENGTH * "0"},
+}
 
 
-def _numbers(row: SealedRow) -> Sequence[float]:
-    """The numbers of a row, in the order of :data:`NUMBERS`."""
-    samples, rate = row.consumed_samples, row.learning_rate
-    return (
-        _NAN if row.loss is None else row.loss,
-        _NAN if row.objective_loss is None else row.objective_loss,
-        _NAN if row.valid_tokens is None else row.valid_tokens,
-        _NAN if samples is None else samples if type(samples) is int and -EXACT <= samples <= EXACT else _INF,
-        _NAN if row.grad_norm is None else row.grad_norm,
-        _NAN if row.clip_coefficient is None else row.clip_coefficient,
-        _NAN if rate is None else rate if type(rate) is float else _INF,
-        _NAN if row.loss_scale is None else row.loss_scale,
-        _NAN if row.seconds is None else row.seconds,
-        _NAN if row.squared is None else row.squared,
-    )
+def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
+    """The columns of rows, of which none is kept. As fp64, None is NaN."""
+    plain = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in PLAIN}
+    samples = [row.consumed_samples for row in rows]
+    rates = [row.learning_rate for row in rows]
+    plain["consumed_samples"] = np.array([math.inf if _is_no_number_of_samples(count) else count for count in samples], np.float64)
+    plain["learning_rate"] = np.array([math.inf if isinstance(rate, list) else rate for rate in rates], np.float64)
+    shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
+    spreads = dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
+    random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
+    return Columns(plain, spreads, _flags(rows), random, state, np.zeros(len(rows), bool))
 
 
-def _flags(row: SealedRow) -> int:
-    flags = WHOLE if row.whole else 0
-    if row.skipped is not None:
-        flags |= KNOWN | SKIPPED if row.skipped else KNOWN
-    if type(row.valid_tokens) is float:
-        flags |= FLOAT
-    return flags if row.terms is None else flags | (TERMS if row.terms else NO_TERMS)
+def _is_no_number_of_samples(count: float | None) -> bool:
+    return count is not None and (type(count) is float or not -EXACT <= count <= EXACT)
+
+
+def _flags(rows: Sequence[SealedRow]) -> Array:
+    """The flags of rows."""
+    skipped = np.array([row.skipped for row in rows], np.float64)
+    terms = np.array([-1 if row.terms is None else len(row.terms) for row in rows])
+    said = {
+        WHOLE: np.array([row.whole for row in rows], bool),
+        KNOWN: ~np.isnan(skipped),
+        SKIPPED: skipped == 1.0,
+        FLOAT: np.array([type(row.valid_tokens) is float for row in rows], bool),
+        NO_TERMS: terms == 0,
+        TERMS: terms > 0,
+    }
+    flags = np.zeros(len(rows), np.uint8)
+    for flag, where in said.items():
+        flags[where] |= flag
+    return flags
 
 
 def _spreads(shares: Sequence[tuple[float | None, float | None, float | None]]) -> Sequence[float]:
     known = [(objective / loss, tokens) for loss, tokens, objective in shares if loss and tokens and objective is not None]
     if not known:
-        return UNKNOWN
+        return _UNKNOWN
     by_count, by_micro_batch = [weight for weight, _ in known], [weight * tokens for weight, tokens in known]
     return min(by_count), max(by_count), min(by_micro_batch), max(by_micro_batch)
 
@@ -233,12 +244,8 @@ def _last_of_each(steps: Array) -> Array:
     return np.asarray(len(steps) - 1 - from_behind)
 
 
-def _columns(names: Sequence[str], numbers: Array, index: Array) -> dict[str, Array]:
-    """The columns of a table that was written row after row; one whose entries are all alike takes no memory."""
-    table = numbers.reshape(-1, len(names))[index]
-    columns = {}
-    for name, column in zip(names, table.T, strict=True):
-        bits = column.view(np.uint64)
-        alike = len(bits) > 0 and bool((bits == bits[0]).all())
-        columns[name] = np.broadcast_to(column[:1].copy(), column.shape) if alike else column.copy()
-    return columns
+def _joined(pieces: Sequence[Array], index: Array) -> Array:
+    """A column of its pieces; one whose entries are all alike takes no memory."""
+    column = np.concatenate(pieces)[index]
+    bits = column.view(f"u{column.itemsize}")
+    return np.broadcast_to(column[:1].copy(), column.shape) if len(bits) and bool((bits == bits[0]).all()) else column

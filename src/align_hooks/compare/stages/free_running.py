@@ -25,7 +25,7 @@ def free_running(ladder: Ladder) -> StageResult:
         steps = [step for step in steps if (step not in pair.handed if weights else not pair.is_exact(step))]
         for step in steps:
             default = 0.0 if weights and step in pair.still else limit
-            errors = ladder.norms(step, default) if kind is Quantity.LOCAL_NORMS else ladder.tensors(kind, step, default)
+            errors = ladder.norms(step, default, telling=True) if kind is Quantity.LOCAL_NORMS else ladder.tensors(kind, step, default)
             kept = telling(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact

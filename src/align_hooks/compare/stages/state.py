@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.pair import Pair
@@ -18,9 +20,9 @@ def state(ladder: Ladder) -> StageResult | None:
     pair = ladder.pair
     if not pair.has_one_layout:
         return None
-    steps = [ours.step for ours, _ in pair.rows]
-    compared = 0
-    for step in steps:
+    looked_at = pair.may_differ("state")
+    compared = len(pair.rows) - len(looked_at) - empty(pair, looked_at)
+    for step in looked_at:
         names, findings = set[str](), []
         for name, finding in of_step(pair, step):
             names.add(name)
@@ -30,6 +32,13 @@ def state(ladder: Ladder) -> StageResult | None:
             return StageResult(state, Status.DIFFERENT, summary, tuple(findings))
         compared += bool(names)
     return StageResult(state, Status.SAME, message("training_state.compared", count=compared)) if compared else None
+
+
+def empty(pair: Pair, without: Sequence[int]) -> int:
+    """How many common steps, ``without`` some, start from nothing that the reference recorded on any rank."""
+    steps = sorted({ours.step for ours, _ in pair.rows}.difference(without))
+    held = [of_rank.state > 0 for of_rank in pair.reference.columns(steps).values()]
+    return len(steps) - int(np.any(held, axis=0).sum())
 
 
 def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
