@@ -99,7 +99,8 @@ def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: M
     columns = {rank: of_rank.columns(numbers) for rank, of_rank in rows.items()}
     merged: list[Row | None] = [None] * len(steps)
     for indices in _alike(columns, len(steps)):
-        chosen = {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
+        every = len(indices) == len(steps)
+        chosen = columns if every else {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
         for index, row in zip(indices.tolist(), _of_columns(chosen, numbers[indices], manifests, per_token=per_token), strict=True):
             merged[index] = row
     return [
