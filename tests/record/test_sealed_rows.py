@@ -17,7 +17,7 @@ from align_hooks.errors import RecordError
 from align_hooks.process.ranks import Launch
 from align_hooks.record import committed, digests, layout, sealed_rows, self_check
 from align_hooks.record.scalar_rows import merged_row
-from align_hooks.record.schema import Manifest, RankRow
+from align_hooks.record.schema import Manifest, RankRow, SealedRow
 from record.conftest import DP2, of_ranks
 
 HERE = Path("rank_1.jsonl")
@@ -90,7 +90,7 @@ def test_a_line_that_is_taken_in_one_pass_is_the_row_that_the_general_way_reads(
 
 def test_every_field_of_a_row_is_read_in_the_one_pass() -> None:
     own = ("files", "rank", "segment", "digest")
-    assert {*sealed_rows.SealedRow.__struct_fields__} == {*RankRow.__struct_fields__, *own}
+    assert {*SealedRow.__struct_fields__} == {*RankRow.__struct_fields__, *own}
 
 
 def test_a_row_as_the_writer_makes_it_is_taken_in_one_pass(tmp_path: Path) -> None:

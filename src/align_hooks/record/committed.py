@@ -22,8 +22,7 @@ from align_hooks.record import digests, layout, sealed_rows
 from align_hooks.record.files import no_row, read_lines
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.rank_rows import Gathering, RankRows
-from align_hooks.record.schema import Manifest, RankRow, Segment, structured
-from align_hooks.record.sealed_rows import SealedRow
+from align_hooks.record.schema import Manifest, RankRow, SealedRow, Segment, structured
 
 
 @dataclass(slots=True)

@@ -20,8 +20,7 @@ from align_hooks.process.storage import opened
 from align_hooks.record import digests, sealed_rows
 from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
-from align_hooks.record.schema import RankRow
-from align_hooks.record.sealed_rows import SealedRow
+from align_hooks.record.schema import RankRow, SealedRow
 
 NUMBERS = (
     *("loss", "objective_loss", "valid_tokens", "consumed_samples", "grad_norm", "clip_coefficient", "learning_rate"),

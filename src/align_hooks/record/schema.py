@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from functools import cache
 from typing import Annotated, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Raw, Struct, convert
 from msgspec.structs import fields
 
 from align_hooks.errors import RecordError
@@ -269,6 +269,34 @@ class RankRow(Row, frozen=True, kw_only=True):
     def of_job(self) -> Row:
         """The row without the fields of this rank alone."""
         return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
+
+
+class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """The fields of :class:`RankRow` as nearly every row has them, and what a sealed row has beside them. ``random`` and ``state``
+    stay text, which :mod:`.sealed_rows` holds against their types."""
+
+    step: Step
+    loss: float | None
+    objective_loss: float | None
+    valid_tokens: Count | float | None
+    consumed_samples: int | float | None = None
+    grad_norm: float | None
+    clip_coefficient: float | None
+    learning_rate: float | Annotated[list[float], Meta(min_length=1)] | None
+    loss_scale: float | None = None
+    skipped: bool | None
+    seconds: float | None = None
+    terms: dict[str, float] | None = None
+    whole: bool = False
+    squared: float | None = None
+    micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
+    random: Raw = Raw()
+    state: Raw = Raw()
+    unrecorded_inputs: tuple[str, ...] = ()
+    files: dict[str, str]
+    rank: int
+    segment: str
+    digest: str
 
 
 class Norm(Struct, frozen=True):

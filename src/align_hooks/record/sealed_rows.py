@@ -8,44 +8,12 @@ general way.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
-from msgspec import Meta, MsgspecError, Raw, Struct
+from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
 from align_hooks.record import digests
-from align_hooks.record.schema import Count, RankRow, Step
-
-NOTHING = Raw(b"")
-
-
-class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The fields of :class:`.schema.RankRow` as nearly every row has them, and what a sealed row has beside them. ``random`` and ``state``
-    stay text, which :func:`opened` holds against their types."""
-
-    step: Step
-    loss: float | None
-    objective_loss: float | None
-    valid_tokens: Count | float | None
-    consumed_samples: int | float | None = None
-    grad_norm: float | None
-    clip_coefficient: float | None
-    learning_rate: float | Annotated[list[float], Meta(min_length=1)] | None
-    loss_scale: float | None = None
-    skipped: bool | None
-    seconds: float | None = None
-    terms: dict[str, float] | None = None
-    whole: bool = False
-    squared: float | None = None
-    micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
-    random: Raw = NOTHING
-    state: Raw = NOTHING
-    unrecorded_inputs: tuple[str, ...] = ()
-    files: dict[str, str]
-    rank: int
-    segment: str
-    digest: str
-
+from align_hooks.record.schema import RankRow, SealedRow
 
 _SEALED = Decoder(SealedRow)
 _ROW = Decoder(RankRow)
