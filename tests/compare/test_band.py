@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import drifting
+from align_hooks.compare.band import drift
 from align_hooks.compare.band.detector import SLOPES, Detector, cost, leaves, room
-from align_hooks.compare.band.drift import drifts, parts
+from align_hooks.compare.band.drift import drifts, error_of_mean, parts
 from align_hooks.compare.band.level import CUT, GAINS, Level, honest, innovations
 from align_hooks.compare.runs import compare
 from align_hooks.compare.stages.band import band
@@ -174,3 +175,11 @@ def test_a_late_jump_is_named_with_its_step(tmp_path: Path) -> None:
 def test_short_runs_and_runs_without_repeats_have_no_band(tmp_path: Path) -> None:
     assert stage_of(compared(tmp_path / "short", steps=40)) is None
     assert stage_of(compared(tmp_path / "alone", repeats=0)) is None
+
+
+def test_a_long_part_is_drawn_from_means_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose mean has the same error."""
+    series = drifting.differences(1, 8000, np.ones(8000))
+    of_neighbours = error_of_mean(series)
+    monkeypatch.setattr(drift, "MOST", 8000)
+    assert of_neighbours == pytest.approx(error_of_mean(series), rel=0.3)

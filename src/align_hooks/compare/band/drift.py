@@ -25,6 +25,8 @@ PARTS = 4
 """Parts into which a curve is cut."""
 LEAST = 50
 """Steps of a part from which its error can be told."""
+MOST = 2000
+"""Numbers that are drawn from: of a longer part, means of as many neighbours as it takes, whose mean is the same."""
 DRAWS = 500
 """Draws of the bootstrap."""
 FALSE_ALARMS = 0.01
@@ -78,6 +80,8 @@ def error_of_mean(series: Array) -> float:
     """The standard error of the mean of an autocorrelated series."""
     from arch.bootstrap import StationaryBootstrap, optimal_block_length
 
+    together = -(-len(series) // MOST)
+    series = series[: len(series) // together * together].reshape(-1, together).mean(axis=1)
     if not series.std() > 0:
         return 0.0
     with warnings.catch_warnings():
