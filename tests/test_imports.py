@@ -167,6 +167,7 @@ def test_report_imports_only_what_is_reported() -> None:
         "record.holdings",
         "record.schema",
         "record.atomic",
+        "record.layout",
         "messages",
         "report",
     )

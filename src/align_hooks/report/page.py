@@ -42,6 +42,7 @@ from align_hooks.report.check_text import FIRST, shown_rows
 from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.text import plain, shown, worst
+from align_hooks.report.thinned import drawn
 from align_hooks.report.titles import TITLES
 
 EVIDENCE, WORST = 3, 10
@@ -340,10 +341,16 @@ def is_constant(curve: Curve) -> bool:
 
 
 def curve_plot(curve: Curve) -> Table:
-    """A number of every step, with what to say of it where it cannot be seen."""
-    series = {"a": curve.reference, "b": curve.candidate, "d": curve.differences, "limit": curve.limits, "noise": curve.noise}
-    name = TITLES.get(curve.name, curve.name)
-    return {**plot(f"plot-{curve.name}", "steps", name, curve_text(curve), curve.steps, series), "single": not curve.candidate}
+    """A number of every step, or of a long run of the steps that show most, with what to say of it where it cannot be seen."""
+    kept, name = drawn(curve), TITLES.get(curve.name, curve.name)
+    whole = {"a": curve.reference, "b": curve.candidate, "d": curve.differences, "limit": curve.limits, "noise": curve.noise}
+    series = {key: [values[index] for index in kept] if values else [] for key, values in whole.items()}
+    thinned = message("page.thinned", count=len(kept)) if len(kept) < len(curve.steps) else None
+    said = sentences(curve_text(curve), thinned)
+    return {
+        **plot(f"plot-{curve.name}", "steps", name, said, [curve.steps[index] for index in kept], series),
+        "single": not curve.candidate,
+    }
 
 
 def plot(id: str, spec: str, title: Argument, text: Argument, x: Sequence[int], series: Mapping[str, Sequence[Value]]) -> Table:
