@@ -2,13 +2,16 @@
 
 The first table holds every candidate against its reference, with repeats whose weights were moved by one rounding: the verdict of
 ``compare``, where the band was left, what ``watch`` says of the same rows one by one, and the guide's acceptance standard. The second
-counts false alarms on pairs that are made with the autocorrelation that was measured (``tests/drifting.py``). The third says what that is.
+counts false alarms on pairs that are made with the autocorrelation that was measured (``tests/drifting.py``), the third on real pairs in
+which every repeat takes each part. The fourth says how alike neighbouring differences are.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
+from itertools import combinations, permutations
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -18,6 +21,7 @@ import numpy as np
 import drifting
 from align_hooks import Run, open_run
 from align_hooks.compare.acceptance import acceptance, outcome
+from align_hooks.compare.band.banded import banded
 from align_hooks.compare.band.detector import leaves
 from align_hooks.compare.band.drift import drifts
 from align_hooks.compare.band.level import honest, innovations
@@ -28,6 +32,9 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.runs import compare
 from align_hooks.compare.stages.band import band
 from align_hooks.messages import rendered
+
+PAIRS = 300
+"""Of so many ways to choose a reference, a candidate and repeats."""
 
 
 def judged(folder: Path) -> None:
@@ -81,6 +88,23 @@ def alike(folder: Path) -> None:
         print(f"| {folder.name} | {name} | {model.gain} | {' | '.join(cells)} |", flush=True)
 
 
+def exchanged(folder: Path) -> None:
+    """False alarms where every repeat, and the reference, takes each part: reference, candidate, and repeats of it."""
+    paths = [folder / "reference/run", *sorted(path / "run" for path in folder.glob("repeat_*") if (path / "done").exists())]
+    runs = [open_run(path) for path in paths]
+    for count in range(1, min(4, len(runs) - 1)):
+        every = [
+            (ours, theirs, noise)
+            for ours, theirs in permutations(runs, 2)
+            for noise in combinations([run for run in runs if run not in (ours, theirs)], count)
+        ]
+        chosen = random.Random(0).sample(every, min(PAIRS, len(every)))
+        left = sum(
+            any(each.alarm for each in banded(Pair(ours, theirs), Noise(Pair(ours, theirs), noise))) for ours, theirs, noise in chosen
+        )
+        print(f"| {folder.name} | {count} | {len(chosen)} | {left} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -93,6 +117,9 @@ def main() -> None:
         judged(folder)
     print("\n| repeats | honest pairs made | left the band | a part's mean is off |\n| --- | --- | --- | --- |")
     made(asked.made)
+    print("\n| reference | repeats | honest pairs of repeats | left the band |\n| --- | --- | --- | --- |")
+    for folder in folders:
+        exchanged(folder)
     print("\n| reference | number | gain | 1 step apart | 10 | 30 | innovations, 1 | 10 | 30 |\n|" + " --- |" * 9)
     for folder in folders:
         alike(folder)

@@ -55,13 +55,17 @@ def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float =
     from scipy.stats import t as student
 
     edges = parts(settled, candidate.size)
-    for start, stop in edges:
-        own, others = candidate[start:stop], repeats[:, start:stop]
-        means = others.mean(axis=1)
-        between = math.sqrt(float(np.square(means).mean()))
-        within = max(error_of_mean(series) for series in (own, *others))
-        times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(means)))
-        yield Drift(start, stop, float(own.mean()), max(times * max(between, within), least))
+    means = [repeats[:, start:stop].mean(axis=1) for start, stop in edges]
+    usual = rms(np.concatenate(means)) if means else 0.0  # of all parts: a single one may happen to be small
+    for (start, stop), others in zip(edges, means, strict=True):
+        within = max(error_of_mean(series[start:stop]) for series in (candidate, *repeats))
+        times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(others)))
+        yield Drift(start, stop, float(candidate[start:stop].mean()), max(times * max(rms(others), usual, within), least))
+
+
+def rms(values: Array) -> float:
+    """The root mean square of some numbers."""
+    return math.sqrt(float(np.square(values).mean()))
 
 
 def is_installed() -> bool:
