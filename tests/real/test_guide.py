@@ -28,7 +28,7 @@ def test_every_command_of_the_guide_page_ends_as_it_says(tmp_path: Path) -> None
     with (tmp_path / "log").open("w") as log:
         command = ["bash", "-o", "pipefail", "-c", script]
         subprocess.run(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, timeout=3600, check=False)
-    expected = [f"{ending['code']} {ending['command']}" for ending in SAYS.finditer(script)]
+    expected = [f"{ending['code']} {ending['command']}" for ending in SAYS.finditer(script) if ending["code"] != "0"]
     assert expected
     failed = tmp_path / "failed"
     assert (failed.read_text().splitlines() if failed.exists() else []) == expected, (tmp_path / "log").read_text()[-6000:]
