@@ -208,3 +208,12 @@ def test_a_plan_that_narrows_down_is_one_that_can_be_read(tmp_path: Path) -> Non
     ]
     assert plan.against(1) is None
     assert "exec align-hooks run -- bash -c" in script(plan, 1)
+
+
+def test_only_the_key_that_a_configuration_has_is_changed(tmp_path: Path) -> None:
+    """And none that merely ends alike, as the layers that predict further do."""
+    run = Synthetic(settings={}, weights={}, gradients={}, rows=[row(0)], model={"num_hidden_layers": 4}, side="ms")
+    run.facts = {"arguments": {"model.model_config.num_hidden_layers": "4", "model.model_config.mtp_num_layers": "1"}}
+    both = [open_run(run.write(tmp_path / name)) for name in ("reference", "candidate")]
+    (tmp_path / "bisect.yaml").write_text(plan_text(Pair(*both)))
+    assert read_plan(tmp_path / "bisect.yaml").rungs[1].changes == {"model.model_config.num_hidden_layers": 2}

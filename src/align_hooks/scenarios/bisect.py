@@ -100,8 +100,7 @@ def setting(run: Run, knob: Knob, value: int) -> str | dict[str, int]:
     """The changes that set a knob on a run's side."""
     if run.facts.side == "ms":
         known = run.facts.arguments or {}
-        keys = [key for key in knob.ms if key.rpartition(".")[2] in str(known)] or list(knob.ms[:1])
-        return dict.fromkeys(keys, value)
+        return dict.fromkeys([key for key in knob.ms if key in known] or knob.ms[:1], value)
     return knob.torch.replace("{}", str(value))
 
 
