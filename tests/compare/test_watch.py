@@ -119,6 +119,11 @@ def test_what_is_no_repeat_is_refused(runs: list[Run], tmp_path: Path) -> None:
     assert str(stranger) in str(done.exception)
 
 
+def test_a_reference_is_no_repeat_of_itself(runs: list[Run], tmp_path: Path) -> None:
+    words = ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(runs[0].path)]
+    assert isinstance(CliRunner().invoke(app, words).exception, RecordError)
+
+
 def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run], tmp_path: Path) -> None:
     from align_hooks.report.watch_page import MOST, watch_page
 

@@ -17,7 +17,7 @@ from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.compare.band.detector import FALSE_ALARMS
 from align_hooks.compare.band.watching import Watch
-from align_hooks.compare.noise import unlike
+from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
@@ -25,7 +25,6 @@ from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
 from align_hooks.record.ending import End
 from align_hooks.record.follow import Followed
-from align_hooks.record.reader import Run
 from align_hooks.report.machine import watch_as_json
 from align_hooks.report.watch_text import alarm_words, progress_words, render, view
 
@@ -53,7 +52,8 @@ def watch(
     """
     html, json = report_files(html, json)
     trusted, repeats = run_of(reference), [run_of(path, "--noise ") for path in noise or ()]
-    refuse_strangers(trusted, repeats)
+    if problem := Noise(Pair(trusted, trusted), repeats).problem:
+        raise RecordError(rendered(problem))
     watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
     with looking(watched, console.is_terminal) as look:
@@ -96,13 +96,6 @@ def follow(
         if watched.alarms and not to_the_end:
             return False, None
         time.sleep(every)
-
-
-def refuse_strangers(reference: Run, repeats: list[Run]) -> None:
-    """Raise RecordError for what is no repeat of the reference."""
-    for run in repeats:
-        if why := unlike(reference, run, Pair(reference, run).limits.eps):
-            raise RecordError(rendered(message("noise.no_repeat", path=str(run.path), reference=str(reference.path), why=why)))
 
 
 def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> None:
