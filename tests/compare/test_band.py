@@ -11,7 +11,7 @@ import drifting
 from align_hooks.compare.band import drift
 from align_hooks.compare.band.detector import SLOPES, Detector, cost, leaves, room
 from align_hooks.compare.band.drift import drifts, error_of_mean, parts
-from align_hooks.compare.band.level import CUT, GAINS, Level, honest, innovations
+from align_hooks.compare.band.level import CUT, GAINS, Honest, Level, honest, innovations
 from align_hooks.compare.runs import compare
 from align_hooks.compare.stages.band import band
 from align_hooks.compare.verdict import Comparison, StageResult, Status, Verdict
@@ -126,12 +126,12 @@ def test_a_product_is_at_most_1_on_average(shape: str, repeats: int) -> None:
 
 
 def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None:
-    detector = Detector(0.1, 2, 1e4)
+    detector = Detector(Honest(0.1, np.ones(200), 0, 2), 200 / 1e4)
     for step in range(100):
-        assert not detector.see(step, 0.0, 1.0)
+        assert not detector.see(step, step, 0.0)
     assert detector.evidence < np.log(1e4) / 2
     for step in range(100, 130):
-        if detector.see(step, 10.0 + step, 1.0):
+        if detector.see(step, step, 10.0 + step):
             break
     assert detector.alarm
     assert detector.start == 100

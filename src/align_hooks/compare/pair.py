@@ -197,12 +197,13 @@ class Pair:
     def may_differ(self, column: str) -> list[int]:
         """The common steps at which ranks of two runs of one layout may have different ``random`` or ``state``: at any other step these
         texts are the same to the byte."""
-        ours, theirs = (run.columns(sorted(self._made)) for run in self.runs)
-        unlike = np.zeros(len(self._made), bool)
+        steps = sorted(self._made)
+        ours, theirs = (run.columns(steps) for run in self.runs)
+        unlike = np.zeros(len(steps), bool)
         for rank, of_rank in ours.items():
             other = theirs[rank]
             unlike |= of_rank.kept | other.kept | (getattr(of_rank, column) != getattr(other, column))
-        return [step for step, apart in zip(sorted(self._made), unlike.tolist(), strict=True) if apart]
+        return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
 
     # ---- where both stand on the same weights
 

@@ -7,16 +7,16 @@ batch holds what the two sides treat otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from align_hooks.compare.band.series import NUMBERS
 from align_hooks.compare.verdict import relative
 from align_hooks.record.layout import Array
 from align_hooks.record.schema import Row
 
-NUMBERS: dict[str, Callable[[Row], float | None]] = {"loss": lambda row: row.loss, "grad_norm": lambda row: row.grad_norm}
 FAR = 10.0
 """Times the usual difference (scaled median absolute deviation) that a step must be off to stand out."""
 TO_SIGMA = 1.4826

@@ -7,6 +7,7 @@ rows count: the files are read from their beginning then, and steps that were gi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,9 +47,10 @@ class Followed:
     def rows(self) -> list[Row]:
         """The rows of the steps that were completed since the last call, ascending; empty where the run has not begun. Raises RecordError
         for what is no record."""
-        if not layout.ranks(self.path):
+        ranks = layout.ranks(self.path)
+        if not ranks:
             return []
-        self._look_again()
+        self._look_again(ranks)
         assert self.run is not None
         if self.run.missing is not None:  # a rank has not begun
             return []
@@ -76,9 +78,9 @@ class Followed:
             found.append(ending(rank, manifest.end, manifest.ended, words))
         return found
 
-    def _look_again(self) -> None:
+    def _look_again(self, ranks: Sequence[int]) -> None:
         """Read the manifests again where any was written since."""
-        paths = [layout.manifest(self.path, rank) for rank in layout.ranks(self.path)]
+        paths = [layout.manifest(self.path, rank) for rank in ranks]
         stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
         if stamp == self._stamp:
             return

@@ -65,7 +65,6 @@ def criterion_as_json(criterion: Criterion) -> Table:
 
 def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
     """How a watch ended: what was wrong with which number, and how far the evidence went towards an alarm."""
-    steps = {name: max(shown, default=None) for name, shown in watch.shown.items()}
     return {
         "format": 1,
         **about,
@@ -84,7 +83,7 @@ def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
             }
             for alarm in watch.alarms
         ],
-        "numbers": {name: {"last_step": steps[name], "evidence": number.evidence} for name, number in watch.numbers.items()},
+        "numbers": {name: {"last_step": watch.latest(name), "evidence": number.evidence} for name, number in watch.numbers.items()},
     }
 
 

@@ -36,7 +36,7 @@ def judged_by(watch: Watch) -> Message:
 
 def progress_words(watch: Watch) -> Message:
     """How far the job is."""
-    steps = [max(shown) for shown in watch.shown.values() if shown]
+    steps = [step for name in watch.shown if (step := watch.latest(name)) is not None]
     return message("watch.progress", step=when(max(steps)), last=watch.last) if steps else message("watch.waiting")
 
 
@@ -47,11 +47,10 @@ def table(watch: Watch) -> Table:
         made.add_column(rendered(message(title)), justify="left" if title == "watch.number" else "right", no_wrap=True)
     off = {alarm.number for alarm in watch.alarms}
     for name, number in watch.numbers.items():
-        shown = watch.shown[name]
-        if not shown:
+        step = watch.latest(name)
+        if step is None:
             continue
-        step = max(shown)
-        ours, theirs, part = number.reference[step], shown[step], 1.0 if name in off else min(number.evidence, 1.0)
+        ours, theirs, part = number.reference[step], watch.shown[name][step], 1.0 if name in off else min(number.evidence, 1.0)
         filled = round(BLOCKS * part)
         bar = Text("█" * filled + "·" * (BLOCKS - filled), style="red" if name in off else "")
         made.add_row(rendered(TITLES[name]), f"{ours:.6g}", f"{theirs:.6g}", f"{relative(ours, theirs):+.2e}", bar)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from align_hooks.compare.band.departure import ids_of
+from align_hooks.compare.ladder import Decode
 from align_hooks.record import atomic
 from align_hooks.record.reader import Run
+from align_hooks.scenarios.rung import fed
 from align_hooks.settings import PREFIX
 
 RECORDED = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"
 """What is recorded of a step that is run alone."""
-SHOWN, WORDS = 5, 24
-"""Samples of such a step that are shown, and tokens of each."""
+SHOWN = 5
+"""Samples of such a step that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,15 @@ class Alone:
 def variables(run: Path, source: Path | None) -> dict[str, str]:
     """The variables of a run at rate 0: the first side records batches and weights, the second is fed those of ``source``."""
     values = {"RUN": str(run), "LEARNING_RATE": "0"}
-    values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
+    values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else fed(source)
     return {PREFIX + name: value for name, value in values.items()}
 
 
-def alone(reference: Run, step: int, folder: Path, decode: Callable[[Sequence[int]], str] | None) -> Alone:
+def alone(reference: Run, step: int, folder: Path, decode: Decode | None) -> Alone:
     """Take the batch of a step out into ``folder``, and say how to run it: as weights never moved, one step of training is all."""
     batch = taken_out(reference, step, folder / "batch")
     tokens = reference.batch(step).tokens
-    heads = [] if tokens is None else [[int(token) for token in row[:WORDS]] for row in tokens[:SHOWN]]
+    heads = [] if tokens is None else [ids_of(sample) for sample in tokens[:SHOWN]]
     samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in heads)
     return Alone(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
 
@@ -57,6 +59,6 @@ def taken_out(reference: Run, step: int, folder: Path) -> Path:
 
 def command(batch: Path, reference: Path, run: Path) -> str:
     """What to write before a side's own command to run that step alone, with everything recorded."""
-    values = {"RUN": run, "REPLAY_BATCHES": batch, "LOAD_WEIGHTS": f"{reference}@0", "LEARNING_RATE": 0}
-    fed = [f"{PREFIX}{name}={shlex.quote(str(value))}" for name, value in values.items()]
-    return " ".join([*fed, *(PREFIX + each for each in RECORDED.split())])
+    values = {"RUN": run, **fed(reference), "REPLAY_BATCHES": batch, "LEARNING_RATE": 0}
+    given = [f"{PREFIX}{name}={shlex.quote(str(value))}" for name, value in values.items()]
+    return " ".join([*given, *(PREFIX + each for each in RECORDED.split())])

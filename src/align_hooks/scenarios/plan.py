@@ -60,6 +60,16 @@ class Rung(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     side: str | None = None
     without: str = ""
 
+    @property
+    def keys(self) -> Mapping[str, object]:
+        """The keys of a YAML file that it changes; none where it changes arguments."""
+        return self.changes if isinstance(self.changes, dict) else {}
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that it changes, as a shell reads them; empty where it changes keys."""
+        return self.changes if isinstance(self.changes, str) else ""
+
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All rungs, and what they share. ``command`` and ``config`` are those of the rungs that name no side. ``noise`` are repeats of the
@@ -155,12 +165,12 @@ def of_command(plan: Plan, rung: Rung) -> Iterator[str]:
     slots = set(SLOTS.findall(side.command))
     if not side.command:
         yield f"{rung.name} has no command, and neither has the ladder; give one"
-    elif isinstance(rung.changes, Mapping) and rung.changes:
+    elif rung.keys:
         if not side.config:
             yield f"{rung.name}: changes are keys of a YAML file; name it by config"
         if "config" not in slots:
             yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
-    elif rung.changes and "changes" not in slots:
+    elif rung.arguments and "changes" not in slots:
         yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
     if side.command and rung.ranks > 1 and "ranks" not in slots:
         yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
@@ -18,24 +17,25 @@ from align_hooks.settings import PREFIX
 def environment(plan: Plan, index: int) -> dict[str, str]:
     """The variables of a rung: those of the plan, where it is recorded, what, and what it is fed."""
     values = {"RUN": str(plan.run(plan.rungs[index].name)), **plan.record}
-    fed = plan.feeds(index)
-    if fed is not None:
-        values |= {"REPLAY_BATCHES": str(fed), "LOAD_WEIGHTS": f"{fed}@0"}
+    feeds = plan.feeds(index)
+    values |= fed(feeds) if feeds is not None else {}
     return {**plan.environment, **{PREFIX + name: value for name, value in values.items()}}
+
+
+def fed(source: Path) -> dict[str, str]:
+    """What makes a run start from another's initial weights, on its batches, without the prefix of variables."""
+    return {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
 
 
 def command(plan: Plan, rung: Rung) -> str:
     """The command of a rung, as a shell reads it."""
-    changes = "" if isinstance(rung.changes, Mapping) else rung.changes
-    filled = {"ranks": str(rung.ranks), "changes": changes, "config": shlex.quote(str(configured(plan, rung)))}
+    filled = {"ranks": str(rung.ranks), "changes": rung.arguments, "config": shlex.quote(str(configured(plan, rung)))}
     return SLOTS.sub(lambda slot: filled[slot.group(1)], plan.side(rung).command)
 
 
 def configured(plan: Plan, rung: Rung) -> Path:
     """Where the YAML file of a rung lies: the plan's own, or the changed copy beside the record."""
-    config = Path(plan.side(rung).config or "")
-    changed = isinstance(rung.changes, Mapping) and rung.changes
-    return plan.run(rung.name).with_name(f"{rung.name}.yaml") if changed else config
+    return plan.run(rung.name).with_name(f"{rung.name}.yaml") if rung.keys else Path(plan.side(rung).config or "")
 
 
 def write_config(plan: Plan, rung: Rung) -> None:
@@ -43,13 +43,11 @@ def write_config(plan: Plan, rung: Rung) -> None:
 
     :raises ConfigurationError: it cannot be read or written, or has no place for a key.
     """
-    if not isinstance(rung.changes, Mapping) or not rung.changes:
+    if not rung.keys:
         return
     source, target = Path(plan.side(rung).config or ""), configured(plan, rung)
     try:
-        text = with_settings(
-            source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.changes.items()}
-        )
+        text = with_settings(source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.keys.items()})
         target.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(target, text)
     except (OSError, UnicodeDecodeError) as error:

@@ -41,16 +41,16 @@ def cost(slope: float, square: float) -> float:
 
 @dataclass(slots=True)
 class Detector:
-    """Innovations in, an alarm out, for differences whose level has ``gain``, as ``repeats`` show. ``evidence`` is the sum's logarithm;
-    ``start`` is the step from which a drift is likely, None before there is any sign of one. One innovation of more than ``far`` sizes is
-    an alarm too."""
+    """Differences in, an alarm out, for a run of which ``model`` says what is honest. ``evidence`` is the sum's logarithm; ``start`` is the
+    step from which a drift is likely, None before there is any sign of one. One innovation of more than :func:`far` sizes is an alarm
+    too."""
 
-    gain: float
-    repeats: int
-    threshold: float
-    far: float = math.inf
+    model: Honest
+    false_alarms: float = FALSE_ALARMS
     evidence: float = -math.inf
     start: int | None = None
+    enough: float = field(init=False)
+    """The evidence of an alarm."""
     _level: Level = field(init=False)
     _far: deque[int] = field(default_factory=lambda: deque(maxlen=20))
     _costs: list[float] = field(init=False)
@@ -59,21 +59,22 @@ class Detector:
     _starts: list[int | None] = field(default_factory=lambda: [None] * len(SLOPES))
 
     def __post_init__(self) -> None:
-        self._level = Level(self.gain)
-        self._costs = [cost(slope, room(self.repeats)) for slope in SLOPES]
+        self._level = Level(self.model.gain)
+        self._costs = [cost(slope, room(self.model.repeats)) for slope in SLOPES]
+        self.enough = math.log(max(len(self.model.scale), 1) / self.false_alarms)
 
     @property
     def alarm(self) -> bool:
         """Whether what was seen is no honest difference."""
-        return self.evidence >= math.log(self.threshold)
+        return self.evidence >= self.enough
 
-    def skip(self, difference: float, scale: float) -> None:
-        """Take a difference in without judging it."""
-        self._level.innovation(difference, scale)
-
-    def see(self, step: int, difference: float, scale: float) -> bool:
-        """Judge the difference of a step, whose honest innovations have this ``scale``; returns :attr:`alarm`."""
+    def see(self, step: int, place: int, difference: float) -> bool:
+        """Take in the difference of a step, which stands at ``place`` in the model; returns :attr:`alarm`. What has not settled is not
+        judged."""
+        scale = float(self.model.scale[place])
         new = self._level.innovation(difference, scale)
+        if place < self.model.settled:
+            return False
         size = max(-CUT, min(CUT, new / scale)) if scale > 0 else math.copysign(CUT, new) if new else 0.0
         for index, (slope, taken) in enumerate(zip(SLOPES, self._costs, strict=True)):
             gained = slope * size - taken
@@ -84,8 +85,8 @@ class Detector:
         best = max(range(len(SLOPES)), key=self._sums.__getitem__)
         mean = math.fsum(math.exp(each - self._sums[best]) for each in self._sums) / len(SLOPES)
         self.evidence, self.start = self._sums[best] + math.log(mean), self._starts[best]
-        if abs(new) > self.far * scale:
-            self.evidence, self.start = max(self.evidence, math.log(self.threshold)), step
+        if abs(new) > far(len(self.model.scale)) * scale:
+            self.evidence, self.start = max(self.evidence, self.enough), step
         self._far.extend([step] if abs(size) == CUT else [])
         while self.start is not None and self.start - 1 in self._far:  # far to the other side: a batch that spoilt what comes after it
             self.start -= 1
@@ -102,12 +103,9 @@ class Alarm:
 
 def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Alarm | None:
     """Where a whole run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
-    detector = Detector(model.gain, model.repeats, len(differences) / false_alarms, far(len(differences)))
-    scales = model.scale.tolist()
+    detector = Detector(model, false_alarms)
     for index, difference in enumerate(differences.tolist()):
-        if index < model.settled:
-            detector.skip(difference, scales[index])
-        elif detector.see(index, difference, scales[index]):
+        if detector.see(index, index, difference):
             return Alarm(index if detector.start is None else detector.start, index)
     return None
 

@@ -17,8 +17,8 @@ from statistics import fmean
 import numpy as np
 
 from align_hooks.compare.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
-from align_hooks.compare.band.detector import FALSE_ALARMS, Detector, far
-from align_hooks.compare.band.level import Honest, honest
+from align_hooks.compare.band.detector import FALSE_ALARMS, Detector
+from align_hooks.compare.band.level import honest
 from align_hooks.compare.band.series import NUMBERS, PARTS_OF_ROUNDING, of_rounding, values
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.verdict import Curve, Judgement, relative
@@ -58,31 +58,26 @@ class Alarm:
 
 @dataclass(slots=True)
 class Band:
-    """One number with repeats: the reference's values by step, the place of each step in the model, the detector, and by step how far the
+    """One number with repeats: the reference's values by step, the place of each step in the detector's model, and by step how far the
     repeats are from the reference at most, relative."""
 
     name: str
     reference: Mapping[int, float]
     places: Mapping[int, int]
-    model: Honest
     detector: Detector
     widest: Mapping[int, float]
 
     @property
     def evidence(self) -> float:
         """How far the evidence is towards an alarm: 1 at the alarm, 0 without any."""
-        return max(0.0, self.detector.evidence / math.log(self.detector.threshold))
+        return max(0.0, self.detector.evidence / self.detector.enough)
 
     def see(self, step: int, value: float) -> Alarm | None:
         """Judge a finite value."""
         place = self.places.get(step)
         if place is None:
             return None
-        difference, scale = relative(self.reference[step], value), float(self.model.scale[place])
-        if place < self.model.settled:
-            self.detector.skip(difference, scale)
-            return None
-        if not self.detector.see(step, difference, scale):
+        if not self.detector.see(step, place, relative(self.reference[step], value)):
             return None
         return Alarm(self.name, Sign.LEFT_BAND, step, step if self.detector.start is None else self.detector.start)
 
@@ -105,9 +100,7 @@ class Guide:
         return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN_ABSOLUTE, of_size / MEAN_RELATIVE)
 
     def see(self, step: int, value: float) -> Alarm | None:
-        """Judge a finite value."""
-        if step not in self.reference:
-            return None
+        """Judge a finite value of a step that the reference has."""
         self.last.append((step, self.reference[step], value))
         if len(self.last) < WINDOW or self.evidence <= 1:
             return None
@@ -156,6 +149,10 @@ class Watch:
         self.alarms += new
         return new
 
+    def latest(self, name: str) -> int | None:
+        """The last step of which the job had a number; None before the first. Steps come in their order, and none is looked for."""
+        return next(reversed(self.shown[name]), None)
+
     def outcome(self, *, ended: bool) -> Watched:
         """How a watch ends; ``ended`` says that the job ended by itself, or went beyond the reference's last step."""
         if self.alarms:
@@ -188,7 +185,6 @@ class Watch:
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
         model = honest(apart, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
-        threshold = max(len(steps), 1) * len(NUMBERS) / self.false_alarms
         places = {step: place for place, step in enumerate(steps)}
         widest = dict(zip(steps, np.abs(apart).max(axis=0).tolist(), strict=True))
-        return Band(name, ours, places, model, Detector(model.gain, model.repeats, threshold, far(len(steps))), widest)
+        return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)
