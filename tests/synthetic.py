@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.compare.measures import distances, ratio
+from align_hooks.comparison.measures import distances, ratio
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.names.points import GRADIENT

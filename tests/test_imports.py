@@ -98,7 +98,7 @@ FLOORS = (
     ("names", "process", "configuration"),
     ("families", "settings"),
     ("record",),
-    ("replay", "hooking", "compare", "checklist", "patched"),
+    ("replay", "hooking", "comparison", "checklist", "patched"),
     ("session", "checkpoints"),
     ("job", "evidence", "scenarios"),
     ("torch_side", "ms_side", "hf_side", "doctor"),
@@ -140,27 +140,27 @@ READS = (
 
 
 def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
-    rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
+    rooms = [name for name in MODULES if inside(name, "align_hooks.comparison")]
     record, process = (f"record.{module}" for module in READS), ("process.work", "process.storage")
-    below = ("compare", "messages", "families.registry", "names.points", "quantities", *process, *record)
+    below = ("comparison", "messages", "families.registry", "names.points", "quantities", *process, *record)
     assert len(rooms) > 5
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [
-        name for name in MODULES if inside(name, "align_hooks.record") for one in ours(name) if inside(one, "align_hooks.compare")
+        name for name in MODULES if inside(name, "align_hooks.record") for one in ours(name) if inside(one, "align_hooks.comparison")
     ] == []
 
 
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
-        ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings", "compare.arbitration"),
+        ("comparison.verdict", "comparison.stages", "comparison.health", "comparison.places", "comparison.settings", "comparison.arbitration"),
         ("checklist.side_value", "checklist.change", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
     )
     data = (
         *compared,
         *checked,
-        "compare.band.watching",
-        "compare.unmoved",
+        "comparison.band.watching",
+        "comparison.unmoved",
         "scenarios",
         "doctor.examination",
         "doctor.frameworks",
@@ -208,7 +208,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 def test_only_what_knows_models_imports_families() -> None:
     """And everything but the families themselves asks the registry, never one of them."""
-    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "compare", "replay", "checkpoints"))
+    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints"))
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
     asked = tuple(f"align_hooks.families.{module}" for module in ("family", "own", "registry"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from align_hooks.compare.stages.registry import LADDER
-from align_hooks.compare.verdict import Finding, StageResult, Status
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.verdict import Finding, StageResult, Status
 from align_hooks.messages import Argument, Joined, Message, message, rendered
 
 

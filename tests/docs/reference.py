@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from align_hooks.cli import app
-from align_hooks.compare.diagnosis.signatures import SIGNATURES
-from align_hooks.compare.token_losses import Rows
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES
+from align_hooks.comparison.token_losses import Rows
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS

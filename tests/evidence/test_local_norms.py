@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.local_norms import coarse, local_norms
-from compare.conftest import stage
+from comparison.conftest import stage
 from evidence.test_logs import mindformers
 from synthetic import Synthetic, scalars_only
 from work import at_most

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from align_hooks import Run, open_run
 from align_hooks.cli import app
-from align_hooks.compare.health import Condition
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Quantity, Status, at_step
+from align_hooks.comparison.health import Condition
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Quantity, Status, at_step
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
 from align_hooks.messages import Side, message, rendered, terms
-from compare.conftest import stage
+from comparison.conftest import stage
 from synthetic import Synthetic, row
 from worded import arguments, ids, messages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import Comparison, Verdict
 from golden.write import HERE, RENDERERS, comparisons, golden
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison
 from align_hooks.record.norms import squared_sum
 from align_hooks.report.page import page
 from align_hooks.report.text import render

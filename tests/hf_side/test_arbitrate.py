@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from align_hooks import open_run  # noqa: E402
-from align_hooks.compare.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
+from align_hooks.comparison.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
 from align_hooks.errors import AlignHooksError, RecordError, UnsupportedVersion  # noqa: E402
 from align_hooks.hf_side import library, memory  # noqa: E402
 from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402

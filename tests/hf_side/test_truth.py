@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from align_hooks.compare.arbitration import PointKind  # noqa: E402
+from align_hooks.comparison.arbitration import PointKind  # noqa: E402
 from align_hooks.hf_side.inputs import Inputs  # noqa: E402
 from align_hooks.hf_side.passes import Pass  # noqa: E402
 from align_hooks.hf_side.points import Part  # noqa: E402

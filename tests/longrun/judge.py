@@ -20,17 +20,17 @@ import numpy as np
 
 import drifting
 from align_hooks import Run, open_run
-from align_hooks.compare.acceptance import acceptance, outcome
-from align_hooks.compare.band.banded import banded
-from align_hooks.compare.band.detector import leaves
-from align_hooks.compare.band.drift import drifts
-from align_hooks.compare.band.level import honest, innovations
-from align_hooks.compare.band.series import NUMBERS, series
-from align_hooks.compare.band.watching import Watch
-from align_hooks.compare.noise import Noise
-from align_hooks.compare.pair import Pair
-from align_hooks.compare.runs import compare
-from align_hooks.compare.stages.band import band
+from align_hooks.comparison.acceptance import acceptance, outcome
+from align_hooks.comparison.band.banded import banded
+from align_hooks.comparison.band.detector import leaves
+from align_hooks.comparison.band.drift import drifts
+from align_hooks.comparison.band.level import honest, innovations
+from align_hooks.comparison.band.series import NUMBERS, series
+from align_hooks.comparison.band.watching import Watch
+from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.stages.band import band
 from align_hooks.messages import rendered
 
 PAIRS = 300

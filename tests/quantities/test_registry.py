@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare import noise
-from align_hooks.compare.distances import MEASURED, UNMEASURED
-from align_hooks.compare.verdict import Quantity
+from align_hooks.comparison import noise
+from align_hooks.comparison.distances import MEASURED, UNMEASURED
+from align_hooks.comparison.verdict import Quantity
 from align_hooks.quantities import registry
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.scalars import SCALARS

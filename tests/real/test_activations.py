@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.distances import activations
-from align_hooks.compare.runs import compare
-from align_hooks.compare.stages.activation_gradients import activation_gradients
-from align_hooks.compare.stages.activations import activations as values
-from align_hooks.compare.stages.stage import Stage
-from align_hooks.compare.verdict import Comparison, StageResult, Status
+from align_hooks.comparison.distances import activations
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations as values
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import Comparison, StageResult, Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.activations import column_signs, measured, row_signs
 from real import frameworks

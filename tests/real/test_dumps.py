@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.names.points import GRADIENT, in_order
-from compare.conftest import stage
+from comparison.conftest import stage
 from real import frameworks
 
 CLOSE = 2e-6

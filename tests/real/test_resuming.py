@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.diagnosis.signatures import Cause
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison, Verdict, at_step
+from align_hooks.comparison.diagnosis.signatures import Cause
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison, Verdict, at_step
 from align_hooks.messages import rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
 from real import frameworks

@@ -14,9 +14,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
-from align_hooks.compare.limits import DEFAULTS
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.limits import DEFAULTS
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from real import frameworks
 
 FAMILY, STEPS = "deepseek_v3_mtp", 10

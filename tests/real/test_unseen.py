@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Verdict
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message, terms
 from real import frameworks
 from worded import arguments

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
+from align_hooks.comparison.runs import compare
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.verify import verify

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.health import health
+from align_hooks.comparison.health import health
 from align_hooks.errors import RefusedRun
 from align_hooks.messages import message
 from record.conftest import failing

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status, Verdict
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import Side, message, rendered
 from align_hooks.record.ending import HowEnded

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.self_check import Claim, Contradiction, Kind, SelfCheck, Weighing, Witness

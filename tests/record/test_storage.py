@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.health import health
-from align_hooks.compare.runs import compare
+from align_hooks.comparison.health import health
+from align_hooks.comparison.runs import compare
 from align_hooks.errors import RecordError, SettingsError
 from align_hooks.messages import rendered
 from align_hooks.process.executors import executor_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
+from align_hooks.comparison.runs import compare
 from align_hooks.messages import rendered
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.writer import Writer

@@ -15,9 +15,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.compare.health import Health, health
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison
+from align_hooks.comparison.health import Health, health
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page

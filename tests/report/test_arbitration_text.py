@@ -9,8 +9,8 @@ import math
 import pytest
 from rich.console import Console
 
-from align_hooks.compare.arbitration import Arbitration, Distance, Judged, PointKind, choice, distance
-from align_hooks.compare.verdict import Finding
+from align_hooks.comparison.arbitration import Arbitration, Distance, Judged, PointKind, choice, distance
+from align_hooks.comparison.verdict import Finding
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json

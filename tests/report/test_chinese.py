@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.findings import contradictions as findings_of
-from align_hooks.compare.health import health
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison, Value
+from align_hooks.comparison.findings import contradictions as findings_of
+from align_hooks.comparison.health import health
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.ending import from_words

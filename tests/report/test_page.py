@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from align_hooks.compare.stages.gradients import gradients
-from align_hooks.compare.stages.local_norms import local_norms
-from align_hooks.compare.stages.registry import LADDER
-from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.frame import in_both, number, times
 from align_hooks.report.page import Bin, bin_of, curve_text, page, picture, pictures_of, rounded, slug, suspects, tensor_rows

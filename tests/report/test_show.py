@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from align_hooks import open_run
-from align_hooks.compare.health import Condition, Health
-from align_hooks.compare.verdict import Quantity, when
+from align_hooks.comparison.health import Condition, Health
+from align_hooks.comparison.verdict import Quantity, when
 from align_hooks.messages import Message, rendered
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
 from align_hooks.record.problems import ProblemKind

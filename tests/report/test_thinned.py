@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from align_hooks.compare.verdict import Curve
+from align_hooks.comparison.verdict import Curve
 from align_hooks.report.thinned import MOST, drawn
 
 LONG = 100_000

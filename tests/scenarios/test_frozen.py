@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.compare.unmoved import LEAST, outliers, unmoved
+from align_hooks.comparison.unmoved import LEAST, outliers, unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.record.schema import Row
 from align_hooks.scenarios.frozen import command, taken_out, variables

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.compare.pair import Pair
+from align_hooks.comparison.pair import Pair
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.scenarios import climb as climbing
 from align_hooks.scenarios.bisect import plan_text

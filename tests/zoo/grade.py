@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.stages.activation_gradients import activation_gradients
-from align_hooks.compare.stages.activations import activations
-from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
+from align_hooks.comparison.verdict import Comparison, Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import at_step
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import at_step
 from align_hooks.messages import rendered
 from synthetic import Synthetic
 from worded import words

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks import open_run
-from align_hooks.compare.arbitration import Arbitration, Ruling
+from align_hooks.comparison.arbitration import Arbitration, Ruling
 from align_hooks.errors import RecordError
 from align_hooks.hf_side.arbitrate import arbitrate
 from align_hooks.hf_side.inputs import steps_of

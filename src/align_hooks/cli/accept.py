@@ -12,9 +12,9 @@ from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.compare.acceptance import REPEATS, acceptance, observed, outcome
-from align_hooks.compare.noise import Noise
-from align_hooks.compare.pair import Pair
+from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome
+from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered

@@ -13,8 +13,8 @@ from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
-from align_hooks.compare.pair import Pair
-from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.runs import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.record.atomic import json_text
 from align_hooks.report.machine import as_json

@@ -13,9 +13,9 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
-from align_hooks.compare.pair import Pair
-from align_hooks.compare.runs import compare
-from align_hooks.compare.unmoved import unmoved
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.unmoved import unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
 from align_hooks.messages import message, rendered

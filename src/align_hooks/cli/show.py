@@ -11,7 +11,7 @@ from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
-from align_hooks.compare.health import health
+from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import Work

@@ -15,10 +15,10 @@ from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.compare.band.detector import FALSE_ALARMS
-from align_hooks.compare.band.watching import Watch
-from align_hooks.compare.noise import Noise
-from align_hooks.compare.pair import Pair
+from align_hooks.comparison.band.detector import FALSE_ALARMS
+from align_hooks.comparison.band.watching import Watch
+from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
 from align_hooks.record import atomic

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from align_hooks.compare.arbitration import SIDES, Arbitration, Judged, PointKind
-from align_hooks.compare.curves import side as summary
-from align_hooks.compare.settings import argument_settings, model_settings
-from align_hooks.compare.verdict import Words
+from align_hooks.comparison.arbitration import SIDES, Arbitration, Judged, PointKind
+from align_hooks.comparison.curves import side as summary
+from align_hooks.comparison.settings import argument_settings, model_settings
+from align_hooks.comparison.verdict import Words
 from align_hooks.errors import RecordError
 from align_hooks.hf_side.inputs import Inputs, alike, inputs, steps_of
 from align_hooks.hf_side.measure import measured

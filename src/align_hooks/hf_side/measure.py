@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
-from align_hooks.compare.distances import of_sketches
-from align_hooks.compare.measures import ratio
+from align_hooks.comparison.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
+from align_hooks.comparison.distances import of_sketches
+from align_hooks.comparison.measures import ratio
 from align_hooks.hf_side.inputs import Inputs
 from align_hooks.hf_side.passes import Pass
 from align_hooks.hf_side.points import Part

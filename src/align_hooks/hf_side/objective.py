@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from align_hooks.compare.arguments import balancing, coefficient, has_experts, logits_loss, of_mindformers, prediction_loss, predicts
+from align_hooks.comparison.arguments import balancing, coefficient, has_experts, logits_loss, of_mindformers, prediction_loss, predicts
 from align_hooks.messages import Message, message
 from align_hooks.record.batch import Batch
 from align_hooks.record.layout import Array

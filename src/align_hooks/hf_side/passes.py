@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from align_hooks.compare.arbitration import PointKind
+from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.hf_side.balance import balance
 from align_hooks.hf_side.inputs import Inputs

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from align_hooks.compare.arbitration import PointKind
+from align_hooks.comparison.arbitration import PointKind
 from align_hooks.record.layout import Array
 
 Layout = Callable[[torch.Tensor], torch.Tensor]

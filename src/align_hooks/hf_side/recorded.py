@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.arbitration import PointKind
+from align_hooks.comparison.arbitration import PointKind
 from align_hooks.hf_side.points import Part
 from align_hooks.names.points import GRADIENT, TOKEN_LOSSES, place
 from align_hooks.quantities.activations import ACTIVATIONS

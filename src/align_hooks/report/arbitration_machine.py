@@ -5,7 +5,7 @@ Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinitie
 
 from __future__ import annotations
 
-from align_hooks.compare.arbitration import SIDES, Arbitration, Distance, Judged
+from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.text import shown

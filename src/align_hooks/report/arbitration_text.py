@@ -11,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from align_hooks.compare.arbitration import SIDES, Arbitration, Distance, Judged, PointKind, Ruling
-from align_hooks.compare.verdict import when
+from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged, PointKind, Ruling
+from align_hooks.comparison.verdict import when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.report.text import escape, indented, settings
 

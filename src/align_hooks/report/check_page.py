@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
-from align_hooks.compare.verdict import Curve
+from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import message
 from align_hooks.record.schema import Table
 from align_hooks.report import plots

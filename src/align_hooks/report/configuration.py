@@ -8,8 +8,8 @@ from enum import Enum
 
 from msgspec.structs import asdict
 
-from align_hooks.compare.settings import equal, show
-from align_hooks.compare.verdict import RunSummary
+from align_hooks.comparison.settings import equal, show
+from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
 from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.text import plain

@@ -20,7 +20,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from align_hooks.compare.verdict import Finding
+from align_hooks.comparison.verdict import Finding
 from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
 from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text

@@ -8,8 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from align_hooks.compare.unmoved import Unmoved
-from align_hooks.compare.verdict import Comparison, when
+from align_hooks.comparison.unmoved import Unmoved
+from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.text import VERDICT_COLOUR, escape

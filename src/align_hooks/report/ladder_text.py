@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from align_hooks.compare.verdict import Judgement, Verdict
+from align_hooks.comparison.verdict import Judgement, Verdict
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.text import VERDICT_COLOUR, escape

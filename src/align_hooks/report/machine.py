@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from align_hooks.compare.band.watching import Watch, Watched
-from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult
+from align_hooks.comparison.band.watching import Watch, Watched
+from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.text import shown

@@ -14,15 +14,15 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
-from align_hooks.compare.places import place
-from align_hooks.compare.stages.activation_gradients import activation_gradients
-from align_hooks.compare.stages.activations import activations
-from align_hooks.compare.stages.gradients import gradients
-from align_hooks.compare.stages.hyper_parameters import hyper_parameters
-from align_hooks.compare.stages.local_norms import local_norms
-from align_hooks.compare.stages.registry import LADDER
-from align_hooks.compare.stages.stage import Stage
-from align_hooks.compare.verdict import (
+from align_hooks.comparison.places import place
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
+from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import (
     Comparison,
     Curve,
     Finding,
@@ -62,8 +62,8 @@ SECTIONS = tuple(
     for name in ("verdict", "where", "tensors", "norms", "curves", "stages", "checklist", "configurations", "acceptance", "methods")
 )
 METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
-    (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.compare.measures"),
-    (message("method.name_limits"), message("method.limits"), "align_hooks.compare.limits, align_hooks.compare.noise, docs/zoo.md"),
+    (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.comparison.measures"),
+    (message("method.name_limits"), message("method.limits"), "align_hooks.comparison.limits, align_hooks.comparison.noise, docs/zoo.md"),
     *((stage.title, stage.method, stage.source) for stage in LADDER),
     (message("method.name_noise_band"), message("method.noise_band"), None),
 )

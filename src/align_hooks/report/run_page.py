@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.health import Health
+from align_hooks.comparison.health import Health
 from align_hooks.messages import message
 from align_hooks.record.holdings import ranges
 from align_hooks.report import plots

@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from align_hooks.compare.health import Condition, Health
+from align_hooks.comparison.health import Condition, Health
 from align_hooks.messages import Argument, Joined, Message, message, rendered, terms
 from align_hooks.record.holdings import ranges
 from align_hooks.report.text import escape, indented, size, values

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
+from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms
 
 COLOUR = {

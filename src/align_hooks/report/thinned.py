@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from align_hooks.compare.verdict import Curve
+from align_hooks.comparison.verdict import Curve
 from align_hooks.record.layout import Array
 
 MOST = 10_000

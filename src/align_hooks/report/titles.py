@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.verdict import Quantity
+from align_hooks.comparison.verdict import Quantity
 from align_hooks.messages import Argument, message
 
 TITLES: dict[str, Argument] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.band.watching import Watch, Watched
+from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.messages import Message, message
 from align_hooks.report import plots
 from align_hooks.report.frame import for_script, render

@@ -6,8 +6,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.band.watching import Alarm, Sign, Watch, Watched
-from align_hooks.compare.verdict import relative, when
+from align_hooks.comparison.band.watching import Alarm, Sign, Watch, Watched
+from align_hooks.comparison.verdict import relative, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.text import escape
 from align_hooks.report.titles import TITLES

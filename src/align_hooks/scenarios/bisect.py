@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from align_hooks.compare.pair import Pair
+from align_hooks.comparison.pair import Pair
 from align_hooks.record.reader import Run
 from align_hooks.scenarios.plan import NOTHING
 

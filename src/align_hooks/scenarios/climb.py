@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison, Judgement, Verdict
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison, Judgement, Verdict
 from align_hooks.messages import Message, message, terms
 from align_hooks.record import layout
 from align_hooks.record.reader import Run, open_run

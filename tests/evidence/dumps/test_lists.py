@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.configure import dump_config
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import points_of
 from align_hooks.settings import Steps
-from compare.conftest import stage
+from comparison.conftest import stage
 
 RANDOM = np.random.default_rng(0)
 VALUE = RANDOM.standard_normal((2, 3, 4)).astype(np.float32)

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import Statistics, read_tensor, together
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import Points, PointValue, points_of
-from compare.conftest import stage
+from comparison.conftest import stage
 from worded import ids
 
 GOLDEN = Path(__file__).parent / "golden"

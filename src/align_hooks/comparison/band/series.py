@@ -1,0 +1,55 @@
+"""Signed relative differences from the reference, step by step: of the candidate, and of repeats of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.comparison.limits import Limits
+from align_hooks.record.layout import Array
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Row
+
+NUMBERS: dict[str, Callable[[Row], float | None]] = {"loss": lambda row: row.loss, "grad_norm": lambda row: row.grad_norm}
+"""What has a band: numbers of a step that no setting gives."""
+
+
+PARTS_OF_ROUNDING = 3.0
+"""What rounding makes at most, over what it usually makes."""
+
+
+def of_rounding(name: str, limits: Limits) -> float:
+    """What the rounding of a number itself makes of it at most, relative: its limit on equal weights. Two frameworks may be apart by it at
+    every step, where repeats of one are not."""
+    return limits.loss if name == "loss" else limits.norm
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One number's differences from the reference. ``steps`` int64 ``[steps]``; ``candidate`` fp64 ``[steps]``; ``repeats`` fp64
+    ``[repeats, steps]``; all finite."""
+
+    name: str
+    steps: Array
+    candidate: Array
+    repeats: Array
+
+
+def series(name: str, reference: Run, candidate: Run, repeats: Sequence[Run]) -> Series:
+    """The differences of one number, of the steps at which the reference, the candidate and every repeat have it finite, and the reference
+    not 0."""
+    number = NUMBERS[name]
+    ours = values(reference, number)
+    others = [values(run, number) for run in (candidate, *repeats)]
+    steps = sorted(step for step, value in ours.items() if value and all(step in other for other in others))
+    base = np.array([ours[step] for step in steps])
+    apart = [(np.array([other[step] for step in steps]) - base) / np.abs(base) for other in others]
+    return Series(name, np.array(steps, np.int64), apart[0], np.array(apart[1:]).reshape(len(repeats), len(steps)))
+
+
+def values(run: Run, number: Callable[[Row], float | None]) -> Mapping[int, float]:
+    """Step to a number of a run, where that is finite."""
+    read = ((row.step, number(row)) for row in run.rows)
+    return {step: value for step, value in read if value is not None and np.isfinite(value)}

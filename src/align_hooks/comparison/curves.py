@@ -1,0 +1,70 @@
+"""What both runs did at every step, side by side: the curves that people look at first, with what each difference is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.limits import CLIPPING, SETTING
+from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.verdict import Curve, RunSummary
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Rate, Row
+
+CURVES: dict[str, Callable[[Ladder, int], float]] = {
+    "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
+    "grad_norm": lambda ladder, step: CLIPPING,
+    "learning_rate": lambda ladder, step: SETTING,
+}
+"""Numbers of a step that make a curve, and the limit of their relative difference at a step."""
+
+
+def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
+    """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
+    steps = [ours.step for ours, _ in ladder.pair.rows]
+    drawn = []
+    for name, limit in CURVES.items():
+        pairs = [values(getattr(ours, name), getattr(theirs, name)) for ours, theirs in ladder.pair.rows]
+        reference, candidate = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
+        limits = [limit(ladder, step) for step in steps] if judged else []
+        if any(number is not None for number in (*reference, *candidate)):
+            drawn.append(Curve(name, steps, reference, candidate, limits, noise(ladder, name, steps)))
+    return tuple(drawn)
+
+
+def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]:
+    """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
+    repeats = [] if ladder.noise.problem else ladder.noise.repeats
+    worst: list[float | None] = []
+    for step in steps if repeats else ():
+        reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (ladder.pair.reference, *repeats))
+        apart = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
+        worst.append(max(apart, default=None))
+    return worst
+
+
+def of_one(rows: Sequence[Row]) -> tuple[Curve, ...]:
+    """The same curves of a run alone, of its rows of scalars."""
+    curves = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
+    return tuple(curve for curve in curves if any(number is not None for number in curve.reference))
+
+
+def value(number: Rate | None) -> float | None:
+    """One number of a row; of a learning rate that differs between groups the largest."""
+    return float(np.max(number)) if isinstance(number, list) else None if number is None else float(number)
+
+
+def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float | None]:
+    """A number of both sides; of learning rates of as many groups those of the group that is furthest apart."""
+    if not isinstance(ours, list) or not isinstance(theirs, list) or len(ours) != len(theirs):
+        return value(ours), value(theirs)
+    return max(zip(map(float, ours), map(float, theirs), strict=True), key=lambda pair: relative_difference(*pair))
+
+
+def side(run: Run) -> RunSummary:
+    """What a report says of a run, beside what was compared."""
+    ranks = run.manifests.values()
+    sizes = {name: max(manifest.size(name) for manifest in ranks) for name in ("tp", "pp", "cp", "ep", "dp") if ranks}
+    return RunSummary(str(run.path), run.facts, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

@@ -1,0 +1,309 @@
+"""From the stages to a place and a few suspects: what an expert would say on seeing the ladder.
+
+A fault *shows* in the stage that differs first in training (:mod:`.symptom`). Where it *sits* takes a second look. A loss that differs
+although every token's loss agrees was normalised otherwise. Gradients that differ under equal losses part in the backward pass or in the
+reduction. With no token losses on record the mean loss may still hide a fault of the forward pass. A forward pass that agreed before, in an
+earlier micro-batch or an earlier step on equal weights, is not wrong itself: something carries over. Rows of a single rank are that rank's
+forward pass, whenever they part.
+
+Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits. With limits
+measured on noise these are the tensors next to the fault. With defaults queries and keys stand too far up, which any fault moves most.
+Where several experts of one layer come first, what they have in common is suspected with them: the router, which gives them their tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+import align_hooks.names.points as points
+from align_hooks.comparison import places
+from align_hooks.comparison.arguments import ACTS
+from align_hooks.comparison.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.frontier import Frontier, frontier
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.points import Origin
+from align_hooks.comparison.random_states import Drawn
+from align_hooks.comparison.sharding import common_factor
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
+from align_hooks.comparison.stages.first_loss import first_loss
+from align_hooks.comparison.stages.first_updates import first_updates
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
+from align_hooks.comparison.stages.initial_optimizer_state import initial_optimizer_state
+from align_hooks.comparison.stages.initial_weights import initial_weights
+from align_hooks.comparison.stages.later_losses import later_losses
+from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages.loss_terms import loss_terms
+from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages.stage import Phase, Stage
+from align_hooks.comparison.stages.state import state
+from align_hooks.comparison.stages.token_losses import token_losses
+from align_hooks.comparison.stages.weights_after_update import weights_after_update
+from align_hooks.comparison.token_losses import Parted, Rows
+from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
+from align_hooks.messages import Message, message, terms
+
+ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
+"""Rows that no setting of the model singles out."""
+TENSORS = (gradients, local_norms)
+"""Stages with one finding a tensor, the more telling first."""
+PHASES = {
+    Place.FORWARD: Phase.FORWARD,
+    Place.STATE: Phase.FORWARD,
+    Place.GRADIENTS: Phase.BACKWARD,
+    Place.OPTIMIZER: Phase.UPDATE,
+    Place.NEXT_LOSS: Phase.UPDATE,
+    Place.CURVE: Phase.UPDATE,
+}
+"""Places of which settings of the model can be the fault, and the phase in which these act."""
+SUSPECTS, CAUSES, LEADING = 5, 2, 3
+EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
+MOST = 0.5
+"""The smallest part of all tensors that a fault of the forward pass moves."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
+    first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
+    predict further tokens."""
+
+    first: StageResult
+    stages: dict[Stage, StageResult]
+    settings: Sequence[Finding]
+    parted: Parted
+    drawn: Drawn | None
+    layers: int
+
+    def status(self, stage: Stage) -> Status:
+        """How a stage ended."""
+        return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
+
+    def acting(self, place: Place) -> list[Finding]:
+        """The settings that differ and act where a fault sits."""
+        return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
+
+    def predicts(self, name: str) -> bool:
+        """Whether a tensor is of a layer that predicts further tokens."""
+        return 0 < self.layers <= places.place(name).depth < math.inf
+
+    @property
+    def same_loss(self) -> bool:
+        """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
+        findings = self.stages[first_loss].findings if first_loss in self.stages else ()
+        return bool(findings) and all(finding.error == 0 for finding in findings)
+
+    @property
+    def tensors(self) -> StageResult | None:
+        """The most telling stage of tensors that was compared and differs."""
+        return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
+
+    @cached_property
+    def frontier(self) -> Frontier | None:
+        """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
+        return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """The findings beyond their limits of the tensors, or else of the stage that differs first."""
+        return [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+
+    @cached_property
+    def signs(self) -> dict[Sign, bool]:
+        """Which signs the comparison shows."""
+        alone = len({finding.name for finding in self.wrong}) == 1
+        return {
+            Sign.SHIFT: self.parted.shift is not None,
+            Sign.DRAWN: self.drawn is not None,
+            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
+            Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
+            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
+            Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
+            Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
+            Sign.ALONE: alone,
+            Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
+            Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
+            Sign.NOT_RESTORED: self.first.stage is state,
+        }
+
+
+def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
+    """Place, suspects and likely causes of the stage that differs first; None where none does."""
+    if first is None or first.status is not Status.DIFFERENT:
+        return None
+    forward_agrees = any(result.stage is token_losses and result.status is Status.SAME for result in stages)
+    steps = [finding.step for finding in first.findings if finding.excess > 1 and finding.step is not None]
+    drawn = ladder.drawn
+    if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
+        drawn = None  # too late to be the cause, or of no effect
+    parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
+    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers)
+    place = place_of(seen)
+    culprits = suspects(seen, place)
+    fitting = causes(seen, place, culprits)
+    likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common else []
+    likely += not_ruled_out(seen, place, ladder)
+    likely += [message("blame.cause", cause=cause, look=cause.look) for cause in fitting]
+    later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
+    if later:  # they can have had no effect yet where the runs part first
+        likely.append(message("blame.acts_later", names=terms(later)))
+    return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting)
+
+
+def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
+    """Other sources of a fault of the forward pass, which no record rules out."""
+    inputs = sorted({name for run in ladder.pair.runs for name in run.unrecorded_inputs})
+    unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
+    if seen.status(initial_weights) is Status.NOT_COMPARED:
+        unseen.append(message("blame.weights_not_compared"))
+    return unseen if place is Place.FORWARD else []
+
+
+def place_of(seen: Seen) -> Place:
+    """Where the fault sits."""
+    stage, rows = seen.first.stage, seen.parted.rows.rows
+    if seen.drawn is not None and stage.draws and not seen.acting(Place.FORWARD):
+        return Place.STATE
+    carried = rows is Rows.LATER or (seen.parted.later and rows is not Rows.RANK)
+    if stage is token_losses and carried:
+        return Place.STATE
+    worst = seen.first.findings[0] if seen.first.findings else None
+    if stage is weights_after_update and worst is not None and worst.quantity is Quantity.CLIP_COEFFICIENT:
+        return Place.CLIPPING
+    if stage is first_updates and not any(seen.status(compared) is Status.SAME for compared in TENSORS):
+        return Place.GRADIENTS  # which nobody saw, and of which updates are made
+    if stage is later_losses and not seen.first.common:
+        return Place.CURVE
+    if stage.place is not None:
+        return stage.place
+    if stage in TENSORS:
+        return place_of_gradients(seen)
+    # the first loss: the fault is beyond the tokens' losses where these agree, or where all gradients share a factor
+    scaled = bool(seen.first.common) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
+    return Place.NORMALISATION if seen.status(token_losses) is Status.SAME or scaled else Place.FORWARD
+
+
+def place_of_gradients(seen: Seen) -> Place:
+    """Where a fault sits that gradients show."""
+    if seen.same_loss:
+        return Place.GRADIENTS
+    hidden = seen.status(token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
+    return Place.FORWARD if hidden or is_of_the_scores(seen.first) else Place.GRADIENTS
+
+
+def is_of_the_forward_pass(stage: StageResult) -> bool:
+    """Whether a forward pass moves what differs: most tensors, the output layer's among them, and by no common factor."""
+    out = [finding for finding in stage.findings if finding.excess > 1]
+    last = "lm_head" if any("lm_head" in finding.name for finding in stage.findings) else "embed_tokens"  # tied
+    return len(out) >= MOST * len(stage.findings) and any(last in finding.name for finding in out) and not stage.common
+
+
+def is_of_the_scores(stage: StageResult) -> bool:
+    """Whether queries and keys of one layer differ most, the only weights that scores are made of. Losses see these faults last, and not
+    at all where attention is nearly uniform."""
+    out = [finding.name for finding in stage.findings if finding.excess > 1][:2]
+    parts = {tuple(name.rpartition(".self_attn.")[::2]) for name in out}
+    return len({layer for layer, _ in parts}) == 1 and {name for _, name in parts} == {"q_proj.weight", "k_proj.weight"}
+
+
+def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
+    """What to suspect first: settings, what the stage's findings have in common, then tensors."""
+    shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
+    settings = [suspect(finding) for finding in seen.acting(place)]
+    if seen.first.stage in (initial_optimizer_state, state):
+        return (*common(seen.first.common), *shown)
+    if seen.first.stage is first_updates:
+        return (*settings, *common(seen.first.common), *shown)
+    if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
+        return (*settings, *shown)
+    drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
+    patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
+    routed = shown if seen.first.stage in (routing, loss_terms) else ()
+    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
+    listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
+    listed += routed
+    listed[len(settings) :] = (
+        [*points_of(seen, place), *listed[len(settings) :]] if place is not Place.NORMALISATION else listed[len(settings) :]
+    )
+    tensors: list[str] = []
+    wrong = [finding.name for finding in seen.wrong]
+    if place is Place.GRADIENTS and seen.frontier is not None:
+        listed += common(seen.frontier.words)
+        own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
+        tensors += [*own, *seen.frontier.below, *seen.frontier.above]
+    if place is not Place.NORMALISATION and seen.tensors is not None:
+        router = router_of(wrong) if place is Place.FORWARD else None
+        tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
+    unlike: dict[object, Suspect] = {}
+    for suspected in (*listed, *(Suspect(name, name) for name in tensors)):
+        unlike.setdefault(suspected.name or suspected.what, suspected)
+    return tuple(unlike.values()) or shown
+
+
+def points_of(seen: Seen, place: Place) -> list[Suspect]:
+    """The points at which the error comes about, in the pass in which the fault sits."""
+    return [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
+
+
+def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
+    """The same, with what they are made from."""
+    stage = activation_gradients if place is Place.GRADIENTS else activations
+    return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
+
+
+def router_of(names: Sequence[str]) -> str | None:
+    """The router of the experts that differ most, where these are several of one layer, and it differs too."""
+    leading = [EXPERT.match(name) for name in names[:LEADING]]
+    layers = {found and found["layer"] for found in leading}
+    if len(layers) != 1 or len({found and found["expert"] for found in leading}) < 2:
+        return None
+    router = f"{layers.pop()}.gate.weight"
+    return router if router in names else None
+
+
+def suspect(finding: Finding) -> Suspect:
+    """The subject of a finding, as it stands in its stage."""
+    return Suspect(finding.what, finding.name or finding.term or "")
+
+
+def common(words: Words | None) -> tuple[Suspect, ...]:
+    """A suspect of what findings have in common, where that is known."""
+    return () if words is None else (Suspect(words),)
+
+
+def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
+    """The causes whose signatures fit, the first of the table."""
+    kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
+    fitting = [signature.cause for kind in kinds or [""] for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)]
+    return tuple(dict.fromkeys(fitting))[: max(CAUSES, len(kinds))]
+
+
+def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Suspect], kind: str = "") -> bool:
+    """Whether every condition of a signature holds; ``kind`` is that of the point at which the error comes about, empty where none is
+    known. Such a point says more than tensors do, and their signatures are passed over."""
+    if signature.place is not place or (signature.points and not (kind and is_like(kind, signature.points))):
+        return False
+    if kind and not signature.points and any("*" in pattern for pattern in signature.first) and place in (Place.FORWARD, Place.GRADIENTS):
+        return False
+    if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
+        return False
+    if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):
+        return False
+    if signature.sign is not None and not seen.signs[signature.sign]:
+        return False
+    asked = culprits if signature.only else culprits[:1]
+    if signature.ids and not (asked and all(suspect.id in signature.ids for suspect in asked)):
+        return False
+    named = all(is_like(suspect.name, signature.first) for suspect in asked)
+    return not signature.first or (bool(asked) and named)
+
+
+def is_like(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of some patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,79 @@
+"""What a few tokens that changed their experts leave open.
+
+From the first such token on the runs compute with different experts, and each later difference may follow from that. So it settles nothing:
+the pair is inconclusive, until the experts of the one run are given to the tokens of the other. Tokens that were given to the same experts
+are compared all the same (:mod:`align_hooks.comparison.stages.token_losses`), and what differs before speaks for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.routing import has_choices
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
+from align_hooks.comparison.stages.clipping import clipping
+from align_hooks.comparison.stages.curve import curve
+from align_hooks.comparison.stages.first_loss import first_loss
+from align_hooks.comparison.stages.first_updates import first_updates
+from align_hooks.comparison.stages.free_running import free_running
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.later_losses import later_losses
+from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages.loss_terms import loss_terms
+from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages.stage import Phase
+from align_hooks.comparison.stages.token_losses import token_losses
+from align_hooks.comparison.verdict import Quantity, StageResult, Status
+from align_hooks.messages import message, sentences
+
+OF_ROUTING = (
+    token_losses,
+    activations,
+    activation_gradients,
+    loss_terms,
+    first_loss,
+    local_norms,
+    gradients,
+    clipping,
+    first_updates,
+    later_losses,
+    curve,
+    free_running,
+)
+"""Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
+MOVED = 10.0
+"""Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
+MOST = 0.5
+"""The part of rows whose first tokens must agree, where the tokens that changed their experts are not known by themselves."""
+
+
+def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: Ladder) -> tuple[list[StageResult], StageResult | None]:
+    """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
+    ties = next((result for result in stages if result.stage is routing and result.ties is not None), None)
+    if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
+        return list(stages), symptom
+    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], ladder.pair.first)) is not None:
+        return list(stages), other
+    step = ties.ties or 0
+    tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, ladder.pair.first or 0)
+    follows = has_choices(*ladder.pair.runs, step=step) or ladder.parted.begun <= MOST  # tokens on the same way differ, too
+    if shown < tied or (shown == tied and symptom.stage is token_losses and follows):
+        return list(stages), symptom
+    summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
+    held = replace(ties, status=Status.INCONCLUSIVE, summary=summary, open=True)
+    return [held if result is ties else result for result in stages], held
+
+
+def may_follow(result: StageResult, ties: StageResult) -> bool:
+    """Whether what a stage shows may follow from the tokens that changed their experts."""
+    wrong = [finding for finding in result.findings if finding.excess > 1]
+    if result.stage is clipping:  # the norm may, and what is clipped by it
+        return any(finding.quantity is Quantity.GRAD_NORM for finding in wrong)
+    if result.stage is loss_terms:
+        share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
+        return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
+    return result.stage in OF_ROUTING

@@ -1,0 +1,64 @@
+"""Which of several differences shows first, in the order of training and not of the ladder.
+
+A cause has no effect before its own time: a learning rate that differs at step 4 moves nothing until the update of step 4, so it explains
+no token loss of step 0. The stage whose difference comes first is blamed. Causes that act later are named as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from align_hooks.comparison.stages.first_updates import first_updates
+from align_hooks.comparison.stages.free_running import free_running
+from align_hooks.comparison.stages.later_losses import later_losses
+from align_hooks.comparison.stages.stage import Phase
+from align_hooks.comparison.stages.weights_after_update import weights_after_update
+from align_hooks.comparison.verdict import StageResult, Status
+from align_hooks.quantities.registry import STATES
+
+NORM = "grad_norm"
+"""A number that is made before the update which clips by it."""
+FOLLOWING = (first_updates, later_losses, free_running)
+"""Stages whose differences follow from a wrong update."""
+BEFORE_ALL, AFTER_ALL = (-1.0, int(Phase.START)), (math.inf, int(Phase.UPDATE))
+Moment = tuple[float, int]
+
+
+def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> StageResult | None:
+    """The stage that differs earliest, of those that are worth a verdict; of two at one moment the first of the ladder.
+
+    The stages up to the first that makes the pair not comparable are worth a verdict: after it a difference says nothing. A stage that
+    settles nothing and leaves the following ones open (``StageResult.open``) counts as well.
+    """
+    end = next((index for index, stage in enumerate(stages) if stage.status is Status.NOT_COMPARABLE), len(stages))
+    able = [stage for stage in stages[:end] if stage.status is Status.DIFFERENT or stage.open]
+    start = first_step or 0
+    following = [made_by(moment(stage, start)) for stage in able if stage.stage in FOLLOWING]
+
+    def when(stage: StageResult) -> Moment:
+        undated = any(finding.step is None for finding in stage.findings if finding.excess > 1)
+        return min(following, default=AFTER_ALL) if undated and stage.stage is weights_after_update else moment(stage, start)
+
+    return min(able, key=when, default=stages[end] if end < len(stages) else None)
+
+
+def moment(stage: StageResult, start: int) -> Moment:
+    """When a stage's difference can first have come about: step, and phase; ``start`` is the first step of the pair."""
+    phase = stage.stage.phase
+    if phase in (Phase.BEFORE_ALL, Phase.AFTER_ALL):
+        return AFTER_ALL if phase is Phase.AFTER_ALL else BEFORE_ALL
+    times = []
+    for finding in (finding for finding in stage.findings if finding.excess > 1):
+        step = next((step for step in (finding.since, finding.step) if step is not None), start)
+        if finding.quantity in STATES and step > start:  # state N was made by the update of step N - 1
+            times.append(made_by((float(step), int(Phase.START))))
+        else:
+            times.append((float(step), int(Phase.BACKWARD if finding.quantity == NORM else phase)))
+    return min(times, default=(float(start), int(phase)))
+
+
+def made_by(moment: Moment) -> Moment:
+    """The last update before something."""
+    step, phase = moment
+    return moment if phase == Phase.UPDATE else (step - 1, int(Phase.UPDATE))

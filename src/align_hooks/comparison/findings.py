@@ -1,0 +1,145 @@
+"""Findings and judgements that the stages of the ladder share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.distances import Distance
+from align_hooks.comparison.limits import SAME_SKETCH, SETTING, SKETCHED
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.settings import equal
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step, excess, when
+from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.process.work import Work
+from align_hooks.record.schema import Rate, Row
+from align_hooks.record.self_check import Contradiction
+
+WORST = 10
+NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
+"""What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
+Limit = Callable[[str], float]
+"""Of a quantity's name."""
+
+
+def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
+    """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
+    measured = distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work)
+    limits = limit if pair.both_stored(kind, step) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
+    return [as_finding(distance, step, limits, Quantity(kind)) for distance in measured]
+
+
+def as_finding(distance: Distance, step: int, limit: Limit, quantity: Quantity) -> Finding:
+    """A distance with its limit, and the values that are shown beside it."""
+    name, ours, theirs = distance.name, distance.reference, distance.candidate
+    values = (ours, theirs) if quantity in NUMBERS else (unless_finite(ours), unless_finite(theirs))
+    of_two, by_digest = (distance.scale, distance.direction), distance.by_digest
+    return Finding(at_step(name, step), *values, distance.error, limit(name), *of_two, name, step, quantity, by_digest=by_digest)
+
+
+def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Finding]:
+    """Relative Frobenius errors of Adam's moments after ``step`` updates."""
+    ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
+    return [
+        Finding(
+            at_step(message("moment.of", moment=moment, tensor=distance.name), step),
+            unless_finite(distance.reference),
+            unless_finite(distance.candidate),
+            distance.error,
+            limit,
+            step=step,
+            quantity=Quantity.OPTIMIZER_STATE,
+        )
+        for moment in ours
+        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), work)
+    ]
+
+
+def judged(stage: Stage, summary: Words, findings: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
+    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
+    bad = [finding for finding in findings if finding.excess > 1]
+    if any(map(without_reference, bad)):
+        why = sentences(message("stage.reference_not_finite"), summary)
+        return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad))
+    return StageResult(
+        stage, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(findings, most)
+    )
+
+
+def worse_loss(ours: Row, theirs: Row, limit: Limit) -> Distance | None:
+    """The first of :func:`losses` as a distance; None where there is none. A long run has one at every step, and shows few."""
+    return max(distances.of_losses(ours, theirs), key=lambda distance: excess(distance.error, limit(distance.name)), default=None)
+
+
+def losses(ours: Row, theirs: Row, limit: Limit) -> list[Finding]:
+    """Loss and objective of a step, the worse first."""
+    findings = [as_finding(distance, ours.step, limit, Quantity.LOSS) for distance in distances.of_losses(ours, theirs)]
+    return sorted(findings, key=lambda finding: -finding.excess)
+
+
+def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) -> list[Finding]:
+    """Contradictions of a record's self-check, and whose record it is where there are two."""
+    findings = []
+    for contradiction in recorded:
+        step, subject = contradiction.step, at_step(contradiction.subject, contradiction.step)
+        if side is not None:
+            subject = message("self_check.of_side", side=side, what=contradiction.subject, step=step, iteration=step + 1)
+        claims, name, rank = (contradiction.first.words, contradiction.second.words), contradiction.name, contradiction.rank
+        findings.append(Finding(subject, *claims, name=name, step=step, quantity=Quantity.SELF_CHECK, rank=rank))
+    return findings
+
+
+def copies_alike(copies: int) -> Message:
+    """How many copies on other ranks a self-check compared."""
+    return message("copies.alike", count=copies) if copies else message("copies.none")
+
+
+def unless_finite(norm: float) -> float | None:
+    """A tensor's norm as a finding shows it: nothing, unless it is not finite."""
+    return None if math.isfinite(norm) else math.nan
+
+
+def rates_equal(ours: Rate, theirs: Rate, within: float = SETTING) -> bool:
+    """Rates are per group where groups differ, which may be counted differently: the distinct rates are compared, ``within`` relative."""
+    if ours == theirs and isinstance(ours, float) and math.isfinite(ours):
+        return True
+    return equal(np.unique(ours).tolist(), np.unique(theirs).tolist(), within)
+
+
+def steps_text(steps: Sequence[int]) -> Message:
+    """One step as :func:`when` says it, or how many there are."""
+    return when(steps[0]) if len(steps) == 1 else message("steps.range", count=len(steps), first=steps[0], last=steps[-1])
+
+
+def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
+    """The findings that are furthest beyond their limits, the worst first; all of them where ``most`` is None. The earliest that is beyond
+    its limit is always among them: it says when a difference begins."""
+    ordered = sorted(findings, key=lambda finding: -finding.excess)
+    begun = [finding for finding in ordered if finding.excess > 1 and finding.step is not None]
+    earliest = min(begun, key=lambda finding: finding.step or 0, default=None)
+    kept = ordered[:most]
+    return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])
+
+
+def without_reference(finding: Finding | Distance) -> bool:
+    """Whether the reference's value is not finite, so that nothing can be held against it."""
+    return isinstance(finding.reference, float) and not math.isfinite(finding.reference)
+
+
+def telling(findings: Sequence[Finding]) -> list[Finding]:
+    """Those of many findings that a judgement of all of them needs: the furthest, and one without a reference."""
+    kept = furthest(findings)
+    lost = next(filter(without_reference, findings), None)
+    return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
+
+
+def telling_of(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:
+    """The indices of what :func:`telling` keeps, ascending, where findings are not made before they are known to be shown: by the excess of
+    each, in the order of their steps, and whether it is ``lost``, which is without a reference."""
+    far, without = np.array(excesses, np.float64), np.array(lost, bool)
+    kept = set(np.argsort(-far, kind="stable")[:WORST].tolist())
+    return sorted(kept.union(np.flatnonzero(far > 1)[:1].tolist(), np.flatnonzero(without)[:1].tolist()))

@@ -1,0 +1,135 @@
+"""One run by itself: what it holds, whether its record is whole and does not contradict itself, and what its training looks like.
+
+``show`` shows it. A run is looked at before it is compared: a reference that is not healthy makes no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+from align_hooks.comparison.curves import of_one, side
+from align_hooks.comparison.findings import contradictions, copies_alike
+from align_hooks.comparison.sharding import AXES
+from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
+from align_hooks.messages import message, terms
+from align_hooks.record.holdings import Holding
+from align_hooks.record.problems import Problem
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Hook, Row
+from align_hooks.record.self_check import SelfCheck
+
+
+class Condition(Enum):
+    """How a run is: not whole, whole but contradicting itself or holding numbers that are not finite, or none of these."""
+
+    CLEAN = "clean"
+    UNWELL = "unwell"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank: its place in the layout, how it ended, its hooks with how often each fired, and how much it recorded of each kind."""
+
+    rank: int
+    host: str
+    place: str
+    ended: Words
+    hooks: Mapping[str, Hook]
+    recorded: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """``holds`` is what ``record.holdings`` gives. ``problems`` are ``record.problems``: why the run is not whole. ``contradictions`` are
+    what it says twice and differently. ``remarks`` are what a reader should know, and ``unwell`` says whether a remark is a fault."""
+
+    side: RunSummary
+    planned: int | None
+    holds: Sequence[Holding]
+    ranks: tuple[Rank, ...]
+    problems: tuple[Problem, ...]
+    checked: Words
+    contradictions: tuple[Finding, ...]
+    remarks: tuple[Words, ...]
+    unwell: bool
+    curves: tuple[Curve, ...]
+
+    @property
+    def condition(self) -> Condition:
+        """The verdict on a run alone."""
+        if self.problems:
+            return Condition.INCOMPLETE
+        return Condition.UNWELL if self.contradictions or self.unwell else Condition.CLEAN
+
+    @property
+    def exit_code(self) -> int:
+        """As scripts read it."""
+        return {Condition.CLEAN: 0, Condition.UNWELL: 1, Condition.INCOMPLETE: 3}[self.condition]
+
+
+def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
+    """The health of a run made by ``open_run``. ``not_whole`` are the problems of files that are not whole, ``verified`` says what its
+    digests were compared with."""
+    rows, check = run.rows, run.self_check
+    faults = list(not_finite(rows))
+    return Health(
+        side=side(run),
+        planned=run.facts.planned_steps,
+        holds=tuple(holds),
+        ranks=tuple(described(run, rank) for rank in sorted(run.manifests)),
+        problems=(*run.problems, *not_whole),
+        checked=checked(check) if run.manifests else message("health.made_by_hand"),
+        contradictions=tuple(contradictions(check.contradictions)),
+        remarks=(*faults, *([] if verified is None else [verified]), *remarks(run, rows)),
+        unwell=bool(faults),
+        curves=of_one(rows),
+    )
+
+
+def described(run: Run, rank: int) -> Rank:
+    """A rank's manifest, in short."""
+    manifest = run.manifests[rank]
+    place = " ".join(f"{axis}{manifest.place.get(axis, 0)}" for axis in AXES if manifest.size(axis) > 1)
+    return Rank(rank, manifest.launch.host, place or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
+
+
+def checked(check: SelfCheck) -> Words:
+    """What a record was checked by."""
+    copies, count, every = copies_alike(check.copies), len(check.steps), len(check.steps) + len(check.unchecked)
+    if not every:
+        return message("health.no_norms", copies=copies)
+    return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
+
+
+def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
+    """Losses, and norms of updates that were not skipped, that are NaN or infinite."""
+    for name, quantity in (("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)):
+        bad = [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]
+        if bad:
+            yield message("health.not_finite", quantity=quantity, count=len(bad), first=when(bad[0]))
+
+
+def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
+    """More that a reader should know."""
+    losses = [row.loss for row in rows if row.loss is not None]
+    if losses:
+        yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
+    if run.unrecorded_inputs:
+        yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
+    if run.without_digests is not None:
+        yield run.without_digests
+    for weakness in run.weaker:
+        yield message("run.weaker", weakness=weakness)
+    skipped = [row.step for row in rows if row.skipped]
+    if skipped:
+        yield message("health.skipped", count=len(skipped), first=when(skipped[0]))
+    seconds = [row.seconds for row in rows[1:] if row.seconds]
+    if seconds:
+        yield message("health.seconds", seconds=float(median(seconds)))
+    if run.facts.overrides:
+        yield message("health.overrides", count=len(run.facts.overrides))

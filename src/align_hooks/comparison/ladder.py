@@ -1,0 +1,131 @@
+"""One comparison under way: the pair, its limits, and what its stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.band.banded import Banded, banded
+from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, without_reference
+from align_hooks.comparison.limits import limits_for
+from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.random_states import Drawn, first_difference
+from align_hooks.comparison.settings import argument_settings, model_settings
+from align_hooks.comparison.token_losses import Parted
+from align_hooks.comparison.verdict import Finding, Quantity, Words, excess
+from align_hooks.messages import Message, message, terms
+from align_hooks.process.work import Work
+from align_hooks.record.batch import Batch
+
+Decode: TypeAlias = Callable[[Sequence[int]], str]
+"""What makes text of ids."""
+
+
+@dataclass
+class Ladder:
+    """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
+    findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named."""
+
+    pair: Pair
+    noise: Noise
+    allow_missing: tuple[str, ...]
+    work: Work
+    parted: Parted = field(default_factory=Parted)
+    points: dict[int, list[Finding]] = field(default_factory=dict)
+    decode: Decode | None = None
+
+    @cached_property
+    def first_batches(self) -> list[Batch]:
+        """The batches of the first common step, which three stages look at, read once."""
+        return [run.batch(self.pair.first or 0) for run in self.pair.runs]
+
+    def batches(self, step: int) -> list[Batch]:
+        """The reference's and the candidate's batch of a step; those of the first are kept."""
+        return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.runs]
+
+    @cached_property
+    def settings(self) -> list[Finding]:
+        """Settings of the model that differ, the compute type first, those that its configuration has no place for last."""
+        models = [run.facts.model for run in self.pair.runs]
+        subject = message("settings.compute_type")
+        types = self.pair.unlike_types
+        finding = [Finding(subject, *types, name="compute type", quantity=Quantity.MODEL_SETTING)] if types else []
+        facts = [run.facts for run in self.pair.runs]
+        return finding + (model_settings(*models) + argument_settings(*facts) if all(models) else [])
+
+    @cached_property
+    def drawn(self) -> Drawn | None:
+        """Where the runs first drew from generators in different states."""
+        return first_difference(self.pair)
+
+    @cached_property
+    def bands(self) -> tuple[Banded, ...]:
+        """The numbers that are judged as a whole, against the band that repeats of the reference make."""
+        return banded(self.pair, self.noise)
+
+    def is_banded(self, step: int | None) -> bool:
+        """Whether a band judges a step: then no limit of one step does, for in a long run some step is always far off."""
+        return bool(self.bands) and all(step in band.steps for band in self.bands) and not self.pair.is_exact(step or 0)
+
+    def loss_limit(self, step: int) -> Limit:
+        """What the loss of a step may differ by: little on equal weights, more the longer the runs drift."""
+        limits = self.pair.limits
+        return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
+
+    def norms(self, step: int, default: float, *, telling: bool = False) -> list[Finding]:
+        """Relative differences of the norms of a step, by measured limits, or by ``default``; with ``telling`` those alone that a judgement
+        of all of them needs."""
+        limit = self.noise.limits("local_norms", step, default)
+        measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
+        if telling:
+            excesses = [excess(distance.error, limit(distance.name)) for distance in measured]
+            measured = [measured[index] for index in telling_of(excesses, [without_reference(distance) for distance in measured])]
+        return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
+
+    def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
+        """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
+        limit = self.noise.limits(kind, step, default) if default else lambda name: default
+        return tensor_errors(self.pair, kind, step, limit, self.work)
+
+    def notes(self) -> list[Words]:
+        """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
+        notes: list[Words] = [self._limits_note()]
+        sides = self.pair.sides
+        notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
+        if types := self.pair.unlike_types:
+            coarser, _ = limits_for(*types)
+            notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=coarser))
+        for side, run in sides:
+            if run.undigested:
+                notes.append(message("notes.without_digests", side=side, count=len(run.undigested)))
+            if run.unrecorded_inputs:
+                notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
+        for side, names in self.pair.nameless.items():
+            notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
+        if taught := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
+            notes.append(message("notes.taught", steps=terms(taught)))
+        if self.drawn is not None:
+            notes.append(self.drawn.words)
+        dumped = self.pair.dumped
+        notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
+        notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]
+        reference, candidate = (len(run.steps) for run in self.pair.runs)
+        if reference != candidate:
+            notes.append(message("notes.steps", reference=reference, candidate=candidate))
+        return notes
+
+    def _limits_note(self) -> Message:
+        eps, (kind, _) = self.pair.limits.eps, limits_for(*self.pair.compute_types)
+        if not self.noise.repeats and self.pair.layers:
+            return message("notes.default_limits_by_layers", type=kind, layers=self.pair.layers, eps=eps)
+        if not self.noise.repeats:
+            return message("notes.default_limits", type=kind, eps=eps)
+        runs = terms(str(run.path) for run in self.noise.repeats)
+        times, *others = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
+        if others:
+            return message("notes.limits_of_two_factors", times=times, other=others[0], runs=runs, eps=eps)
+        return message("notes.measured_limits", times=times, runs=runs, eps=eps)

@@ -1,0 +1,145 @@
+"""The judgement that the stages of values and of gradients at points share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.findings import as_finding, furthest, steps_text
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.points import Origin, healed, origins, without_gradient, wrong_parts
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step
+from align_hooks.messages import Message, message, sentences, terms
+from align_hooks.names.points import GRADIENT, consumers
+from align_hooks.record.activations import Activations
+
+Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
+"""The points of a pass in its order, and what each is made from."""
+SHOWN = 3
+
+
+def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+    """One finding a point of the first step on equal weights that differs, or of the last; the origins of the error stand first."""
+    pair = ladder.pair
+    if not any(pair.asks("activations")):
+        return None
+    recorded = pair.steps("activations")
+    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
+    if not steps:
+        gaps = pair.gaps("activations")
+        if gaps:
+            return StageResult(stage, Status.INCOMPLETE, gaps[0])
+        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
+    for step in steps:
+        seen = look(ladder, step, chosen, order)
+        if seen.origins:
+            break
+    if not seen.count:
+        return StageResult(stage, Status.NOT_COMPARED, message("activations.none_in_common"))
+    until = [each for each in steps if each <= step]
+    compared = message("activations.compared", count=seen.count, steps=steps_text(until))
+    norms = message("activations.by_norms", count=len(seen.by_norms)) if seen.by_norms else None
+    summary = sentences(compared, norms, _written_otherwise(seen.otherwise), _alone(ladder, step, chosen))
+    if not seen.origins:
+        return StageResult(stage, Status.SAME, summary, furthest(list(seen.findings.values()), None))
+    told = seen.origins if pair.is_taught(step) else seen.origins[:1]
+    shown = {origin.finding.name: origin.finding for origin in told}
+    shown |= {each.name: each for each in furthest(list(seen.findings.values()), None)}
+    jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
+    return StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), origins=tuple(told))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The points of one pass of a step: how many both runs have, the ``findings`` of all but those that are written ``otherwise``, the
+    ``origins`` of errors, and the points that are compared ``by_norms``."""
+
+    count: int
+    findings: Mapping[str, Finding]
+    origins: Sequence[Origin]
+    otherwise: Sequence[str]
+    by_norms: Sequence[str]
+
+
+def look(ladder: Ladder, step: int, chosen: Callable[[str], bool], order: Order) -> Seen:
+    """Hold the points of one pass against each other. What is behind a point says something of it only where it was made from the point,
+    and not given by a teacher, and where more than norms agrees."""
+    findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
+    ordered, made_from = order(list(findings))
+    by_norms = _by_norms(ladder, step, ordered)
+    excess = {name: finding.excess for name, finding in findings.items()}
+    telling = not by_norms and not ladder.pair.is_taught(step)
+    otherwise = healed(excess, ordered, consumers(made_from)) if telling else []
+    others = {name: finding for name, finding in findings.items() if name not in otherwise}
+    return Seen(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
+
+
+def of_step(ladder: Ladder, step: int) -> list[Finding]:
+    """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
+    if step in ladder.points:
+        return ladder.points[step]
+    limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
+    measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.work)
+    findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
+    whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points
+    for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)) if whole else ():
+        there, absent = message("activations.has_gradient"), message("activations.no_gradient")
+        values = (there, absent) if ours else (absent, there)
+        by: Mapping[str, object] = {"name": name, "step": step, "quantity": Quantity.ACTIVATIONS}
+        findings.append(Finding(at_step(name, step), *values, math.inf, limit(name), **by))  # type: ignore[arg-type]
+    ladder.points[step] = findings
+    return findings
+
+
+def jump(ladder: Ladder, origin: Origin, step: int) -> Words:
+    """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
+    finding, backward, users = origin.finding, origin.finding.name.endswith(GRADIENT), _listed(origin)
+    if finding.error is None or math.isinf(finding.excess):
+        id = "activations.begins_backward" if backward else "activations.begins"
+        return sentences(message(id, name=origin.name, users=users), _parts(ladder, finding, step))
+    id = "activations.jump_backward" if backward else "activations.jump"
+    told = message(id, name=origin.name, times=finding.excess, inputs=origin.inputs, users=users)
+    return sentences(told, _parts(ladder, finding, step))
+
+
+def _listed(origin: Origin) -> Words:
+    return terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]]) if origin.made_from else message("activations.nothing")
+
+
+def _parts(ladder: Ladder, finding: Finding, step: int) -> Message | None:
+    """Micro-batches or ranks that a point is wrong in, where it is not wrong in all."""
+    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    if finding.limit is None or finding.name not in ours.names or finding.name not in theirs.names:
+        return None
+    wrong, count = wrong_parts(ours, theirs, finding.name, finding.limit)
+    if not wrong or len(wrong) == count:
+        return None
+    micro_batches, ranks = (sorted({part[axis] for part in wrong}) for axis in (0, 1))
+    return message("activations.in_parts", count=len(wrong), all=count, micro_batches=terms(micro_batches), ranks=terms(ranks))
+
+
+def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message | None:
+    """How many points one run alone has, and which is the first."""
+    ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
+    alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
+    return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
+
+
+def _written_otherwise(names: Sequence[str]) -> Message | None:
+    """How many points differ while all that is made from them agrees."""
+    return message("activations.healed", count=len(names), name=names[0]) if names else None
+
+
+def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> list[str]:
+    """The points of which one run has statistics alone, so that their norms are compared."""
+    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    common = [name for name in names if name in ours.names and name in theirs.names]
+    return [name for name in common if not (ours[name].sketched and theirs[name].sketched)]
+
+
+def activations(recorded: Activations, chosen: Callable[[str], bool]) -> list[str]:
+    """The points of one pass."""
+    return [name for name in recorded.names if chosen(name)]

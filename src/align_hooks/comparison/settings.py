@@ -1,0 +1,122 @@
+"""Recorded settings against each other: hyper-parameters as the optimizers hold them, and the models' configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from align_hooks.comparison.arguments import ARGUMENTS
+from align_hooks.comparison.limits import SETTING
+from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.verdict import Finding, Quantity, Value
+from align_hooks.messages import Message, message
+from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.record.schema import Facts, Group, Optimizer, Table
+
+PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
+LONGEST = "max_position_embeddings"
+"""How long sequences may be; it changes nothing for those that are shorter."""
+OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
+
+
+def equal(a: object, b: object, within: float = SETTING) -> bool:
+    """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(equal(*pair, within) for pair in zip(a, b, strict=True))
+    if isinstance(a, int | float) and isinstance(b, int | float) and not isinstance(a, bool):
+        return relative_difference(float(a), float(b)) <= within
+    return bool(a == b)
+
+
+def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True, left_out: Container[str] = ()) -> list[Finding]:
+    """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
+    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step.
+    ``left_out`` are parameters that cannot be compared."""
+    kind = Quantity.HYPER_PARAMETER
+    ours, theirs = str(reference.type), str(candidate.type)
+    families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
+    findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
+    overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
+    findings += [_setting(*setting, kind) for setting in overall if not equal(*setting[1:])]
+    ours_by, theirs_by = (
+        {name: group for name, group in side.by_parameter().items() if name not in left_out} for side in (reference, candidate)
+    )
+    keys = PER_GROUP if rates else PER_GROUP[1:]
+    return [*findings, *_in_one_only(ours_by, theirs_by), *_of_parameters(ours_by, theirs_by, keys)]
+
+
+Groups = Mapping[str, Group]
+"""Canonical name to its group."""
+
+
+def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
+    """Parameters that one optimizer holds alone; nothing where the two have none in common."""
+    findings = []
+    for in_reference, alone in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
+        if alone and ours.keys() & theirs.keys():
+            subject = message("hyper_parameters.in_one_only", names=listed(sorted(alone)))
+            findings.append(Finding(subject, *presence(in_reference), quantity=Quantity.HYPER_PARAMETER))
+    return findings
+
+
+def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Finding]:
+    """Hyper-parameters of groups that differ, each with its parameters where these are not all."""
+    findings = []
+    for key in keys:
+        differing: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(ours.keys() & theirs.keys()):
+            pair = getattr(ours[name], key), getattr(theirs[name], key)
+            unknown = key == "bias_correction" and None in pair
+            if not (equal(*pair) or unknown or all(value != value for value in pair)):  # NaN is a rate or a decay that follows a schedule
+                differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
+        for names in differing.values():
+            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
+            of_some = message("hyper_parameters.of", setting=key, names=listed(names))
+            findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
+    return findings
+
+
+def listed(names: Sequence[str]) -> Message | str:
+    """The first name, and how many more there are."""
+    return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
+
+
+def presence(in_reference: bool) -> tuple[Value, Value]:
+    """The values of both sides of something that one side lacks."""
+    present = message("match.there")
+    return (present, "-") if in_reference else ("-", present)
+
+
+def model_settings(reference: Table, candidate: Table) -> list[Finding]:
+    """What differs between two recorded model configurations."""
+    keys = sorted((reference.keys() | candidate.keys()) - {LONGEST, NO_FAMILY})
+    pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
+    return [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+
+
+def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
+    """What differs between the settings that two runs were given for parts of their models, in what they mean."""
+    findings = []
+    for argument in ARGUMENTS:
+        compared, shown = argument.compared(reference, candidate), argument.shown or argument.means
+        if compared is not None and not equal(*compared):
+            findings.append(_setting(argument.name, shown(reference), shown(candidate), Quantity.MODEL_SETTING))
+    return findings
+
+
+def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:
+    return Finding(key, as_written(reference), as_written(candidate), name=key, quantity=quantity)
+
+
+def as_written(value: object) -> Value:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list, or nothing, is text."""
+    if isinstance(value, float):
+        return float(show(value))
+    return value if isinstance(value, bool | int | str) else show(value)
+
+
+def show(value: object) -> str:
+    """The same as text."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(show, value)) + "]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

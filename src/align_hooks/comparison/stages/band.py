@@ -1,0 +1,52 @@
+"""A long run as a whole, against the band that repeats of the reference make."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.band.banded import Banded
+from align_hooks.comparison.band.departure import departure
+from align_hooks.comparison.band.drift import is_installed
+from align_hooks.comparison.band.series import NUMBERS
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, when
+from align_hooks.messages import message, sentences
+
+QUANTITIES = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
+
+
+@stage("band", Phase.AFTER_ALL, place=Place.CURVE, draws=True, decides=False, source=message("method.local_level"))
+def band(ladder: Ladder) -> StageResult | None:
+    """Loss and global norm of all settled steps, beside what repeats of the reference differ by: where they leave the band, and parts whose
+    mean is off. Single free steps are not judged then: of thousands one is always far off."""
+    if not ladder.bands:
+        return None
+    findings = [finding for each in ladder.bands for finding in (*left(ladder, each), *parts(each))]
+    first = ladder.bands[0]
+    judged = len(first.steps)
+    summary: Words = message("band.compared", count=judged, repeats=len(ladder.noise.repeats), unsettled=first.model.settled)
+    if not is_installed():
+        summary = sentences(summary, message("band.without_parts"))
+    if not any(finding.excess > 1 for finding in findings):
+        return StageResult(band, Status.SAME, summary, tuple(findings))
+    findings.sort(key=lambda finding: (finding.excess <= 1, finding.step or 0))
+    return StageResult(band, Status.DIFFERENT, summary, tuple(findings)).telling(sentences(*departure(ladder)))
+
+
+def left(ladder: Ladder, each: Banded) -> list[Finding]:
+    """Where a number leaves its band; the values are those of the step at which it was seen."""
+    if each.alarm is None or each.start is None:
+        return []
+    quantity, seen = QUANTITIES[each.series.name], int(each.series.steps[each.alarm.seen])
+    what = message("band.left", what=quantity, start=when(each.start), step=when(seen))
+    ours, theirs = (None if (row := run.row(seen)) is None else NUMBERS[each.series.name](row) for run in ladder.pair.runs)
+    return [Finding(what, ours, theirs, step=each.start, quantity=quantity)]
+
+
+def parts(each: Banded) -> list[Finding]:
+    """The mean difference of each part of the run."""
+    quantity, found = QUANTITIES[each.series.name], []
+    for part in each.drifts:
+        first, last = (int(each.series.steps[index]) for index in (part.start, part.stop - 1))
+        what = message("band.part", what=quantity, first=first, last=last)
+        found.append(Finding(what, error=abs(part.mean), limit=part.limit, step=first, quantity=quantity))
+    return found

@@ -1,0 +1,54 @@
+"""What each framework clipped by, at every step."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+from align_hooks.comparison.findings import WORST, judged, telling_of
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.limits import CLIPPING
+from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import drifting
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, excess
+from align_hooks.messages import message, sentences
+
+NAMES = (Quantity.GRAD_NORM.value, Quantity.CLIP_COEFFICIENT.value)
+Number: TypeAlias = tuple[str, int, float, float, float]
+"""One number of a step: its name, the step, both values and how far they are apart. A long run has thousands, of which few are shown."""
+
+
+@stage("clipping", Phase.UPDATE, place=Place.CLIPPING, decides=False)
+def clipping(ladder: Ladder) -> StageResult:
+    """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
+    numbers: list[Number] = []
+    skipped = []
+    spoiled = ladder.pair.skipped
+    for ours, theirs in ladder.pair.rows:
+        step = ours.step
+        for name in NAMES if step not in spoiled else ():
+            reference, candidate = getattr(ours, name), getattr(theirs, name)
+            if reference is not None and candidate is not None:
+                numbers.append((name, step, reference, candidate, relative_difference(reference, candidate)))
+        if ours.skipped != theirs.skipped:
+            kind = Quantity.SKIPPED
+            skipped.append(Finding(at_step(kind, step), ours.skipped, theirs.skipped, step=step, quantity=kind))
+    summary = message("clipping.compared", count=len(ladder.pair.rows))
+    if skipped:
+        on_one_side = sentences(message("clipping.skipped_on_one_side"), summary)
+        return StageResult(clipping, Status.DIFFERENT, on_one_side, tuple(skipped[:WORST]))
+    if not numbers:
+        return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
+    result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]])
+    if result.status is not Status.SAME:
+        return result
+    free = [number for number in numbers if not ladder.is_banded(number[1])]
+    excesses = [excess(error, CLIPPING) for *_, error in free]
+    lost = [not math.isfinite(reference) for _, _, reference, _, _ in free]
+    return drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)])
+
+
+def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:
+    kind = Quantity(name)
+    return Finding(at_step(kind, step), reference, candidate, error, CLIPPING, step=step, quantity=kind)

@@ -1,0 +1,38 @@
+"""The losses of all steps together."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import drifting
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, relative
+from align_hooks.messages import message
+
+CURVE = 10
+"""Steps that make a curve."""
+
+
+@stage("curve", Phase.AFTER_ALL, place=Place.CURVE, draws=True, decides=False, source=message("method.guide_around_zero"))
+def curve(ladder: Ladder) -> StageResult:
+    """The mean of all relative differences of the loss, with their signs: a bias too small for any one step adds up here.
+
+    Honest differences stand on both sides of zero, or drift within half of the limit of a step. The guide's "around the 0-axis" asks for
+    the same of a run with a learning rate of 0. With another rate neighbouring steps go together,
+    so signs are said and not judged. Where repeats make a band, that judges.
+    """
+    rows = ladder.pair.rows
+    losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
+    if len(losses) < CURVE:
+        return StageResult(curve, Status.NOT_COMPARED, message("curve.too_few", count=len(losses), needed=CURVE))
+    if not all(math.isfinite(loss) for pair in losses for loss in pair):
+        return StageResult(curve, Status.NOT_COMPARED, message("curve.not_finite"))
+    differences = [relative(*pair) for pair in losses]
+    drift, above = fmean(differences), sum(difference > 0 for difference in differences)
+    still = all(ladder.pair.is_exact(ours.step) for ours, _ in rows)
+    limit = fmean(ladder.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
+    finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Quantity.LOSS)
+    summary = message("curve.compared", count=len(losses), above=above)
+    return drifting(ladder, curve, summary, [finding] if still else [], [] if still or ladder.bands else [finding])

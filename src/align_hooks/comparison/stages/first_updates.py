@@ -1,0 +1,85 @@
+"""The stage "first updates": what each optimizer did to the weights while both runs still stand together.
+
+Weights hide an update that is a hundredth of them. So the change of the weights is compared, of the first two updates that move any. After
+the first update both runs stand on weights that are equal but for rounding, and their gradients agree likewise. The second update shows the
+betas and the clipping, which bias correction and the scale of the gradients hide from the first. Neither moments nor gradients need to be
+stored, and sketches of the weights are enough, for the sketch of a change is the change of the sketches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.findings import as_finding, furthest, judged
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.limits import SKETCHED
+from align_hooks.comparison.sharding import common_factor
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.messages import any_of, message
+
+UPDATES = 2
+FLIPS = 1.5
+"""An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
+any tensor, however small it is."""
+MOST = 0.7
+"""Of the reference's update: no limit is wider, or a tensor that is never updated would pass."""
+
+
+@stage("first updates", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, is_pictured=True)
+def first_updates(ladder: Ladder) -> StageResult:
+    """Both runs' changes of the weights, tensor by tensor. Where they are not clearly beyond the limit, noise alone could tell. Default
+    limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it."""
+    pair = ladder.pair
+    kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
+    if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
+        return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=any_of(*sorted(kinds))))
+    begun = next((index for index, (ours, _) in enumerate(pair.rows) if ours.step + 1 not in pair.still), len(pair.rows))
+    rows = pair.rows[begun : begun + UPDATES]  # that can move a weight, from equal weights
+    rows = rows if rows and pair.is_exact(rows[0][0].step) else []
+    known = set(pair.known("weights"))
+    steps = [ours.step for ours, theirs in rows if not (ours.skipped or theirs.skipped)]
+    steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
+    by_step = [_errors(ladder, step) for step in steps]
+    if not any(by_step):
+        handed = any(ours.step + 1 in pair.handed for ours, _ in rows)
+        why = message("first_updates.handed_over" if handed else "first_updates.not_on_record")
+        return StageResult(first_updates, Status.NOT_COMPARED, why)
+    summary = message("first_updates.compared", tensors=sum(bool(finding.name) for finding in by_step[0]), updates=len(steps))
+    parted = next((errors for errors in by_step if any(error.excess > 1 for error in errors)), None)  # later ones follow from it
+    findings = parted or [error for errors in by_step for error in errors]
+    result = judged(first_updates, summary, findings, most=None)
+    result = replace(result, findings=tuple(sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))))
+    if result.status is not Status.DIFFERENT:
+        return result
+    clear = any(finding.excess > pair.limits.clear_update or not (finding.error or 0.0) <= MOST for finding in result.findings)
+    if not clear and not ladder.noise.repeats:
+        return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings))
+    factor = common_factor([replace(finding, limit=pair.limits.update) for finding in findings if finding.scale is not None])
+    return result if factor is None else result.telling(message("first_updates.every_update_scaled", factor=factor))
+
+
+def _errors(ladder: Ladder, step: int) -> list[Finding]:
+    """Distances of one update, relative to the reference's, and that of all tensors together, which has no name."""
+    pair = ladder.pair
+    times = 1.0 if {step, step + 1} <= set(pair.steps("weights")) else SKETCHED
+    measured = ladder.noise.limits("updates", step, pair.limits.update)
+    shapes = pair.pieces(pair.reference)
+
+    def limit(name: str) -> float:
+        """Wide enough for one element that Adam moves the other way, and too narrow for a tensor that is not updated."""
+        return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
+
+    updates = list(distances.updates(*pair.runs, step, pair.limits.eps, ladder.work))
+    findings = [as_finding(update, step, limit, Quantity.UPDATES) for update in updates]
+    size = math.sqrt(math.fsum(update.reference**2 for update in updates))
+    if len(updates) < 2 or not math.isfinite(size):
+        return findings
+    elements = sum(math.prod(shapes[update.name]) for update in updates)
+    widest = max(measured(update.name) for update in updates)
+    apart = math.sqrt(math.fsum((update.error * update.reference) ** 2 for update in updates if update.error)) / size if size else 0.0
+    together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
+    subject = at_step(message("first_updates.all_tensors"), step)
+    return [*findings, Finding(subject, error=apart, limit=together, step=step, quantity=Quantity.UPDATES)]

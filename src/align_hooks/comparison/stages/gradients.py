@@ -1,0 +1,14 @@
+"""Gradients of exact steps."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import exact_stage
+from align_hooks.comparison.verdict import Quantity, StageResult
+
+
+@stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.sketch")
+def gradients(ladder: Ladder) -> StageResult:
+    """Gradients of exact steps, tensor by tensor, stored or sketched."""
+    return exact_stage(ladder, gradients, Quantity.GRADIENTS, ladder.pair.is_exact, ladder.pair.limits.gradient)

@@ -1,0 +1,35 @@
+"""What the optimizers start from."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.findings import judged, moment_errors
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.limits import limits_for
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status
+from align_hooks.messages import message
+
+
+@stage("initial optimizer state", Phase.UPDATE, place=Place.STATE, decides=False)
+def initial_optimizer_state(ladder: Ladder) -> StageResult:
+    """The optimizers' states where updates were made before: of a resumed run, or where a state was loaded. To the bit, or within the
+    rounding of the type that either keeps moments in."""
+    pair = ladder.pair
+    first, no_update = pair.first, StageResult(initial_optimizer_state, Status.SAME, message("optimizer_state.no_update"))
+    if first is None or first not in pair.steps("optimizer_state"):
+        fresh = first == 0 and not pair.converted and all(run.manifests for run in pair.runs)
+        return no_update if fresh else StageResult(initial_optimizer_state, Status.NOT_COMPARED, pair.why_not("optimizer_state"))
+    states = {side: run.optimizer_state(first) for side, run in pair.sides}
+    ours, theirs = (state.updates for state in states.values())
+    if not (ours or theirs):
+        return no_update
+    types = {kind for state in states.values() for kind in state.dtypes.values()}
+    rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
+    findings = moment_errors(pair, first, rounding, ladder.work)
+    if ours != theirs:
+        findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Quantity.OPTIMIZER_STATE))
+    compared = message("optimizer_state.within_rounding" if rounding else "optimizer_state.to_the_bit", count=len(findings))
+    result = judged(initial_optimizer_state, compared, findings)
+    moments = {side: (tensor for named in state.moments.values() for tensor in named.values()) for side, state in states.items()}
+    lost = [side for side, tensors in moments.items() if not any(tensor.any() for tensor in tensors)]
+    return result.telling(message("optimizer_state.not_restored", side=lost[0]) if len(lost) == 1 else None)

@@ -1,0 +1,40 @@
+"""The weights that both runs start from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from align_hooks.comparison import conversion
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.sharding import SHOWN
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import exact_stage
+from align_hooks.comparison.verdict import Place, Quantity, StageResult, Status, Words
+from align_hooks.messages import message, sentences
+
+
+@stage("initial weights", Phase.START, place=Place.WEIGHTS, is_of_tensors=True, is_pictured=True)
+def initial_weights(ladder: Ladder) -> StageResult:
+    """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
+    result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
+    if result.status is Status.DIFFERENT and not result.common:
+        result = result.telling(_converted(ladder, result))
+    if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
+        return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
+    return result
+
+
+def _converted(ladder: Ladder, result: StageResult) -> Words | None:
+    """What became of the weights that differ most, where it is a known mistake of a conversion."""
+    pair, step = ladder.pair, ladder.pair.first or 0
+    wrong = [finding.name for finding in result.findings if finding.excess > 1][:SHOWN]
+    if step in pair.steps("weights"):
+        sizes = {name: math.sqrt(sketch[0]) for name, sketch in pair.reference.sketches("weights", step).items()}
+        ours, theirs = (run.weights(step) for run in pair.runs)
+        mistakes = [conversion.mistake(ours, theirs, name, sizes) for name in wrong]
+    else:
+        (sums, others), shapes = (run.sketches("weights", step) for run in pair.runs), pair.pieces(pair.reference)
+        mistakes = [conversion.mistake_by_sketches(sums, others, name, shapes) for name in wrong]
+    known = conversion.exchanged([mistake for mistake in mistakes if mistake is not None])
+    return sentences(*known) if known else None

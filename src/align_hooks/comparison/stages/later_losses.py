@@ -1,0 +1,57 @@
+"""Losses after the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from align_hooks.comparison.distances import Distance
+from align_hooks.comparison.findings import Limit, as_finding, telling_of, without_reference, worse_loss
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import drifting
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, excess
+from align_hooks.messages import message, sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How far the losses of a step are apart, with the limit."""
+
+    step: int
+    distance: Distance
+    limit: Limit
+
+
+@stage("later losses", Phase.FORWARD, place=Place.NEXT_LOSS, draws=True)
+def later_losses(ladder: Ladder) -> StageResult:
+    """Losses after the first."""
+    exact: list[Apart] = []
+    free: list[Apart] = []
+    rows = ladder.pair.rows[1:]
+    for ours, theirs in rows:
+        limit = ladder.loss_limit(ours.step)
+        distance = worse_loss(ours, theirs, limit)
+        if distance is not None:
+            (exact if ladder.pair.is_exact(ours.step) else free).append(Apart(ours.step, distance, limit))
+    count = len(exact) + len(free)
+    if not count:
+        return StageResult(later_losses, Status.INCOMPLETE if rows else Status.NOT_COMPARED, message("later_losses.none"))
+    of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart.step)])
+    wrong = [finding for finding in (*of_exact, *findings(free)) if finding.excess > 1]
+    beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
+    summary = sentences(message("steps.count", count=count), beyond)
+    result = drifting(ladder, later_losses, summary, of_exact, judged_free)
+    if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
+        result = result.telling(message("later_losses.second_parts"))
+    lost = len(rows) - count
+    if lost and result.status is Status.SAME:
+        return replace(result, status=Status.INCOMPLETE, summary=sentences(summary, message("later_losses.lost", count=lost)))
+    return result
+
+
+def findings(of: Sequence[Apart]) -> list[Finding]:
+    """The findings that a judgement of all steps needs, in the order of their steps; the first that is beyond its limit is among them."""
+    excesses = [excess(apart.distance.error, apart.limit(apart.distance.name)) for apart in of]
+    chosen = [of[index] for index in telling_of(excesses, [without_reference(apart.distance) for apart in of])]
+    return [as_finding(apart.distance, apart.step, apart.limit, Quantity.LOSS) for apart in chosen]

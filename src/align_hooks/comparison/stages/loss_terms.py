@@ -1,0 +1,36 @@
+"""The terms of the loss beside the language model's."""
+
+from __future__ import annotations
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.findings import judged, steps_text
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.messages import message
+from align_hooks.record.terms import AUXILIARY, PREDICTION
+
+
+@stage("loss terms", Phase.FORWARD, place=Place.GRADIENTS, draws=True, decides=False)
+def loss_terms(ladder: Ladder) -> StageResult | None:
+    """What balances experts and what predicts further tokens, with their coefficients, at every step that stands on equal weights.
+
+    A term that one run lacks is 0 there. None where neither run has any. No loss of a token shows them, and the loss that frameworks print
+    has some of them on one side alone.
+    """
+    pair = ladder.pair
+    if not any(row.terms for run in pair.runs for row in run.rows):
+        return None
+    exact = [rows for rows in pair.rows if pair.is_exact(rows[0].step)]
+    findings: list[Finding] = []
+    for ours, theirs in exact:
+        limit = ladder.noise.limits("loss_terms", ours.step, pair.limits.gradient)
+        for term in distances.of_terms(ours, theirs):
+            known = term.name in (AUXILIARY, PREDICTION)
+            what = at_step(message(f"loss_terms.{term.name}") if known else term.name, ours.step)
+            values = term.reference, term.candidate
+            by = {"name": term.name, "step": ours.step, "quantity": Quantity.LOSS, "scale": term.scale}
+            findings.append(Finding(what, *values, term.error, limit(term.name), **by))  # type: ignore[arg-type]
+    if not findings:
+        return StageResult(loss_terms, Status.NOT_COMPARED, message("loss_terms.none"))
+    return judged(loss_terms, message("loss_terms.compared", steps=steps_text([ours.step for ours, _ in exact])), findings)

@@ -1,0 +1,84 @@
+"""How much of the two runs can be laid side by side at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.settings import presence, show
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, Words
+from align_hooks.messages import message, sentences, terms
+
+
+@stage("match", place=Place.MATCH, is_before_numbers=True)
+def match(ladder: Ladder) -> StageResult:
+    """How much of the two runs can be laid side by side."""
+    problems = [
+        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Quantity.WHOLENESS)
+        for side, run in ladder.pair.sides
+        for problem in run.problems
+    ]
+    if unfit := _unfit(ladder):
+        reason, why = unfit
+        return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
+    nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
+    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.runs)
+    own = ladder.pair.incomparable
+    ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in (ours, theirs))
+    summary = _laid_out(ladder, None if nameless else (ours, theirs))
+
+    def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:
+        return StageResult(match, Status.NOT_COMPARABLE, sentences(why, summary), (*findings, *problems), reason=reason)
+
+    padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
+    if padding:
+        return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
+    if apart := _unlike_parameters(ours, theirs, ladder.allow_missing):
+        return not_comparable(message("match.other_model"), Reason.OTHER_MODEL, *apart)
+    if not ladder.pair.rows:
+        return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
+    return StageResult(match, Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+
+
+def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
+    """Why a run cannot be compared with any other."""
+    for side, run in ladder.pair.sides:
+        if not run.steps:
+            return Reason.NO_WHOLE_STEP, message("match.no_whole_step", side=side)
+        if ladder.noise.problem:
+            return Reason.NO_REPEAT, ladder.noise.problem
+        if run.facts.settings.get("perturb"):
+            return Reason.MOVED_WEIGHTS, message("match.moved_weights", side=side)
+        if run.missing is not None:
+            return Reason.RANKS_MISSING, message("match.ranks_missing", side=side, missing=run.missing.message)
+    return None
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Canonical name to shape."""
+
+
+def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
+    """How many steps, parameters and elements both runs have in common; of a log or a dump there are steps alone."""
+    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
+    if shapes is None:
+        return message("match.dump" if ladder.pair.dumped else "match.log", steps=steps, expected=expected)
+    ours, theirs = shapes
+    shared = [shape for name, shape in ours.items() if shape == theirs.get(name)]
+    elements, total = (sum(map(math.prod, shapes)) for shapes in (shared, {**theirs, **ours}.values()))
+    names, every = len(ours.keys() & theirs.keys()), len(ours.keys() | theirs.keys())
+    return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
+
+
+def _unlike_parameters(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
+    """Parameters of other shapes, and parameters that one side lacks."""
+    unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
+    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+    kind, shapes = Quantity.SHAPE, {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
+    return [
+        *(Finding(message("match.shape", name=name), *pair, name=name, quantity=kind) for name, pair in shapes.items()),
+        *(Finding(message("match.missing", name=name), *presence(name in ours), name=name, quantity=kind) for name in missing),
+    ]

@@ -1,0 +1,74 @@
+"""The experts that each token was given to, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from align_hooks.comparison import distances
+from align_hooks.comparison.findings import WORST, furthest, steps_text
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.routing import ALWAYS, has_choices, is_given, unlike
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.messages import Message, message, sentences
+from align_hooks.record.routing import in_layers
+
+
+@stage("routing", Phase.FORWARD, place=Place.FORWARD, draws=True, decides=False)
+def routing(ladder: Ladder) -> StageResult | None:
+    """The experts of each token, at every step; counts of tokens where not both runs recorded these. None of models without experts.
+
+    A few tokens that change their experts are near ties. On equal weights more of them are a fault, at or before the first layer that shows
+    them; on weights that drifted apart they say nothing by themselves.
+    """
+    pair = ladder.pair
+    if not any(".experts." in name for run in pair.runs for name in pair.pieces(run)):
+        return None
+    by_step = {step: of_step(ladder, step) for step in sorted({*pair.steps("batches"), *pair.steps("routing")})}
+    steps = [step for step, findings in by_step.items() if findings]
+    if not steps:
+        status = Status.INCOMPLETE if pair.steps("routing") else Status.NOT_COMPARED
+        return StageResult(routing, status, message("routing.none"))
+    findings = [finding for step in steps for finding in by_step[step]]
+    changed = [finding for finding in findings if finding.error]
+    beyond = [finding for finding in changed if finding.excess > 1]
+    wrong = [finding for finding in beyond if finding.step is not None and pair.is_exact(finding.step)]
+    status = Status.DIFFERENT if wrong else Status.INCONCLUSIVE if beyond else Status.SAME
+    chosen = all(has_choices(*pair.runs, step=step) for step in steps)
+    lacking = next((lack for step in pair.steps("routing") if (lack := unlike(*pair.runs, step))), None)
+    if lacking is not None and status is Status.SAME:
+        return StageResult(routing, Status.INCOMPLETE, message("routing.unlike", name=lacking))
+    summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))
+    shown = first_wrong(wrong) if wrong else furthest(changed or findings)
+    result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown)
+    free = [step for step in steps if any(finding.error for finding in by_step[step]) and not is_given(*pair.runs, step)]
+    return replace(result, ties=min(free, default=None))
+
+
+def of_step(ladder: Ladder, step: int) -> list[Finding]:
+    """One finding a layer of one step, the share of its tokens that were given to other experts."""
+    limits = ladder.pair.limits
+    measured = distances.routing(*ladder.pair.runs, step, limits.eps)
+    findings = []
+    for distance in measured:
+        default = max(limits.ties, ALWAYS / max(distance.reference, 1.0))
+        limit = ladder.noise.limit("routing", step, distance.name, default)
+        tokens = round(distance.error * distance.reference)
+        what = at_step(message("routing.of_tokens", name=distance.name, count=tokens, all=int(distance.reference)), step)
+        findings.append(Finding(what, error=distance.error, limit=limit, name=distance.name, step=step, quantity=Quantity.ROUTING))
+    return findings
+
+
+def first_wrong(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings beyond their limits in the order of a forward pass: what stands first hands its error on."""
+    ordered = sorted(findings, key=lambda finding: (finding.step or 0, in_layers(finding.name)))
+    return tuple(ordered[:WORST])
+
+
+def first_changed(changed: Sequence[Finding]) -> Message | None:
+    """Where tokens first changed their experts; None where none did."""
+    if not changed:
+        return None
+    first = first_wrong(changed)[0]
+    return message("routing.first_changed", what=first.what)

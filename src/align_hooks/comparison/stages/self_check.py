@@ -1,0 +1,41 @@
+"""What each record says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from align_hooks.comparison.findings import WORST, contradictions, copies_alike
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Place, StageResult, Status
+from align_hooks.messages import Message, Side, all_of, message, sentences
+from align_hooks.record.self_check import SelfCheck
+
+
+@stage("self-check", place=Place.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.self_check")
+def self_check(ladder: Ladder) -> StageResult:
+    """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
+    checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
+    findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
+    if findings:
+        return StageResult(self_check, Status.DIFFERENT, message("self_check.contradictions", count=len(findings)), tuple(findings[:WORST]))
+    copies = sum(check.copies for check in checks.values())
+    known = [check for check in checks.values() if check.steps or check.unchecked]
+    if not known or not all(check.steps for check in known):
+        alike = copies_alike(copies) if copies else None
+        return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(ladder, checks), alike))
+    counts = {side: (len(check.steps), len(check.steps) + len(check.unchecked)) for side, check in checks.items()}
+    steps = all_of(
+        *(message("self_check.steps", checked=checked, all=total, side=side) for side, (checked, total) in counts.items() if total)
+    )
+    inexact = max(check.inexact for check in checks.values())
+    return StageResult(self_check, Status.SAME, message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies)))
+
+
+def _unchecked(ladder: Ladder, checks: Mapping[Side, SelfCheck]) -> Message:
+    """Why no norm of a framework is known to hold a record against."""
+    bare = [side for side, check in checks.items() if not check.steps]
+    injected = bare and all(run.facts.injected.steps for side, run in ladder.pair.sides if side in bare)
+    if len(bare) == 1:
+        return message("self_check.injected_of_side" if injected else "self_check.no_norms_of_side", side=bare[0])
+    return message("self_check.injected" if injected else "self_check.no_norms")

@@ -1,0 +1,56 @@
+"""What the steps of both runs start from beside weights, moments and generators: what a resumed run has to restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.messages import message
+
+
+@stage("training state", Phase.START, place=Place.STATE, is_before_numbers=True, decides=False)
+def state(ladder: Ladder) -> StageResult | None:
+    """Counts of samples, of the scheduler, the optimizer and the loss scaler, and buffers, at the start of every step, of two runs of one
+    framework in one layout; what is first different was not restored, or was moved once too often."""
+    pair = ladder.pair
+    if not pair.has_one_layout:
+        return None
+    looked_at = pair.may_differ("state")
+    compared = len(pair.rows) - len(looked_at) - empty(pair, looked_at)
+    for step in looked_at:
+        names, findings = set[str](), []
+        for name, finding in of_step(pair, step):
+            names.add(name)
+            findings += [] if finding is None else [finding]
+        if findings:
+            summary = message("training_state.first_different", count=len(findings), all=len(names), step=step, iteration=step + 1)
+            return StageResult(state, Status.DIFFERENT, summary, tuple(findings))
+        compared += bool(names)
+    return StageResult(state, Status.SAME, message("training_state.compared", count=compared)) if compared else None
+
+
+def empty(pair: Pair, without: Sequence[int]) -> int:
+    """How many common steps, ``without`` some, start from nothing that the reference recorded on any rank."""
+    steps = sorted({ours.step for ours, _ in pair.rows}.difference(without))
+    held = [of_rank.state > 0 for of_rank in pair.reference.columns(steps).values()]
+    return len(steps) - int(np.any(held, axis=0).sum())
+
+
+def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
+    """Everything that both runs have of a step's start, by name, and where it differs the finding; ranks that differ alike count once."""
+    reference, candidate = (run.state(step) for run in pair.runs)
+    told: set[str] = set()
+    for rank, entries in reference.items():
+        others = candidate.get(rank, {})
+        for name in entries.keys() & others.keys():
+            ours, theirs = entries[name], others[name]
+            if ours == theirs:
+                yield name, None
+            elif name not in told:
+                told.add(name)
+                yield name, Finding(at_step(name, step), ours, theirs, step=step, quantity=Quantity.STATE)

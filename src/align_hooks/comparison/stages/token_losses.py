@@ -1,0 +1,68 @@
+"""The forward computation alone: each token's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from align_hooks.comparison import token_losses as tokens
+from align_hooks.comparison.findings import judged, steps_text
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.routing import apart as routes_apart
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.verdict import Finding, Place, StageResult, Status
+from align_hooks.messages import Message, message, sentences
+
+
+@stage("token losses", Phase.FORWARD, place=Place.FORWARD, draws=True)
+def token_losses(ladder: Ladder) -> StageResult:
+    """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
+
+    The first step that differs is shown: where along the sequence, and in which rows. A difference at a later step alone did not come with
+    the weights on record.
+    """
+    pair = ladder.pair
+    recorded = pair.steps("batches")
+    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
+    if not steps:
+        why = message("same_weights.no_exact_step") if recorded else pair.why_not("batches")
+        return StageResult(token_losses, Status.NOT_COMPARED, why)
+    by_step: dict[int, tuple[Finding, Finding]] = {}
+    sizes: list[int] = []
+    left_out = 0
+    for step in steps:
+        batches = ladder.batches(step)
+        apart = routes_apart(*pair.runs, step)
+        losses = tokens.compared(batches[0], batches[1], apart)
+        if losses is None:
+            continue
+        outside = 0 if apart is None else int(apart.sum())
+        left_out += outside
+        if apart is not None and not tokens.counts(losses).any():
+            continue
+        limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
+        together, _ = tokens.finding(losses, step, limit)
+        mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
+        if together.excess > 1 and ladder.parted.step is None:
+            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
+        by_step[step] = (together, mean)
+        sizes.append(losses[0].size - outside)
+        if together.excess > 1 or mean.excess > 1:  # later differences follow from it
+            break
+    if not by_step:
+        return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.all_apart" if left_out else "token_losses.none"))
+    without = message("token_losses.without", count=left_out) if left_out else None
+    summary = sentences(_tokens(sizes, list(by_step)), without)
+    result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings])
+    shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
+    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
+    return result.telling(ladder.parted.words(pair.runs)) if result.status is Status.DIFFERENT else result
+
+
+def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:
+    """How many tokens were compared, ``sizes`` a step."""
+    if len(steps) == 1:
+        return message("token_losses.at_one_step", count=sizes[0], step=steps_text(steps))
+    if len(set(sizes)) == 1:
+        return message("token_losses.at_steps", count=sizes[0], steps=steps_text(steps))
+    return message("token_losses.of_unequal_steps", fewest=min(sizes), most=max(sizes), steps=steps_text(steps))

@@ -1,0 +1,226 @@
+"""The stage "weights after an update": what the two optimizers made of their gradients.
+
+Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each run's update
+follow AdamW with the hyper-parameters on record, whatever gradients went in? The answer to the second names the wrong term
+(:mod:`align_hooks.comparison.updates`), also where nothing was injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from align_hooks.comparison.evidence import OnRecord, gather
+from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
+from align_hooks.comparison.formula import FITS, Array, Settings
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.limits import UPDATE, weights_eps
+from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.settings import listed
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.updates import MOVED, Explanation, blind, explain
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
+from align_hooks.messages import Argument, Message, Side, message, sentences, terms
+from align_hooks.process.work import Work
+
+FAR = 1e6
+"""Roundings."""
+QUANTITIES = {
+    Term.LEARNING_RATE: Quantity.LEARNING_RATE,
+    Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT,
+    Term.GRADIENT_SCALE: Quantity.GRADIENTS,
+    Term.COUNT: Quantity.OPTIMIZER_STATE,
+}
+"""The quantity of a term; the others are hyper-parameters."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked."""
+
+    note: Message
+    known: bool | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A term that updates were not made with as recorded: the value on record, the value used, and the tensors, empty where of all."""
+
+    term: Term
+    recorded: Argument
+    used: Argument
+    names: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """What makes two changes one and the same but for their values."""
+        return self.term.value, self.names
+
+    @property
+    def subject(self) -> Argument:
+        """The term, and its tensors."""
+        return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
+
+
+@stage("weights after an update", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
+def weights_after_update(ladder: Ladder) -> StageResult:
+    """Both questions; a term that is found wrong comes first among the findings."""
+    pair, work = ladder.pair, ladder.work
+    equal = after_equal_gradients(pair, work)
+    sides = [check(side, pair, work) for side in Side]
+    gaps = pair.gaps("optimizer_state")
+    injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
+    summary = sentences(injected, *(checked.note for checked in sides), *gaps[:1])
+    result = judged(weights_after_update, summary, equal, incomplete=bool(gaps))
+    differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
+    wrong = [finding for checked in sides for finding in checked.findings]
+    if result.status is Status.NOT_COMPARABLE:
+        return result
+    if any(known) and wrong:
+        return StageResult(weights_after_update, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if differs else ())))
+    if differs and all(known):
+        return replace(result, summary=sentences(summary, message("after_update.settings_differ")))
+    if differs or equal or all(known):
+        return result
+    if wrong and None in known:  # nobody says whether the formula or the optimizer is the odd one
+        return StageResult(weights_after_update, Status.INCONCLUSIVE, summary, tuple(wrong))
+    judges = message("after_update.neither_follows") if wrong else None
+    return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
+
+
+def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
+    """Weights and moments after updates that both made from the same gradients."""
+    limit = max(UPDATE, *map(weights_eps, pair.runs))
+    errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
+    coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
+    known = [(ours, theirs) for ours, theirs in coefficients if ours is not None and theirs is not None]
+    clipped = max((relative_difference(*pair) for pair in known), default=0.0)
+    for step in set(pair.handed) & set(pair.steps("optimizer_state")):
+        errors += moment_errors(pair, step, UPDATE + 2 * clipped, work)
+    return errors
+
+
+def check(side: Side, pair: Pair, work: Work) -> Checked:
+    """Lay one side's recorded updates beside the formula."""
+    run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
+    work.progress(message("after_update.progress", side=side))
+    record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
+    if isinstance(record, Message):
+        return Checked(message("after_update.not_checked", side=side, why=record))
+    explanation = explain(record.evidence, record.settings)
+    count, misfit = len(record.evidence.updates), explanation.recorded
+    if not explanation.follows:
+        note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(misfit), limit=FITS)
+        wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
+        return Checked(note, known=not explanation.left, findings=tuple(wrong))
+    if unseen := blind(record.evidence, record.settings):
+        return Checked(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
+    return Checked(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
+
+
+def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
+    """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
+    where the run's own settings are not on record and the reference's were expected."""
+    changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
+    others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
+    alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
+    wrong, still = [], explanation.still
+    if still:
+        subject = message("after_update.tensors", names=listed(still), side=side)
+        values = message("after_update.updated"), message("after_update.never_updated")
+        wrong.append(Finding(subject, *values, name=_alone(still), quantity=Quantity.UPDATES))
+    for change in changes:
+        recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
+        used = message("after_update.used", value=change.used)
+        quantity = QUANTITIES.get(change.term, Quantity.HYPER_PARAMETER)
+        wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
+    if not changes and (explanation.left or not still):
+        wrong.append(_unexplained(side, explanation))
+    return wrong
+
+
+def _of_updates(change: Change, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
+    """A term of a side's updates; with the tensors that it does not explain, or else the other terms each of which would do alone."""
+    if left:
+        return message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
+    if alone:
+        return message("after_update.term_or_alone", term=change.subject, side=side, others=terms(alone))
+    return message("after_update.term", term=change.subject, side=side)
+
+
+def _unexplained(side: Side, explanation: Explanation) -> Finding:
+    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was fitted."""
+    names, misfit = explanation.left, explanation.recorded
+    subject = message("after_update.no_adamw", side=side)
+    if names:
+        subject = message("after_update.no_adamw_of", side=side, names=listed(names))
+    values = roundings(misfit), message("after_update.at_best", rest=roundings(explanation.explained))
+    return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
+
+
+def _alone(names: Sequence[str]) -> str:
+    """The tensor that a finding is about, where it is a single one."""
+    return names[0] if len(names) == 1 else ""
+
+
+def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
+    """Each term that was changed, as recorded and as used."""
+    recorded = record.settings
+    if abs(used.rate - recorded.rate) > MOVED:
+        yield Change(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
+    betas = (recorded.beta1, used.beta1), (recorded.beta2, used.beta2)
+    if any(abs(before - after) > MOVED * (1 - before) for before, after in betas):
+        was = message("after_update.betas", beta1=recorded.beta1, beta2=recorded.beta2)
+        yield Change(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
+    if abs(used.eps - recorded.eps) > MOVED * recorded.eps:
+        yield Change(Term.EPS, _recorded(recorded.eps), _fitted(used.eps))
+    yield from _decay(used.decay, recorded.decay, record.evidence.names)
+    if used.bias_correction != recorded.bias_correction:
+        made, not_made = message("after_update.correction_made"), message("after_update.correction_not_made")
+        yield Change(Term.BIAS_CORRECTION, *((made, not_made) if recorded.bias_correction else (not_made, made)))
+    if used.decoupled != recorded.decoupled:
+        apart, added = message("after_update.decoupled"), message("after_update.not_decoupled")
+        yield Change(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
+    if used.clip is not None:
+        norm = record.clip_grad
+        was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
+        yield Change(Term.CLIP_COEFFICIENT, was, message("after_update.clipped_to_fitted", norm=used.clip))
+    if abs(used.scale - recorded.scale) > MOVED:
+        yield Change(Term.GRADIENT_SCALE, _recorded(recorded.scale), _fitted(used.scale))
+    if used.count != recorded.count:
+        first = record.evidence.updates[0].count
+        yield Change(Term.COUNT, first, max(1, first + used.count))
+
+
+def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Change]:
+    """Tensors that decay and should not, those that should and do not, and another decay of the others."""
+    decayed, not_decayed = message("after_update.decayed"), message("after_update.not_decayed")
+    for switched, was, used_as in (
+        ((used > 0) & (recorded == 0), not_decayed, decayed),
+        ((used == 0) & (recorded > 0), decayed, not_decayed),
+    ):
+        if switched.any() and recorded.any():
+            yield Change(Term.DECAY_GROUPING, was, used_as, tuple(names[index] for index in np.flatnonzero(switched)))
+    decaying = (used > 0) & ((recorded > 0) | ~recorded.any())
+    highest = float(recorded.max(initial=0.0))
+    if decaying.any() and np.abs(used - recorded)[decaying].max() > MOVED * highest:
+        yield Change(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[decaying].max())))
+
+
+def roundings(misfit: float) -> Message:
+    """How far updates are from a formula, in roundings of the weights; beyond a million the number says nothing."""
+    return message("after_update.roundings", rest=misfit) if misfit < FAR else message("after_update.over_a_million_roundings")
+
+
+def _recorded(value: float) -> Message:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1."""
+    return message("after_update.number", number=value)
+
+
+def _fitted(value: float) -> Message:
+    """A fitted value, to the digits that a fit to fp32 numbers can have."""
+    return message("after_update.fitted_number", number=value)

@@ -1,0 +1,54 @@
+"""The judgements of steps: exact ones stand on the same weights in both runs and have tight limits, free-running ones only drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from align_hooks.comparison.findings import furthest, judged, steps_text
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.sharding import explanation
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words
+from align_hooks.messages import Message, message, sentences
+
+
+def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[int], bool], default: float) -> StageResult:
+    """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
+    pair, gaps = ladder.pair, ladder.pair.gaps(kind)
+    known = pair.known(kind)
+    steps = [step for step in known if wanted(step)]
+    norms = kind is Quantity.LOCAL_NORMS
+    by_step = {step: ladder.norms(step, default) if norms else ladder.tensors(kind, step, default) for step in steps}
+    findings = [finding for of_step in by_step.values() for finding in of_step]
+    if findings:
+        equal = sum(finding.by_digest for finding in findings)
+        by_digest = message("same_weights.equal_by_digest", count=equal) if equal else None
+        summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), by_digest, *gaps[:1])
+        result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
+        differs = result.status is Status.DIFFERENT
+        return result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+    if steps and pair.nameless and not gaps:
+        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
+    if gaps or steps:
+        return StageResult(stage, Status.INCOMPLETE, gaps[0] if gaps else message("same_weights.no_common_tensor"))
+    return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if known else pair.why_not(kind))
+
+
+def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool) -> Message:
+    """How many tensors were compared, and how."""
+    if sketched:
+        return message("same_weights.by_sketches", count=count, steps=steps_text(steps))
+    if kind is Quantity.WEIGHTS:
+        return message("same_weights.to_the_bit", count=count)
+    return message("same_weights.at_steps", count=count, steps=steps_text(steps))
+
+
+def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding]) -> StageResult:
+    """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
+    that a band judges are not judged here."""
+    free = [finding for finding in free if not ladder.is_banded(finding.step)]
+    findings = [*exact, *free]
+    worst = max((finding.excess for finding in free), default=0.0)
+    if any(finding.excess > 1 for finding in exact) or worst > ladder.pair.limits.clear:
+        return judged(stage, summary, findings)
+    return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings))

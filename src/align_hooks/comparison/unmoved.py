@@ -1,0 +1,71 @@
+"""Steps at a learning rate of 0: both sides stand on the same weights all along, so that every step measures the forward and the backward
+pass on one more batch (the guide, "weights not updated").
+
+What all steps differ by is rounding, or a fault that the comparison names. A step that differs by far more than the others stands out: its
+batch holds what the two sides treat otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.comparison.band.series import NUMBERS
+from align_hooks.comparison.verdict import relative
+from align_hooks.record.layout import Array
+from align_hooks.record.schema import Row
+
+FAR = 10.0
+"""Times the usual difference (scaled median absolute deviation) that a step must be off to stand out."""
+TO_SIGMA = 1.4826
+"""Brings a median absolute deviation to the standard deviation of normal numbers."""
+LEAST = 20
+"""Steps from which the usual difference can be told."""
+ROUNDING = {"loss": 2.0**-22, "grad_norm": 2.0**-19}
+"""Relative differences that no step stands out by: of a loss in fp32, and of a norm of many squares in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmoved:
+    """One number over all steps: how many, the median of its absolute relative differences, the largest and its step, and the steps that
+    stand out with their differences, the furthest first."""
+
+    name: str
+    steps: int
+    median: float
+    largest: float
+    at: int
+    out: tuple[tuple[int, float], ...]
+
+
+def unmoved(pairs: Sequence[tuple[Row, Row]]) -> list[Unmoved]:
+    """Every number that both sides have, of rows at a rate of 0."""
+    found = []
+    for name, number in NUMBERS.items():
+        values = [(ours.step, number(ours), number(theirs)) for ours, theirs in pairs]
+        apart = [(step, relative(a, b)) for step, a, b in values if a is not None and b is not None]
+        finite = [(step, difference) for step, difference in apart if np.isfinite(difference)]
+        lost = [(step, difference) for step, difference in apart if not np.isfinite(difference)]
+        if not apart:
+            continue
+        steps, differences = np.array([step for step, _ in finite], np.int64), np.array([difference for _, difference in finite])
+        far = outliers(differences, ROUNDING[name])
+        order = sorted(far, key=lambda index: -abs(differences[index]))
+        out = (*lost, *((int(steps[index]), float(differences[index])) for index in order))
+        sizes = np.abs(differences)
+        at = int(steps[sizes.argmax()]) if len(sizes) else lost[0][0]
+        median, largest = (float(np.median(sizes)), float(sizes.max())) if len(sizes) else (np.nan, np.nan)
+        found.append(Unmoved(name, len(apart), median, largest, at, out))
+    return found
+
+
+def outliers(differences: Array, least: float) -> list[int]:
+    """The indices of differences, fp64 ``[steps]``, that stand out; none of so few that nobody knows what is usual."""
+    if len(differences) < LEAST:
+        return []
+    middle = np.median(differences)
+    usual = TO_SIGMA * float(np.median(np.abs(differences - middle)))
+    far = np.abs(differences - middle) > max(FAR * usual, least)
+    return [int(index) for index in np.flatnonzero(far)]

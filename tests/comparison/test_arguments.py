@@ -1,0 +1,211 @@
+"""Settings that the arguments on record hold and ``config.json`` does not: what they mean on each side, and where they are suspected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from align_hooks.comparison.diagnosis.blame import Seen, causes, suspects
+from align_hooks.comparison.diagnosis.signatures import Cause
+from align_hooks.comparison.settings import argument_settings
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.token_losses import token_losses
+from align_hooks.comparison.token_losses import Parted
+from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Verdict
+from align_hooks.record.schema import Facts, Training
+from comparison.conftest import Compared
+from comparison.test_blame import bent, noisy, tokens
+from synthetic import Synthetic
+
+EXPERTS, LATENT, PREDICTING = {"num_experts": 8}, {"kv_lora_rank": 32, "rope_scaling": None}, {"num_nextn_predict_layers": 1}
+YARN = {"kv_lora_rank": 32, "rope_scaling": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.0}}
+CALLBACK = "[{'type': 'TopkBiasBalanceCallback'}]"
+
+
+def megatron(model: dict[str, Any], micro: int = 4, batch: int = 8, **arguments: object) -> Facts:
+    """What Megatron-LM records: every argument, as text."""
+    given = {"moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": 0.0, "moe_z_loss_coeff": None} | arguments
+    given = {"rotary_scaling_factor": 1.0, "mscale_all_dim": 0.0} | given
+    return Facts(side="torch", model=model, arguments=texts(given), training=Training(micro_batch_size=micro, global_batch_size=batch))
+
+
+def mindformers(model: dict[str, Any], micro: int = 4, batch: int = 8, *, callbacks: str = CALLBACK, **arguments: object) -> Facts:
+    """What MindFormers records: what its YAML holds."""
+    given = {f"model.model_config.{name}": value for name, value in arguments.items()}
+    training = Training(micro_batch_size=micro, global_batch_size=batch)
+    return Facts(side="ms", model=model, arguments=texts(given | {"callbacks": callbacks}), training=training)
+
+
+def texts(arguments: dict[str, object]) -> dict[str, object]:
+    return {name: str(value) for name, value in arguments.items()}
+
+
+def balanced(kind: str, coefficient: float = 0.01) -> dict[str, object]:
+    return {"moe_router_load_balancing_type": kind, "moe_aux_loss_coeff": coefficient}
+
+
+BIAS = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 1e-3}
+MTP = {"mtp_loss_scaling_factor": 0.3}
+PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
+    "coefficient": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, moe_aux_loss_coeff=0.1), ["moe_aux_loss_coeff"]),
+    "no loss, whatever its coefficient": (megatron(EXPERTS, **balanced("none")), mindformers(EXPERTS), []),
+    "no loss on one side": (
+        megatron(EXPERTS, **balanced("none")),
+        mindformers(EXPERTS, **balanced("gbs_aux_loss")),
+        ["moe_aux_loss_coeff"],
+    ),
+    "of a micro-batch": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, **balanced("sub_seq_aux_loss")), []),
+    "by default": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, moe_aux_loss_coeff=0.01), []),
+    "of a rank": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, **balanced("seq_aux_loss")), []),
+    "of the batch": (megatron(EXPERTS, **balanced("global_aux_loss")), mindformers(EXPERTS, 2, **balanced("gbs_aux_loss")), []),
+    "of a batch of one micro-batch": (
+        megatron(EXPERTS, batch=4, **balanced("aux_loss")),
+        mindformers(EXPERTS, batch=4, **balanced("gbs_aux_loss")),
+        [],
+    ),
+    "of a batch of several": (
+        megatron(EXPERTS, batch=8, **balanced("aux_loss")),
+        mindformers(EXPERTS, batch=8, **balanced("gbs_aux_loss")),
+        ["moe_router_load_balancing_type"],
+    ),
+    "of a sequence": (
+        megatron(EXPERTS, **balanced("seq_aux_loss")),
+        mindformers(EXPERTS, **balanced("seq_aux_loss")),
+        ["moe_router_load_balancing_type"],
+    ),
+    "of the only one": (megatron(EXPERTS, 1, **balanced("seq_aux_loss")), mindformers(EXPERTS, 1, **balanced("seq_aux_loss")), []),
+    "of several kinds": (megatron(EXPERTS, **balanced("['aux_loss', 'seq_aux_loss']")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of several weights": (megatron(EXPERTS, **balanced("aux_loss", "[0.1]")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of no number": (megatron(LATENT, rotary_scaling_factor="9" * 400, mscale_all_dim="1e300"), mindformers(LATENT, mscale="x"), []),
+    "micro-batch": (
+        megatron(EXPERTS, 2, **balanced("aux_loss")),
+        mindformers(EXPERTS, **balanced("sub_seq_aux_loss")),
+        ["micro_batch_size"],
+    ),
+    "micro-batch, no loss": (megatron(EXPERTS, 2), mindformers(EXPERTS, 4), []),
+    "micro-batch, no experts": (megatron({}, 2, **balanced("aux_loss")), megatron({}, 4, **balanced("aux_loss")), []),
+    "two of Megatron": (megatron(EXPERTS, 2, **balanced("aux_loss")), megatron(EXPERTS, 4, **balanced("aux_loss")), ["micro_batch_size"]),
+    "logits": (megatron(EXPERTS, moe_z_loss_coeff=1e-3), mindformers(EXPERTS), ["moe_z_loss_coeff"]),
+    "bias": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, **BIAS), []),
+    "bias not moved": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, callbacks="[]", **BIAS), ["moe_router_bias_update_rate"]),  # type: ignore[arg-type]
+    "bias by default": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, moe_router_enable_expert_bias=True), []),
+    "no bias": (megatron(EXPERTS, moe_router_bias_update_rate=1), mindformers(EXPERTS, moe_router_enable_expert_bias=False), []),
+    "prediction": (megatron(PREDICTING, **MTP), mindformers(PREDICTING, mtp_loss_factor=0.1), ["mtp_loss_scaling_factor"]),
+    "the same prediction": (megatron(PREDICTING, **MTP), mindformers(PREDICTING, **MTP), []),
+    "prediction that is not told": (megatron(PREDICTING, **MTP), mindformers(PREDICTING), []),
+    "latent": (megatron(LATENT), mindformers(LATENT), ["rotary_scaling_factor, mscale"]),
+    "latent, not scaled": (megatron(LATENT), mindformers(LATENT, rotary_scaling_factor=1.0), []),
+    "latent, of no weight": (megatron(LATENT, rotary_scaling_factor=40), mindformers(LATENT, mscale=0), []),
+    "latent, stretched": (megatron(YARN), mindformers(YARN), ["rotary_scaling_factor, mscale"]),
+    "latent, no side scaled": (megatron(YARN), megatron(YARN), []),
+    "no arguments on record": (megatron(LATENT), Facts(side="ms", model=LATENT), []),
+}
+
+
+@pytest.mark.parametrize(("reference", "candidate", "names"), PAIRS.values(), ids=PAIRS.keys())
+def test_settings_are_compared_by_what_they_mean(reference: Facts, candidate: Facts, names: list[str]) -> None:
+    assert [finding.name for finding in argument_settings(reference, candidate)] == names
+    assert [finding.name for finding in argument_settings(candidate, reference)] == names
+
+
+def with_loss(coefficient: float, run: Synthetic) -> Synthetic:
+    """A run whose model has experts and balances them."""
+    run.model |= EXPERTS
+    run.facts["arguments"] = megatron(EXPERTS, **balanced("aux_loss", coefficient)).arguments
+    return run
+
+
+def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Synthetic) -> None:
+    reference = with_loss(0.01, Synthetic())
+    bent(with_loss(0.1, candidate), noisy(3))
+    outcome = compared(candidate, against=reference).blame
+    assert (outcome.place, outcome.suspects[0].name) == (Place.GRADIENTS, "moe_aux_loss_coeff")
+    assert outcome.causes[0] is Cause.AUXILIARY_LOSS
+
+
+def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
+    forward, reference = with_loss(0.1, Synthetic().drifted()), with_loss(0.01, Synthetic())
+    tokens(forward, 0)
+    assert compared(forward, against=reference).next.id != "next.set_alike"
+    bent(with_loss(0.1, candidate), noisy(3))
+    assert compared(candidate, against=reference).next.id == "next.set_alike"
+
+
+def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:
+    tokens(with_loss(0.1, candidate), 0)
+    outcome = compared(candidate, against=with_loss(0.01, Synthetic()))
+    assert outcome.blame.place is Place.FORWARD
+    assert "moe_aux_loss_coeff" not in [suspect.name for suspect in outcome.blame.suspects]
+    assert [finding.name for finding in outcome.settings] == ["moe_aux_loss_coeff"]
+
+
+def test_where_nothing_shows_it_the_verdict_is_open(compared: Compared, candidate: Synthetic) -> None:
+    outcome = compared(with_loss(0.1, candidate), against=with_loss(0.01, Synthetic()))
+    assert (outcome.verdict, outcome.blame) == (Verdict.INCONCLUSIVE, None)
+    assert compared(with_loss(0.01, Synthetic().drifted()), against=with_loss(0.01, Synthetic())).verdict is Verdict.ALIGNED
+
+
+LAYER = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate", "mlp.experts.0.up_proj", "mlp.experts.0.down_proj")
+NAMES = [*(f"model.layers.{layer}.{kind}.weight" for layer in range(2) for kind in LAYER), "model.norm.weight", "lm_head.weight"]
+
+
+def seen(stage: Any, names: list[str]) -> Seen:
+    """What a comparison saw of a model of one layer and one that predicts, in which these tensors differ, the first most."""
+    excess = dict(zip(names, range(len(names) + 2, 2, -1), strict=True))
+    findings = [Finding(name, error=float(excess.get(name, 0)), limit=1.0, name=name, step=0) for name in names + NAMES]
+    of_tensors = StageResult(gradients, Status.DIFFERENT, "", tuple(dict.fromkeys(findings)))
+    first = of_tensors if stage is gradients else StageResult(stage, Status.DIFFERENT, "")
+    return Seen(first, {stage: first, gradients: of_tensors}, (), Parted(), None, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("model.layers.0.mlp.gate.weight", Cause.ROUTER),
+        ("model.layers.0.block_sparse_moe.gate.weight", Cause.ROUTER),
+        ("model.layers.0.mlp.experts.3.up_proj.weight", Cause.EXPERTS),
+        ("model.layers.0.mlp.shared_experts.up_proj.weight", Cause.SHARED_EXPERTS),
+        ("model.layers.0.mlp.gate_proj.weight", Cause.MLP),
+        ("model.layers.0.self_attn.k_norm.weight", Cause.QUERY_AND_KEY_NORMS),
+        ("model.layers.0.self_attn.kv_a_layernorm.weight", Cause.LATENT_NORMS),
+        ("model.layers.0.input_layernorm.weight", Cause.NORM),
+        ("model.layers.0.self_attn.q_proj.bias", Cause.ATTENTION_BIASES),
+        ("model.layers.0.self_attn.q_proj.weight", Cause.ATTENTION),
+    ],
+)
+def test_a_part_of_a_family_is_a_cause_of_its_own(name: str, cause: Cause) -> None:
+    forward = seen(token_losses, [name])
+    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD))[0] is cause
+
+
+def test_several_experts_have_their_router_in_common() -> None:
+    up, down, other = (f"model.layers.0.mlp.experts.{part}_proj.weight" for part in ("0.up", "0.down", "1.up"))
+    router = "model.layers.0.mlp.gate.weight"
+
+    def named(*wrong: str) -> list[str]:
+        return [suspect.name for suspect in suspects(seen(token_losses, list(wrong)), Place.FORWARD)]
+
+    assert named(up, other, down, router) == [up, other, router, down]
+    assert named(up, other, down) == [up, other, down]  # it is right
+    assert named(up, down, router, other) == [up, down, router, other]
+    assert named(up, other, "model.layers.1.mlp.experts.1.up_proj.weight", router)[2:] == [
+        "model.layers.1.mlp.experts.1.up_proj.weight",
+        router,
+    ]
+    forward = seen(token_losses, [up, other, down, router])
+    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD)) == (Cause.EXPERTS, Cause.ROUTER)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (NAMES[:8][::-1], Cause.AUXILIARY_LOSS),  # from the second router on
+        (NAMES[:7][::-1], Cause.BACKWARD_AT_BOUNDARY),  # from the second attention on
+        ([NAMES[9], NAMES[11], *NAMES[:9]], Cause.PREDICTION_LOSS),
+        ([NAMES[11], *NAMES[:11]], Cause.BACKWARD_OF_LOSS),
+    ],
+)
+def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: Cause) -> None:
+    backward = seen(gradients, wrong)
+    assert causes(backward, Place.GRADIENTS, suspects(backward, Place.GRADIENTS))[0] is cause

@@ -1,0 +1,107 @@
+"""Where a fault is said to sit, and what is suspected first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause
+from align_hooks.comparison.verdict import Place
+from comparison.conftest import Compared, scale_row
+from synthetic import NAMES, SHAPES, Synthetic, squared_sum
+from worded import ids
+
+Q, NORM = "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"
+LOST = 1e-3
+
+
+def bent(run: Synthetic, change: Callable[[str, np.ndarray], np.ndarray]) -> None:
+    """Change gradients of step 0 and their norms; nothing later is on record."""
+    for name, gradient in run.gradients[0].items():
+        run.gradients[0][name] = change(name, gradient).astype(np.float32)
+        run.norms[0][name] = squared_sum(run.gradients[0][name])
+    run.settings |= {"weights": "0", "optimizer_state": "none"}
+    run.weights, run.moments = {0: run.weights[0]}, {}
+
+
+def noisy(seed: int) -> Callable[[str, np.ndarray], np.ndarray]:
+    random = np.random.default_rng(seed)
+    return lambda name, each: each * (1 + LOST * random.standard_normal(each.shape))
+
+
+def tokens(run: Synthetic, first: int) -> None:
+    losses = run.batches[0]["token_losses"]
+    losses[:, first:] *= 1 + LOST * np.random.default_rng(1).standard_normal(losses[:, first:].shape).astype(np.float32)
+
+
+def forgotten(run: Synthetic) -> None:
+    for batch in run.batches.values():
+        del batch["token_losses"]
+
+
+def nudged(run: Synthetic) -> None:
+    scale_row(run, 0, "loss", 1 + 2e-7)
+
+
+def epsilon(run: Synthetic) -> None:
+    run.model["rms_norm_eps"] = 1e-6
+
+
+def decayed(run: Synthetic) -> None:
+    run.optimizer["groups"][1]["weight_decay"] = 0.1
+
+
+CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], Place, str, Cause | None]] = {
+    "scores": ([lambda run: tokens(run, 1)], Place.FORWARD, "token_losses.*", Cause.ATTENTION_SCORES),
+    "window": ([lambda run: tokens(run, 2)], Place.FORWARD, "token_losses.*", Cause.ATTENTION_FORGETS),
+    "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], Place.FORWARD, "model.*", None),
+    "setting": ([lambda run: tokens(run, 0), epsilon], Place.FORWARD, "rms_norm_eps", Cause.NORM_EPSILON),
+    "clip": ([lambda run: run.train(clip=0.5)], Place.CLIPPING, "*", None),
+    "objective": ([lambda run: scale_row(run, 0, "objective_loss", 2)], Place.NORMALISATION, "sharding.*", None),
+    "factor": ([lambda run: bent(run, lambda name, each: each * 2)], Place.GRADIENTS, "sharding.*", None),
+    "norms": ([lambda run: bent(run, lambda name, each: each * (1 + (name == NORM)))], Place.GRADIENTS, NORM, Cause.NORM_COPIES),
+    "one": ([lambda run: bent(run, lambda name, each: each * (name != Q))], Place.GRADIENTS, Q, Cause.GRADIENT_ALONE),
+    "hidden": (
+        [forgotten, nudged, lambda run: bent(run, noisy(3))],
+        Place.FORWARD,
+        "model.*",
+        None,
+    ),
+    "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], Place.GRADIENTS, "*", None),
+    "backward": ([lambda run: bent(run, noisy(3))], Place.GRADIENTS, "frontier.*", Cause.BACKWARD_OF_LOSS),
+    "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], Place.CONFIGURATION, "betas", None),
+    "decay": ([decayed], Place.CONFIGURATION, "weight_decay", Cause.OTHER_DECAY),
+}
+
+
+@pytest.mark.parametrize(("bends", "place", "suspect", "cause"), CASES.values(), ids=CASES.keys())
+def test_a_fault_sits_where_it_was_put(
+    compared: Compared, candidate: Synthetic, bends: list[Callable[[Synthetic], None]], place: Place, suspect: str, cause: Cause | None
+) -> None:
+    for bend in bends:
+        bend(candidate)
+    outcome = compared(candidate).blame
+    assert outcome.place is place
+    assert fnmatchcase(outcome.suspects[0].name or outcome.suspects[0].id, suspect)
+    assert cause is None or outcome.causes[0] is cause
+
+
+def test_nothing_is_blamed_in_an_honest_pair(compared: Compared, candidate: Synthetic) -> None:
+    assert compared(candidate).blame is None
+
+
+def test_a_factor_of_one_token_less_is_told(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[0]["objective_loss"] *= 20 / 19
+    outcome = compared(candidate).blame
+    assert outcome.place is Place.NORMALISATION
+    assert "sharding.divides_by_one_less" in ids(outcome.suspects[0].what)
+
+
+def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:
+    assert {signature.cause for signature in SIGNATURES} == set(Cause)
+    assert all(signature.cause.look and signature.source for signature in SIGNATURES)
+    assert set(SHAPES) == set(NAMES)

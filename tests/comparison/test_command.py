@@ -1,0 +1,315 @@
+"""``align-hooks compare`` in a process of its own: exit codes, and a report that fits 80 columns."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from align_hooks.comparison.curves import values
+from align_hooks.comparison.verdict import Comparison, Status, Verdict, at_step
+from align_hooks.messages import Separator, as_data, in_a_row, rendered, terms
+from align_hooks.report.text import render
+from comparison.conftest import Compared
+from synthetic import Synthetic, by_hand, grown, row, scalars_only, tensors
+from worded import result, words
+
+Done = subprocess.CompletedProcess[str]
+
+
+def command(*arguments: object, **variables: str) -> Done:
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
+    line = [sys.executable, "-m", "align_hooks", *map(str, arguments)]
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
+
+
+def begins(text: str, verdict: Verdict, stage: str) -> bool:
+    """Whether what is printed begins with a verdict, and names the stage of a name in its first line."""
+    title = rendered(result(stage, Status.SAME).title) if stage else ""
+    return text.startswith(rendered(verdict)) and title in text.splitlines()[0]
+
+
+def bent(key: str, factor: float, step: int = 2) -> Synthetic:
+    run = Synthetic().drifted()
+    run.rows[step][key] *= factor
+    return run
+
+
+def unreadable(path: Path) -> Path:
+    run = scalars_only().write(path)
+    (run / "manifest/rank_0.json").write_text('{"format": 1}')
+    return run
+
+
+def truncated(path: Path) -> Path:
+    file = Synthetic().write(path) / "step_1/rank_0/gradients.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    return path
+
+
+def other_model() -> Synthetic:
+    run = scalars_only()
+    run.shapes["model.layers.1.mlp.up_proj.weight"] = (2, 2)
+    return run
+
+
+CASES: dict[str, tuple[Callable[[Path], Path], int, Verdict | None, str]] = {
+    # how the run is made, the exit code, the verdict that is printed, and its stage
+    "aligned": (lambda path: Synthetic().drifted().write(path), 0, Verdict.ALIGNED, ""),
+    "diverged": (lambda path: bent("loss", 1.1, 0).write(path), 1, Verdict.DIVERGED, "step-0 loss"),
+    "not comparable": (lambda path: other_model().write(path), 3, Verdict.NOT_COMPARABLE, "match"),
+    "killed": (lambda path: Synthetic(ended=None).write(path), 3, Verdict.NOT_COMPARABLE, "match"),
+    "inconclusive": (lambda path: bent("loss", 1 + 2e-5).write(path), 4, Verdict.INCONCLUSIVE, "later losses"),
+    "no directory": (lambda path: path, 3, None, ""),
+    "no manifest": (unreadable, 3, None, ""),
+    "truncated": (truncated, 3, None, ""),
+    "made by hand": (by_hand, 3, Verdict.NOT_COMPARABLE, "match"),
+}
+
+
+@pytest.mark.parametrize(("make", "code", "verdict", "stage"), CASES.values(), ids=CASES.keys())
+def test_the_exit_code_is_the_contracts(
+    reference: Path, tmp_path: Path, make: Callable[[Path], Path], code: int, verdict: Verdict | None, stage: str
+) -> None:
+    done = command("compare", reference, make(tmp_path / "run"))
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stdout + done.stderr
+    assert begins(done.stdout, verdict, stage) if verdict is not None else done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("compare", None),
+        ("compare a", None),
+        ("compare a b --nonsense", None),
+        ("nonsense", None),
+        ("compare a b --html x --json x", "align_hooks: --html and --json name the same file, x; give each its own\n"),
+        ("compare a b --html ", "align_hooks: an argument is empty; give what it should hold, or leave it out\n"),
+    ],
+)
+def test_a_wrong_command_line_is_2(arguments: str, error: str | None) -> None:
+    done = command(*arguments.split(" "))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error is None or done.stderr == error
+
+
+def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, tmp_path / "no")
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [f"align_hooks: {tmp_path}/no is not a directory; give the directory that ALIGN_HOOKS_RUN named"]
+
+
+def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:
+    run = Synthetic()
+    run.shapes["extra.weight"] = (2,)
+    for named in (*run.weights.values(), *run.gradients.values(), *(kind for each in run.moments.values() for kind in each.values())):
+        named["extra.weight"] = tensors(0, {"extra.weight": (2,)})["extra.weight"]
+    for squared in run.norms.values():
+        squared["extra.weight"] = 1.0
+    run.write(tmp_path / "run")
+    assert command("compare", reference, tmp_path / "run").returncode == 3
+    assert command("compare", reference, tmp_path / "run", "--allow-missing", "extra.*").returncode == 0
+
+
+def wide() -> tuple[Synthetic, Synthetic]:
+    """A pair with the names, the paths and the settings of a large model, and a fault in each stage."""
+    names = ["model.layers.127.self_attn.q_proj.weight", "model.layers.127.post_attention_layernorm.weight"]
+    shapes = dict.fromkeys(names, (6, 4))
+    run = grown(shapes)
+    run.norms = {step: dict.fromkeys(names, 1.234567890123) for step in run.norms}
+    for group, name in zip(run.optimizer["groups"], names, strict=True):
+        group["parameters"] = [name]
+    run.train()
+    run.rows = [row(step, loss=9.056482123, objective_loss=9.056482123) for step in range(3)]
+    run.model = {"rope_theta": 1e4, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_size": 4096, "num_hidden_layers": 128}
+    candidate = deepcopy(run)
+    candidate.model |= {"rope_theta": 10100.0, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "num_hidden_layers": 127}
+    return run, candidate
+
+
+def only_scalars(run: Synthetic) -> None:
+    run.settings = {}
+    for kind in (run.batches, run.weights, run.gradients, run.norms, run.moments):
+        kind.clear()
+
+
+def another_name(run: Synthetic) -> None:
+    name = "model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight"
+    run.shapes = run.shapes | {name: (3,)}
+    run.norms = {step: norms | {name: 1.0} for step, norms in run.norms.items()}
+
+
+Bend = Callable[[Synthetic], Any]
+FAULTS: dict[str, Bend] = {
+    "none": lambda run: None,
+    "scalars": only_scalars,
+    "gradient": lambda run: run.gradients.update({0: {name: tensor * 2 for name, tensor in run.gradients[0].items()}}),
+    "norm": lambda run: run.norms.update({0: dict.fromkeys(run.norms[0], 3.0)}),
+    "hyper-parameters": lambda run: [group.update(betas=[0.9, 0.999]) for group in run.optimizer["groups"]],
+    "loss": lambda run: run.rows[0].update(loss=9.2, objective_loss=9.2),
+    "token": lambda run: run.batches[0].update(tokens=run.batches[0]["tokens"] + 1),
+    "name": another_name,
+    "killed": lambda run: setattr(run, "ended", None),
+}
+
+
+@pytest.fixture
+def wide_pair(compared: Compared) -> Callable[[str], Comparison]:
+    def make(fault: str) -> Comparison:
+        reference, candidate = wide()
+        FAULTS[fault](candidate)
+        return compared(candidate, against=reference)
+
+    return make
+
+
+def printed(comparison: Comparison, **options: object) -> str:
+    text = io.StringIO()
+    render(comparison, Console(file=text, width=80, **options))  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_line_of_a_report_fits_80_columns(wide_pair: Callable[[str], Comparison], fault: str) -> None:
+    assert [line for line in printed(wide_pair(fault)).splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("fault", ["none", "gradient", "hyper-parameters"])
+def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[[str], Comparison], fault: str) -> None:
+    comparison = wide_pair(fault)
+    text = printed(comparison)
+    assert text.startswith(rendered(comparison.verdict))
+    for named in (*(stage.title for stage in comparison.stages), *(criterion.what for criterion in comparison.acceptance)):
+        assert rendered(named) in text
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "both"),
+    [("loss", "step-0 loss", ("9.05648212", "9.2")), ("hyper-parameters", "hyper-parameters", ("[0.9, 0.95]", "[0.9, 0.999]"))],
+)
+def test_a_report_shows_both_values_and_ends_as_it_began(
+    wide_pair: Callable[[str], Comparison], fault: str, stage: str, both: tuple[str, str]
+) -> None:
+    text = printed(wide_pair(fault))
+    first, *_, last = text.split(rendered(Verdict.DIVERGED))[1:]
+    assert begins(text, Verdict.DIVERGED, stage)
+    for end in (first, last):
+        assert rendered(in_a_row(both, Separator.AGAINST)) in " ".join(end.split())
+    assert len(last.splitlines()) < 4
+
+
+NOT_COMPARED = "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, curve"
+
+
+def test_a_report_names_what_was_not_compared(wide_pair: Callable[[str], Comparison]) -> None:
+    comparison = wide_pair("scalars")
+    left_out = [stage for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
+    assert [stage.name for stage in left_out] == [*NOT_COMPARED.split(", "), "free-running steps"]
+    assert rendered(terms(stage.title for stage in left_out)) in " ".join(printed(comparison).split())
+
+
+def test_brackets_in_a_report_are_text_and_no_markup(compared: Compared) -> None:
+    run = scalars_only()
+    run.shapes["model.[bold].weight"] = (2,)
+    assert "model.[bold].weight" in printed(compared(run))
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}])
+def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: Path, variables: dict[str, str]) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), **variables)
+    assert (done.returncode, begins(done.stdout, Verdict.DIVERGED, "step-0 loss")) == (1, True)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert [line for line in done.stdout.splitlines() if len(line) > 140] == []
+    narrow = command("compare", reference, tmp_path / "run", COLUMNS="80", **variables)
+    assert [line for line in narrow.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_a_terminal_of_another_encoding_gets_the_verdict(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), PYTHONIOENCODING="ascii")
+    assert (done.returncode, begins(done.stdout, Verdict.DIVERGED, "step-0 loss")) == (1, True)
+
+
+def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[[str], Comparison]) -> None:
+    comparison = wide_pair("loss")
+    terminal = {"force_terminal": True, "color_system": "standard", "legacy_windows": False}
+    assert f"\x1b[1;31m{rendered(Verdict.DIVERGED)}" in printed(comparison, no_color=False, **terminal)
+    assert "31m" not in printed(comparison, no_color=True, **terminal)
+    assert "\x1b" not in printed(comparison)
+
+
+@pytest.mark.parametrize("output", ["| true", "> /dev/full"], ids=["a reader that leaves early", "a disk that is full"])
+def test_where_a_report_goes_does_not_change_the_verdict(reference: Path, output: str) -> None:
+    shell = f"set -o pipefail; {sys.executable} -m align_hooks compare {reference} {reference} {output}"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=300, check=False).returncode == 0
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal(reference: Path, tmp_path: Path) -> None:
+    run = Synthetic()
+    run.shapes["model.\x1b[2J[/red].weight"] = (2,)
+    done = command("compare", reference, run.write(tmp_path / "run"))
+    assert done.returncode == 3
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_everything_is_written_as_json(tmp_path: Path) -> None:
+    reference = Synthetic().write(tmp_path / "reference")
+    candidate = bent("objective_loss", 2.0, 0).write(tmp_path / "candidate")
+    repeat = Synthetic().drifted().write(tmp_path / "repeat")
+    done = command("compare", reference, candidate, "--noise", repeat, "--json", tmp_path / "out" / "verdict.json")
+    assert done.returncode == 1, done.stderr
+    outcome = json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=pytest.fail)
+    assert (outcome["format"], outcome["verdict"], outcome["exit_code"], outcome["first_id"]) == (1, "diverged", 1, "step_0_loss")
+    assert outcome["blame"]["place"] == "loss normalisation"
+    assert [stage["id"] for stage in outcome["stages"]][:3] == ["match", "self_check", "hyper_parameters"]
+    loss = next(stage for stage in outcome["stages"] if stage["id"] == "step_0_loss")["findings"][0]
+    assert loss["messages"]["what"] == as_data(at_step("objective_loss", 0))
+    assert (loss["error"], loss["excess"]) == (1.0, 1 / loss["limit"])
+    assert 0 < outcome["calibration"]["gradients of step 1"]["lm_head.weight"] < 1e-3
+
+
+def test_json_that_cannot_be_written_is_told_after_the_verdict(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    done = command("compare", run, run, "--json", tmp_path / "file" / "verdict.json")
+    assert done.returncode == 2
+    assert done.stdout.startswith(rendered(Verdict.ALIGNED))
+    assert done.stderr.startswith("align_hooks: --json")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_page_is_written_beside_the_verdict(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), "--html", tmp_path / "out" / "page.html")
+    assert (done.returncode, done.stderr) == (1, "")
+    page = (tmp_path / "out" / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert rendered(result("step-0 loss", Status.SAME).title) in page
+
+
+def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
+    done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"
+
+
+def test_of_many_settings_the_first_are_printed(tmp_path: Path) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    reference.model |= {f"setting_{at}": 1 for at in range(300)}
+    candidate.model |= {f"setting_{at}": 2 for at in range(300)}
+    done = command("compare", reference.write(tmp_path / "one"), candidate.write(tmp_path / "other"))
+    assert words("terminal.more_settings", count=292) in " ".join(done.stdout.split())
+
+
+def test_a_learning_rate_that_differs_in_one_group_is_seen_in_its_curve() -> None:
+    assert values([1e-3, 5e-4], [1e-3, 1e-4]) == (5e-4, 1e-4)
+    assert values([1e-3, 5e-4], 1e-3) == (1e-3, 1e-3)
+    assert values(None, 1.0) == (None, 1.0)

@@ -1,0 +1,82 @@
+"""Faults of a parallel layout, told apart by what they do to gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Comparison, Verdict, when
+from align_hooks.messages import Joined, Message, Side, message, sentences, terms
+from comparison.conftest import stage
+from sharded import Grid, Model, write
+
+GRADIENTS = Model().tensors(1)
+DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+def compared(path: Path, grid: Grid, gradients: Any = None, **planted: Any) -> Comparison:
+    reference = write(path / "reference", Grid(), GRADIENTS)
+    candidate = write(path / "candidate", grid, gradients or GRADIENTS, **planted)
+    return compare(open_run(reference), open_run(candidate))
+
+
+def told(found: Comparison) -> list[Message]:
+    """What stages say that their findings have in common."""
+    common = [stage.common for stage in found.stages]
+    joined = [part for words in common if isinstance(words, Joined) for part in words.parts]
+    return [words for words in (*common, *joined) if isinstance(words, Message)]
+
+
+@pytest.mark.parametrize("grid", [Grid(tp=2), Grid(tp=2, dp=2, pp=2), Grid(tp=2, dp=2, distributed=True)])
+def test_an_honest_layout_is_silent(tmp_path: Path, grid: Grid) -> None:
+    assert told(compared(tmp_path, grid)) == []
+
+
+@pytest.mark.parametrize(("factor", "origin"), [(2.0, "sharding.sums"), (0.5, "sharding.divides_once_more"), (1.37, None)])
+def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: float, origin: str | None) -> None:
+    outcome = compared(tmp_path, Grid(dp=2), {name: each * np.float32(factor) for name, each in GRADIENTS.items()})
+    assert outcome.verdict is Verdict.DIVERGED
+    ids = [f"sharding.{subject}_scaled{'_by_own_number' if origin else ''}" for subject in ("norm", "tensor")]
+    assert [each.id for each in told(outcome)] == ids
+    for each in told(outcome):
+        assert each.arguments["factor"] == pytest.approx(factor)
+        by = each.arguments.get("origin")
+        if origin is not None:
+            assert by == message(origin, side=Side.CANDIDATE, what=message("divisor.data_parallel_ranks", number=2))
+    for result in (stage(outcome, "local norms"), stage(outcome, "gradients")):
+        assert result.summary == sentences(message("same_weights.at_steps", count=41, steps=when(0)), result.common)
+
+
+def lost(side: Side, name: str, rank: int, place: str, region: Message) -> Message:
+    return message("sharding.rank_holds_the_error_and_zeros", name=name, side=side, rank=rank, place=terms([place]), region=terms([region]))
+
+
+def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:
+    outcome = compared(tmp_path, Grid(tp=2), bend=lambda rank, name, part: part * np.float32(0) if (rank, name) == (1, DOWN) else part)
+    assert outcome.verdict is Verdict.DIVERGED
+    assert lost(Side.CANDIDATE, DOWN, 1, "tp 1", message("sharding.columns", first=6, last=11)) in told(outcome)
+
+
+def test_a_range_of_a_distributed_optimizer_that_was_dropped_is_named(tmp_path: Path) -> None:
+    grid = Grid(dp=2, distributed=True)
+    cut = Counter(piece for place in grid.places() for fused, _ in Model().held(place, grid) for piece in fused.pieces)
+    name = next(piece for piece, ranks in cut.items() if ranks == 2)
+    outcome = compared(tmp_path, grid, bend=lambda rank, each, part: part * np.float32(0) if (rank, each) == (1, name) else part)
+    assert outcome.verdict is Verdict.DIVERGED
+    (where,) = {each for each in told(outcome) if each.arguments.get("name") == name}
+    assert where.id == "sharding.rank_holds_the_error_and_zeros"
+    region = where.arguments["region"]
+    assert isinstance(region, Message)
+    assert (where.arguments["rank"], where.arguments["place"], region.id) == (1, terms(["dp 1"]), "sharding.elements")
+
+
+def test_an_error_that_several_ranks_share_is_no_ranks(tmp_path: Path) -> None:
+    outcome = compared(tmp_path, Grid(tp=2), GRADIENTS | {DOWN: GRADIENTS[DOWN] * np.float32(1.1)})
+    assert outcome.verdict is Verdict.DIVERGED
+    assert told(outcome) == []

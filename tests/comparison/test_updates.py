@@ -1,0 +1,371 @@
+"""The update against its formula: each term of AdamW planted in what a run did and not in what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.comparison.formula import FITS
+from align_hooks.comparison.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
+from align_hooks.messages import Argument, Message, Side, message
+from comparison.conftest import Compared, scale
+from comparison.conftest import stage as stage_of
+from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
+from synthetic import row as synthetic_row
+from worded import messages
+
+NORM = "model.norm.weight"
+LARGE = {name: tuple(8 * size for size in shape) for name, shape in SHAPES.items()}
+
+
+def settings(decays: Sequence[float] = (0.1, 0.0), **changes: Any) -> Callable[[Synthetic], None]:
+    """Train with other settings than those on record: a weight decay for each of the two groups (matrices, norms), others in both."""
+
+    def train(run: Synthetic) -> None:
+        used = deepcopy(run.optimizer)
+        used["decoupled_weight_decay"] = changes.get("decoupled", True)
+        for group, decay in zip(used["groups"], decays, strict=True):
+            group |= {"weight_decay": decay} | {key: value for key, value in changes.items() if key in group}
+        adamw(run, used, rate=changes.get("rate", 1.0), clip=changes.get("clip"))
+
+    return train
+
+
+NOT_DECAYED, DECAYED = "after_update.not_decayed", "after_update.decayed"
+MADE, NOT_MADE = "after_update.correction_made", "after_update.correction_not_made"
+APART, ADDED = "after_update.decoupled", "after_update.not_decoupled"
+TERMS: dict[str, tuple[Callable[[Synthetic], None], Term, Any, Any]] = {
+    "beta2": (settings(betas=[0.9, 0.949]), Term.BETAS, [0.9, 0.95], [0.9, 0.949]),
+    "beta1": (settings(betas=[0.899, 0.95]), Term.BETAS, [0.9, 0.95], [0.899, 0.95]),
+    "eps": (settings(eps=1e-6), Term.EPS, [1e-8], [1e-6]),
+    "decay": (settings((0.11, 0.0)), Term.WEIGHT_DECAY, [0.1], [0.11]),
+    "decay on norms": (settings((0.1, 0.1)), Term.DECAY_GROUPING, NOT_DECAYED, DECAYED),
+    "decay on nothing": (settings((0.0, 0.0)), Term.DECAY_GROUPING, DECAYED, NOT_DECAYED),
+    "learning rate": (settings(rate=1.001), Term.LEARNING_RATE, [0.001], [0.001001]),
+    "clip": (settings(clip=0.9), Term.CLIP_COEFFICIENT, [1.0], [0.9]),
+    "bias correction": (settings(bias_correction=False), Term.BIAS_CORRECTION, MADE, NOT_MADE),
+    "decoupled": (settings(decoupled=False), Term.DECOUPLED_WEIGHT_DECAY, APART, ADDED),
+}
+"""How the run was trained, and the term, the value on record and the value used that must be named."""
+GROUPED = {"decay on norms": (NORM, 1), "decay on nothing": ("lm_head.weight", 3)}
+"""The first tensor that is grouped otherwise, and how many are."""
+QUANTITIES = {Term.LEARNING_RATE: Quantity.LEARNING_RATE, Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT}
+"""The others are hyper-parameters."""
+
+
+def large() -> Synthetic:
+    return Synthetic(
+        shapes=LARGE,
+        weights={0: tensors(100, LARGE)},
+        gradients={step: {name: each * np.float32(1e-3) for name, each in tensors(200 + step, LARGE).items()} for step in range(STEPS)},
+    )
+
+
+@pytest.fixture(scope="module")
+def honest() -> Synthetic:
+    """Trained as recorded; gradients small enough for eps to show."""
+    return large()
+
+
+def stage(comparison: Comparison) -> StageResult:
+    return stage_of(comparison, "weights after an update")
+
+
+def arguments(value: Any, id: str) -> list[dict[str, Any]]:
+    """The arguments of every message with this id."""
+    return [dict(part.arguments) for part in messages(value) if part.id == id]
+
+
+FOLLOW = ("after_update.follow", "after_update.follow_but")
+
+
+def following(found: StageResult, side: Side = Side.REFERENCE) -> list[int]:
+    """How many updates of a side follow the formula, as the summary says; nothing where they do not."""
+    return [each["count"] for id in FOLLOW for each in arguments(found.summary, id) if each["side"] is side]
+
+
+def first_of(names: Any) -> tuple[str, int]:
+    """The first of the tensors that a message names, and how many they are."""
+    return (names.arguments["name"], names.arguments["count"] + 1) if isinstance(names, Message) else (names, 1)
+
+
+def of_side(finding: Finding) -> Any:
+    """Whose updates a finding is about."""
+    (side,) = {part.arguments["side"] for part in messages(finding.what) if "side" in part.arguments}
+    return side
+
+
+def value(of: Any) -> list[float] | str:
+    """The value of a term that one side of a finding has: its numbers, or the id of the word."""
+    inner = of.arguments["value"]
+    return (list(inner.arguments.values()) or inner.id) if isinstance(inner, Message) else [inner]
+
+
+def without_state(run: Synthetic) -> Synthetic:
+    run.moments, run.settings["optimizer_state"] = {}, "none"
+    return run
+
+
+def without_gradients(run: Synthetic) -> Synthetic:
+    run.gradients, run.settings["gradients"] = {}, "none"
+    return run
+
+
+def unexplained(run: Synthetic) -> Synthetic:
+    """A run whose weights grow by a thousandth with every update."""
+    for step in range(1, STEPS + 1):
+        run.weights[step] = {name: run.weights[0][name] * np.float32(1 + 1e-3 * step) for name in NAMES}
+    return run
+
+
+def changed(found: StageResult) -> dict[Term | None, Any]:
+    """Term to the value that was found."""
+    return {finding.term: value(finding.candidate) for finding in found.findings}
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: Compared, honest: Synthetic, term: str, state: bool) -> None:
+    train, named, recorded, used = TERMS[term]
+    run = large()
+    train(run)
+    outcome = stage(compared(run if state else without_state(run), against=honest))
+    assert outcome.status is Status.DIFFERENT
+    assert changed(outcome) == {named: pytest.approx(used, rel=5e-4) if isinstance(used, list) else used}
+    (finding,) = outcome.findings
+    assert arguments(finding.reference, "after_update.on_record") != []
+    assert value(finding.reference) == (pytest.approx(recorded) if isinstance(recorded, list) else recorded)
+    assert finding.quantity is QUANTITIES.get(named, Quantity.HYPER_PARAMETER)
+    grouped = [first_of(each["names"]) for each in arguments(finding.what, "after_update.decay_grouping")]
+    assert grouped == ([GROUPED[term]] if term in GROUPED else [])
+
+
+GROUPING = message("after_update.decay_grouping", names=message("names.and_more", name="lm_head.weight", count=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "term", "recorded", "fitted", "numbers"),
+    [
+        ("beta2", Term.BETAS, message("after_update.betas", beta1=0.9, beta2=0.95), "fitted_betas", {"beta1": 0.9, "beta2": 0.949}),
+        ("decay on nothing", GROUPING, message("after_update.decayed"), "not_decayed", {}),
+        ("clip", Term.CLIP_COEFFICIENT, message("after_update.clipped_to", norm=1.0), "clipped_to_fitted", {"norm": 0.9}),
+    ],
+)
+def test_a_term_has_its_value_on_record_and_the_fitted_one(
+    compared: Compared, honest: Synthetic, name: str, term: Argument, recorded: Message, fitted: str, numbers: dict[str, float]
+) -> None:
+    run = large()
+    TERMS[name][0](run)
+    (finding,) = stage(compared(run, against=honest)).findings
+    assert finding.what == message("after_update.term", term=term, side=Side.CANDIDATE)
+    assert finding.reference == message("after_update.on_record", value=recorded)
+    used = finding.candidate.arguments["value"]
+    assert (finding.candidate.id, used.id) == ("after_update.used", f"after_update.{fitted}")
+    assert dict(used.arguments) == pytest.approx(numbers, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-6])
+@pytest.mark.parametrize("held", [float, np.float32])
+@pytest.mark.parametrize("beta2", [0.95, 0.999])
+def test_a_kernel_that_holds_its_betas_in_fp32_follows_the_formula(compared: Compared, beta2: float, held: type, rate: float) -> None:
+    run = large()
+    for rated in (*run.rows, *run.optimizer["groups"]):
+        rated["learning_rate"] = rate
+    for group in run.optimizer["groups"]:
+        group["betas"] = [0.9, beta2]
+    run.train(held=held)
+    outcome = stage(compared(run, against=run))
+    assert following(outcome) == [3]
+    assert [0.05 < each["rest"] < 0.45 for id in FOLLOW for each in arguments(outcome.summary, id)] == [True, True]
+
+
+def test_tensors_that_are_never_updated_are_named_beside_what_else_is_wrong(compared: Compared, honest: Synthetic) -> None:
+    run = large()
+    settings(betas=[0.9, 0.949])(run)
+    for step in range(1, STEPS + 1):
+        run.weights[step][NORM] = run.weights[0][NORM]
+    first, second = stage(compared(run, against=honest)).findings
+    assert (first.name, first.quantity, first.term) == (NORM, Quantity.UPDATES, None)
+    assert arguments(first.candidate, "after_update.never_updated") != []
+    assert second.term is Term.BETAS
+    assert of_side(second) is Side.CANDIDATE
+
+
+def test_gradients_that_were_summed_and_not_averaged_are_named_as_a_scale(compared: Compared, honest: Synthetic) -> None:
+    run = large()
+    for gradients in run.gradients.values():
+        for name in gradients:
+            scale(gradients, name, 8)
+    run.train()
+    run.gradients = large().gradients
+    assert changed(stage(compared(run, against=honest))) == {Term.GRADIENT_SCALE: pytest.approx([8.0], rel=1e-3)}
+
+
+def test_a_count_that_is_one_ahead_is_named(compared: Compared, honest: Synthetic) -> None:
+    run = deepcopy(honest)
+    adamw(run, run.optimizer, ahead=1)
+    assert changed(stage(compared(run, against=honest))) == {Term.COUNT: [2]}
+
+
+@pytest.mark.parametrize("recorded", ["reference unchecked", "reference wrong too"])
+def test_a_term_that_explains_the_updates_is_named_whatever_the_other_run_does(compared: Compared, recorded: str) -> None:
+    reference, candidate = large(), large()
+    settings(betas=[0.9, 0.999])(candidate)
+    if recorded == "reference unchecked":
+        without_gradients(reference)
+    else:
+        settings(eps=1e-6)(reference)
+    outcome = stage(compared(candidate, against=reference))
+    assert outcome.status is Status.DIFFERENT
+    assert (outcome.findings[-1].term, of_side(outcome.findings[-1])) == (Term.BETAS, Side.CANDIDATE)
+    assert value(outcome.findings[-1].candidate) == pytest.approx([0.9, 0.999], rel=5e-4)
+
+
+def test_updates_that_nothing_explains_are_inconclusive_where_the_other_run_says_nothing(compared: Compared) -> None:
+    reference, candidate = without_gradients(large()), unexplained(large())
+    assert stage(compared(candidate, against=reference)).status is Status.INCONCLUSIVE
+
+
+def test_updates_that_neither_run_makes_by_the_formula_judge_neither(compared: Compared) -> None:
+    outcome = stage(compared(unexplained(large()), against=unexplained(large())))
+    assert outcome.status is Status.NOT_COMPARED
+    assert arguments(outcome.summary, "after_update.neither_follows") != []
+
+
+def test_one_run_alone_that_follows_is_no_comparison(compared: Compared, honest: Synthetic) -> None:
+    assert stage(compared(without_gradients(deepcopy(honest)), against=honest)).status is Status.NOT_COMPARED
+
+
+def test_states_that_both_were_asked_for_and_one_lacks_are_incomplete(compared: Compared, honest: Synthetic) -> None:
+    run = deepcopy(honest)
+    del run.moments[2]
+    assert stage(compared(run, against=honest)).status is Status.INCOMPLETE
+
+
+def test_the_last_updates_are_checked_too(compared: Compared) -> None:
+    shapes = {name: SHAPES[name] for name in NAMES}
+    gradients = {step: tensors(step) for step in range(12)}
+    rows = [synthetic_row(step) for step in range(12)]
+    reference = Synthetic(shapes=shapes, rows=rows, batches={}, gradients=gradients)
+    candidate = deepcopy(reference)
+    candidate.weights[12] = {name: weight * np.float32(1 + 1e-5) for name, weight in candidate.weights[12].items()}
+    outcome = stage(compared(candidate, against=reference))
+    assert outcome.status is Status.DIFFERENT
+    assert following(outcome) == [8]
+
+
+def test_what_the_evidence_cannot_show_is_said(compared: Compared) -> None:
+    run = large()
+    without_state(run)
+    run.rows, run.gradients, run.weights = run.rows[:1], {0: run.gradients[0]}, {step: run.weights[step] for step in (0, 1)}
+    outcome = stage(compared(run, against=run))
+    assert [each["terms"].parts[:2] for each in arguments(outcome.summary, "after_update.follow_but")] == [(Term.BETA1, Term.BETA2)] * 2
+
+
+def test_a_parameter_in_one_optimizer_only_is_a_finding(compared: Compared, honest: Synthetic) -> None:
+    run = deepcopy(honest)
+    run.optimizer["groups"][1]["parameters"] = []
+    (outcome,) = (each for each in compared(run, against=honest).stages if each.name == "hyper-parameters")
+    assert (outcome.status, outcome.findings[0].what) == (Status.DIFFERENT, message("hyper_parameters.in_one_only", names=NORM))
+
+
+def test_a_reference_that_is_not_as_recorded_is_named_as_the_one(compared: Compared, honest: Synthetic) -> None:
+    run = large()
+    settings(eps=1e-6)(run)
+    finding = stage(compared(honest, against=run)).findings[0]
+    assert (finding.term, of_side(finding)) == (Term.EPS, Side.REFERENCE)
+
+
+def test_without_a_recorded_state_clip_and_eps_cannot_be_told_apart_and_both_are_named(compared: Compared, honest: Synthetic) -> None:
+    run = large()
+    settings(clip=0.9)(run)
+    finding = stage(compared(without_state(run), against=honest)).findings[0]
+    assert [each["others"].parts for each in arguments(finding.what, "after_update.term_or_alone")] == [(Term.EPS,)]
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
+def test_three_wrong_terms_are_named_together(compared: Compared, honest: Synthetic, state: bool) -> None:
+    run = large()
+    for group in run.optimizer["groups"]:
+        group["betas"] = [0.9, 0.949]
+    run.optimizer["groups"][0]["weight_decay"] = 0.11
+    run.train(rate=1.001)
+    run.optimizer = large().optimizer
+    outcome = changed(stage(compared(run if state else without_state(run), against=honest)))
+    expected = {Term.LEARNING_RATE: [0.001001], Term.BETAS: [0.9, 0.949], Term.WEIGHT_DECAY: [0.11]}
+    assert outcome == {term: pytest.approx(used, rel=1e-3) for term, used in expected.items()}
+
+
+def test_one_parameter_among_many_is_named(compared: Compared, honest: Synthetic) -> None:
+    run = large()
+    for step in (2, 3):
+        scale(run.weights[step], NORM, 1 + 2e-5)
+    finding = stage(compared(run, against=honest)).findings[0]
+    assert arguments(finding.what, "after_update.no_adamw_of") == [{"side": Side.CANDIDATE, "names": NORM}]
+    assert (finding.name, finding.quantity, finding.unit, finding.limit) == (NORM, Quantity.UPDATES, Unit.ROUNDINGS, FITS)
+    assert finding.excess > 1
+
+
+def test_decay_on_one_parameter_of_a_hundred_is_seen_at_a_rate_of_1e_5(compared: Compared) -> None:
+    shapes = {f"model.layers.{number}.mlp.up_proj.weight": (8, 8) for number in range(99)} | {NORM: (8,)}
+    reference = grown(shapes)
+    for rated in (*reference.rows, *reference.optimizer["groups"]):
+        rated["learning_rate"] = 1e-5
+    reference.train()
+    candidate = deepcopy(reference)
+    settings((0.1, 0.1))(candidate)
+    outcome = stage(compared(candidate, against=reference))
+    assert changed(outcome) == {Term.DECAY_GROUPING: DECAYED}
+    assert [named["names"] for named in arguments(outcome.findings[0].what, "after_update.decay_grouping")] == [NORM]
+
+
+def test_a_resumed_run_is_checked_from_where_its_state_is_on_record(compared: Compared, honest: Synthetic) -> None:
+    run = deepcopy(honest)
+    for kind in (run.gradients, run.norms, run.batches, run.weights):
+        del kind[0]
+    run.rows = run.rows[1:]
+    outcome = stage(compared(run, against=run))
+    assert following(outcome) == [2]
+    outcome = stage(compared(without_state(deepcopy(run)), against=run))
+    assert [each["side"] for each in arguments(outcome.summary, "after_update.not_checked")] == [Side.CANDIDATE]
+    assert arguments(outcome.summary, "formula.no_whole_update") != []
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
+def test_an_update_that_both_skipped_is_none(compared: Compared, honest: Synthetic, state: bool) -> None:
+    run = deepcopy(honest)
+    run.rows[1]["skipped"] = True
+    run.train()
+    run = run if state else without_state(run)
+    assert following(stage(compared(run, against=run))) == [2]
+
+
+def test_a_run_that_clips_where_no_clipping_is_on_record(compared: Compared, honest: Synthetic) -> None:
+    reference, candidate = deepcopy(honest), large()
+    settings(clip=0.9)(candidate)
+    for run in (reference, candidate):
+        run.optimizer["clip_grad"] = None
+    assert changed(stage(compared(candidate, against=reference))) == {Term.CLIP_COEFFICIENT: pytest.approx([0.9], rel=5e-4)}
+    assert value(stage(compared(candidate, against=reference)).findings[0].reference) == "after_update.not_clipped"
+
+
+REASONS: dict[str, Callable[[Synthetic], Any]] = {
+    "formula.not_adam": lambda run: run.optimizer.update(type="Muon"),
+    "formula.settings_not_on_record": lambda run: [group.update(eps=None) for group in run.optimizer["groups"]],
+    "formula.none_of_its_weights": lambda run: [group.update(parameters=[]) for group in run.optimizer["groups"]],
+    "formula.groups_differ": lambda run: run.optimizer["groups"][1].update(betas=[0.8, 0.9]),
+    "formula.not_by_parameter": lambda run: [row.update(learning_rate=[1e-3] * 7) for row in run.rows],
+    "formula.not_finite": lambda run: run.gradients[1][NORM].fill(np.nan),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_why_updates_cannot_be_checked_is_said(compared: Compared, reason: str) -> None:
+    run = large()
+    REASONS[reason](run)
+    unchecked = arguments(stage(compared(run, against=run)).summary, "after_update.not_checked")
+    assert [each["why"].id for each in unchecked if each["side"] is Side.REFERENCE] == [reason]
