@@ -153,7 +153,14 @@ def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
-        ("comparison.verdict", "comparison.stages", "comparison.health", "comparison.places", "comparison.settings", "comparison.arbitration"),
+        (
+            "comparison.verdict",
+            "comparison.stages",
+            "comparison.health",
+            "comparison.places",
+            "comparison.settings",
+            "comparison.arbitration",
+        ),
         ("checklist.side_value", "checklist.change", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
     )
     data = (
@@ -208,7 +215,9 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 def test_only_what_knows_models_imports_families() -> None:
     """And everything but the families themselves asks the registry, never one of them."""
-    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints"))
+    knowing = tuple(
+        f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints")
+    )
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
     asked = tuple(f"align_hooks.families.{module}" for module in ("family", "own", "registry"))
