@@ -19,6 +19,7 @@ from align_hooks.comparison.verdict import Status
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
+from align_hooks.evidence.monitor import convert_monitored
 from align_hooks.names.points import GRADIENT, in_order
 from comparison.conftest import stage
 from real import frameworks
@@ -181,3 +182,23 @@ def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: P
     (folder / "grad_3.npy").unlink()
     done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
     assert "grad_3.npy is missing" in str(done.exception)
+
+
+@msprobe
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_norms_of_msprobes_monitor_are_ours(tmp_path: Path, version: str) -> None:
+    """Its first version rounds to six decimals, by which limits are wider; the second has all digits."""
+    environment = {"OUT": str(tmp_path / "monitor"), "MONITOR": version}
+    script = frameworks.SCRIPTS / "monitored_pretrain.py"
+    run = tmp_path / "run"
+    switches = {"RUN": run, "LOCAL_NORMS": "all", "SEED": "42", "DETERMINISTIC": "1"}
+    frameworks.megatron(tmp_path, script=script, environment=environment, change={"--train-iters": "3"}, **switches).succeeded()
+    convert_monitored(tmp_path / "monitor", tmp_path / "monitored", run)
+    ours, theirs = open_run(run), open_run(tmp_path / "monitored")
+    assert theirs.steps == ours.steps
+    for step in ours.steps:
+        norms = {name: norm for name, norm in ours.local_norms(step).items() if name in theirs.local_norms(step)}
+        assert len(norms) == 11
+        assert theirs.local_norms(step) == pytest.approx(norms, rel=theirs.facts.resolution["local_norms"] + 3e-7)
+    assert stage(compare(ours, theirs), "local norms").status is Status.SAME
