@@ -100,6 +100,7 @@ def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_pa
     assert [origin.name for origin in found.origins] == ["model.layers.1.self_attn.o_proj"]
 
 
+@pytest.mark.slow
 def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Path, tmp_path: Path) -> None:
     configured(tmp_path / "dump.json", tmp_path / "dump", "1-2", "1")
     frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference)).succeeded()
@@ -110,6 +111,7 @@ def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Pat
     assert not any(point.startswith("model.layers.0") for point in points)
 
 
+@pytest.mark.slow
 def test_a_cpu_makes_no_statistics(reference: Path, tmp_path: Path) -> None:
     """What ``docs/dumps.md`` says of it; a release that does shows here."""
     configured(tmp_path / "dump.json", tmp_path / "dump", "0", "all", "--statistics")
@@ -128,7 +130,9 @@ def of_msprobe(where: Path, level: str, task: str) -> tuple[Path, Mapping[str, s
 
 
 @msprobe
-@pytest.mark.parametrize(("level", "task"), [("L0", "tensor"), ("L0", "statistics"), ("mix", "tensor")])
+@pytest.mark.parametrize(
+    ("level", "task"), [("L0", "statistics"), *(pytest.param(level, "tensor", marks=pytest.mark.slow) for level in ("L0", "mix"))]
+)
 def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: Path, recorded: Path, tmp_path: Path) -> None:
     dump, environment = of_msprobe(tmp_path, level, task)
     script = frameworks.SCRIPTS / "dump_pretrain.py"
