@@ -28,8 +28,8 @@ browser:  ## Debian's Chromium and a Chinese font, for the tests that open pages
 layouts: $(READY)  ## every parallel layout of Megatron against one rank, each with its measured error (twenty minutes)
 	$(BIN)/python -m pytest -s tests/real/test_layouts.py
 
-slow: $(READY)  ## the tests of launch/ and patches/ that train, every layout, and other slow ones (half an hour)
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests/real
+slow: $(READY)  ## the tests of launch/ and patches/ that train, every layout, and other slow ones (an hour)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 lint: $(READY)  ## formatter, linter and type checker only
 	$(BIN)/ruff format --check .

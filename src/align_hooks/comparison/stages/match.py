@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from align_hooks.comparison.ladder import Ladder
@@ -36,7 +36,7 @@ def match(ladder: Ladder) -> StageResult:
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
     if padding:
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
-    if apart := _unlike_parameters(ours, theirs, ladder.allow_missing):
+    if apart := _unlike_parameters(ours, theirs, _left_out(ladder, ours, theirs), ladder.allow_missing):
         return not_comparable(message("match.other_model"), Reason.OTHER_MODEL, *apart)
     if not ladder.pair.rows:
         return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
@@ -73,10 +73,17 @@ def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
     return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
 
 
-def _unlike_parameters(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
+def _left_out(ladder: Ladder, ours: Shapes, theirs: Shapes) -> Collection[str]:
+    """The other run's parameters that a dump does not have: another tool chose what it keeps."""
+    lacked = zip(ladder.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
+    return {name for (side, _), names in lacked if side in ladder.pair.dumped for name in names}
+
+
+def _unlike_parameters(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
     """Parameters of other shapes, and parameters that one side lacks."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+    lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
+    missing = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
     kind, shapes = Quantity.SHAPE, {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
     return [
         *(Finding(message("match.shape", name=name), *pair, name=name, quantity=kind) for name, pair in shapes.items()),
