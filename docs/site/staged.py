@@ -1,8 +1,8 @@
 """A hook of MkDocs: before a build, everything that the site shows is put into one folder, with links as the site needs them.
 
 A page links as a forge needs it: by its place in the repository, in its own language, out of ``docs/`` too. MkDocs knows the pages of one
-folder. So ``docs/`` is copied there, the Markdown files of ``OUTSIDE`` beside it, and whatever else is linked to, at the path that it has in
-the repository; links are turned to these places. One that leads nowhere stays as it is, and MkDocs, which is strict, ends with it.
+folder. So ``docs/`` is copied there, and beside it the Markdown files of ``OUTSIDE`` and whatever else is linked to, at the paths that they
+have in the repository. Links are turned to these places. One that leads nowhere stays as it is, and MkDocs, which is strict, ends with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,6 +25,10 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?P<before>\]\(|<img src=\")(?P<path>[^)#\s\"]+)")
 README = re.compile(r"^README(?=\.md$|\.zh-CN\.md$)")
 LANGUAGE = re.compile(r"\.zh-CN(?=\.md$)")
+FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
+CHINESE = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef“”"
+BROKEN = re.compile(rf"(?<=[{CHINESE}])\n *(?=[{CHINESE}\w`\[]|\*[^* ])(?!\d+\. )|(?<=[\w`)])\n *(?=[{CHINESE}])")
+"""The end of a line within a paragraph of Chinese, which would be a space on the site."""
 
 
 def on_config(config: Any) -> None:
@@ -68,8 +73,10 @@ def turned(text: str, page: str) -> tuple[str, set[str]]:
         return link["before"] + (os.path.relpath(LANGUAGE.sub("", place(name)), here) if name else link["path"])
 
     text = SWITCH.sub("", text)
+    if LANGUAGE.search(page):
+        text = "".join(part if part.startswith("```") else BROKEN.sub("", part) for part in FENCE.split(text))
     ends = [0, *(place for code in CODE.finditer(text) for place in code.span()), len(text)]
-    pieces = [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]  # prose and code in turn
+    pieces = [text[start:end] for start, end in pairwise(ends)]  # prose and code in turn
     return "".join(piece if index % 2 else LINK.sub(turn, piece) for index, piece in enumerate(pieces)), linked
 
 

@@ -28,8 +28,8 @@ PART = re.compile(r"(?s)(<!-- python tests/docs/quoted\.py (\w+) -->\n).*?(<!-- 
 MADE = re.compile(r"(?s)<!-- (python [^\n]+) -->\n.*?<!-- end -->")
 """Anything that is made by a command of ours."""
 CHINESE = ".zh-CN.md"
-WIDTH = 100
-"""Of the terminal, which a page shows without scrolling."""
+WIDTH = 80
+"""Of the terminal, which a page of the site shows without scrolling."""
 
 
 # ---- what is quoted

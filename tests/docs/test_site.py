@@ -46,13 +46,16 @@ class Fetched(HTMLParser):
             self.addresses.append(given.get(FETCHED[tag]) or "")
 
 
-def in_the_menu(nav: list[object]) -> Iterator[str]:
-    for one in nav:
-        if isinstance(one, str):
-            yield one
-        else:
-            for below in dict(one).values():  # type: ignore[call-overload]
-                yield from in_the_menu(below)
+def in_the_menu(entry: object) -> Iterator[str]:
+    """The pages of a menu: a list of pages and of sections, which have a title each."""
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, list):
+        for each in entry:
+            yield from in_the_menu(each)
+    elif isinstance(entry, dict):
+        for below in entry.values():
+            yield from in_the_menu(below)
 
 
 def test_every_page_of_the_menu_is_there_in_both_languages(site: Path) -> None:
