@@ -133,7 +133,20 @@ def test_nothing_imports_an_entrance() -> None:
 
 
 READS = (
-    *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems", "routing", "terms", "activations"),
+    *(
+        "reader",
+        "schema",
+        "batch",
+        "batch_digests",
+        "shard",
+        "tensors",
+        "self_check",
+        "holdings",
+        "problems",
+        "routing",
+        "terms",
+        "activations",
+    ),
     *("layout", "part"),  # for the type of an array, and the size of a block
 )
 """What of a record its readers import: what a run is and what it gives, and nothing that writes one."""

@@ -96,6 +96,9 @@ PLACES = [
     "compare run run --allow-missing X",
     "show X",
     "show run --html X",
+    "distill X OUT",
+    "distill run X",
+    "distill run OUT --sketches X",
     "check X args",
     "check args X",
     "check run X",
@@ -123,8 +126,8 @@ OVERWRITTEN = {"a file", "a log", "a binary file", "an empty file", "a sparse fi
 def calls() -> Iterator[tuple[str, str]]:
     for where in PLACES:
         for odd in ODD:
-            writes = "--html X" in where or "--json X" in where or where == "convert log X"
-            outside = where == "convert log X" and odd == "the root"  # where whoever may would really write
+            writes = "--html X" in where or "--json X" in where or where in ("convert log X", "distill run X")
+            outside = where in ("convert log X", "distill run X") and odd == "the root"  # where whoever may would really write
             if outside or (where.startswith("doctor X") and odd in DOCTOR_LOOKS) or (writes and odd in OVERWRITTEN):
                 continue
             yield where, odd
@@ -184,6 +187,8 @@ ODD_LINES = {
     "convert onto a file": (["convert", "log", "args"], None),
     "convert onto a run": (["convert", "log", "run"], 2),
     "convert one": (["convert", "log"], 2),
+    "distill onto what is no distilled run": (["distill", "run", "args"], 2),
+    "distill into the run": (["distill", "run", "run/run.json/reference.zip"], 2),
     "version of nothing": (["check", "args", "args", "--mindformers", "9.9"], 2),
     "a command of many words": (["check", "python " + "a " * 5000, "args"], None),
     "a number": (["compare", "0", "1"], 3),

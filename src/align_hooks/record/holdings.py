@@ -84,7 +84,7 @@ def bytes_by_kind(run: Run) -> Counter[str]:
     sizes: Counter[str] = Counter()
     if is_remote(run.path):
         for path, size in files_of_storage(run.path):
-            sizes[_kind(path.parts[:-1] or (".",), path.name)] += size
+            sizes[kind_of(path.parts[:-1] or (".",), path.name)] += size
         return sizes
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
     while folders:
@@ -98,14 +98,14 @@ def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
-                    sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
+                    sizes[kind_of(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
                 elif len(inside) < DEEPEST:
                     yield entry.path, (*inside, entry.name)
     except OSError:  # a running job replaced the file, or the folder is not ours to read
         return
 
 
-def _kind(inside: tuple[str, ...], name: str) -> str:
+def kind_of(inside: tuple[str, ...], name: str) -> str:
     """The kind of a file, by its folders in the run and its name (:mod:`.layout`)."""
     if not inside[0].startswith("step_"):
         folder = "/".join(inside)

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.messages import Message, message
+from align_hooks.process.archive import is_archive, read_archive
 from align_hooks.process.storage import is_remote, place_of, size_of
 from align_hooks.process.work import Work
 from align_hooks.quantities.batches import BATCHES
@@ -409,10 +410,12 @@ def _rows(run: Path, of_rank: tuple[int, Manifest]) -> tuple[Committed, NormRows
 
 def open_run(path: str | Path) -> Run:
     """Open a recorded run, or a directory made by hand with the guide's snippet (batches only). ``path`` may be the address of an object
-    storage that ``fsspec`` knows, ``s3://bucket/run``, where it is read in place. Raises RecordError where there is nothing,
-    a format of another version, or ranks of different jobs."""
+    storage that ``fsspec`` knows, ``s3://bucket/run``, where it is read in place, or a file that ``align-hooks distill`` wrote. Raises
+    RecordError where there is nothing, a format of another version, or ranks of different jobs."""
     try:
         run = path if not isinstance(path, str) and is_remote(path) else place_of(path)
+        if not run.is_dir() and is_archive(run):
+            run = read_archive(run, layout.is_file_of_record)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():
