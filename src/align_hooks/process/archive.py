@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
 
+from align_hooks.errors import shown
 from align_hooks.process.storage import opened
 
 BEGINNING = b"PK\x03\x04"
@@ -64,7 +65,7 @@ def read_archive(path: Path, is_known: Callable[[str], bool]) -> Path:
                 raise zipfile.BadZipFile("its list of files was changed")
             return cast("Path", Member(Archive(path, dict(_unpacked(archive, is_known)))))
     except BROKEN as error:
-        raise ValueError(str(error) if isinstance(error, Refused) else f"is not a whole zip file ({error})") from None
+        raise ValueError(str(error) if isinstance(error, Refused) else f"is not a whole zip file ({shown(str(error))})") from None
 
 
 class Refused(ValueError):

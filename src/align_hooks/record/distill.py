@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, rendered
-from align_hooks.process.archive import Archive, Member, packed, packed_sizes
+from align_hooks.process.archive import LARGEST, Archive, Member, packed, packed_sizes
 from align_hooks.process.storage import opened
 from align_hooks.process.work import ALONE, Work
 from align_hooks.quantities.activations import TENSORS as WHOLE_ACTIVATIONS
@@ -97,7 +97,16 @@ def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: Work = A
     files = {layout.RUN_FILE: digests.seal(atomic.encoded(atomic.json_text(facts)))}
     for rank in run.manifests:
         files |= OfRank(run, rank, kept, work).files(facts["settings"])
+        if sum(map(len, files.values())) > LARGEST:
+            raise too_large(run.path)
     return Distilled(files, {kind.name: steps for kind, steps in kept.items() if steps}, left_out)
+
+
+def too_large(path: Path) -> RecordError:
+    """The error for what one file cannot hold."""
+    return RecordError(
+        f"{path} is more than the {LARGEST >> 20} MiB that a distilled run may hold; keep fewer steps: --batches 0 --sketches 0"
+    )
 
 
 def refuse(run: Run) -> None:
@@ -230,6 +239,8 @@ def _sketched(of: tuple[Part, Shard]) -> list[float]:
 def _bytes(path: Path) -> bytes:
     try:
         with opened(path) as file:
+            if file.size > LARGEST:
+                raise too_large(path)
             return bytes(file.read(0, file.size))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
