@@ -31,9 +31,10 @@ from align_hooks.record.batch import described
 from align_hooks.record.batch_digests import digests_of
 from align_hooks.record.files import in_words, read_sealed
 from align_hooks.record.folder import inside
-from align_hooks.record.holdings import kind_of, ranges
+from align_hooks.record.holdings import kind_of
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.part import Part
+from align_hooks.record.ranges import ranges
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import DEFINITION, sketch
@@ -128,7 +129,7 @@ def _left_out(run: Run, kind: Kind, kept: Sequence[int]) -> str:
     """The steps of a quantity that the run recorded, or was distilled without before, and that are not kept."""
     lost = sorted(set(run.steps_of(kind.name)) - set(kept))
     before = run.facts.distilled.left_out.get(kind.name) if run.facts.distilled is not None else None
-    return ",".join(filter(None, [before, ranges(tuple(lost))]))
+    return ",".join(filter(None, [before, ranges(lost)]))
 
 
 def asked(run: Run, kept: Mapping[Kind, Sequence[int]]) -> JsonObject:
@@ -139,7 +140,7 @@ def asked(run: Run, kept: Mapping[Kind, Sequence[int]]) -> JsonObject:
         kinds = asked_by(switch)
         possible = [(kind.possible(run.steps), set(kept.get(kind, ()))) for kind in kinds]
         numbers = sorted(set.union(*(held for _, held in possible)))
-        settings[switch.name] = ranges(tuple(n for n in numbers if all(n in held or n not in may for may, held in possible))) or "none"
+        settings[switch.name] = ranges([n for n in numbers if all(n in held or n not in may for may, held in possible)]) or "none"
     return settings
 
 

@@ -12,6 +12,7 @@ from align_hooks.messages import message
 from align_hooks.process.storage import files_of_storage, is_remote
 from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
+from align_hooks.record.ranges import ranges as ranges
 from align_hooks.record.reader import Run
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
@@ -112,20 +113,3 @@ def kind_of(inside: tuple[str, ...], name: str) -> str:
         return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)
     kind = registry.kind_of_file("/".join((*inside[2:], name)))
     return OTHER if kind is None else kind.name
-
-
-def ranges(steps: tuple[int, ...]) -> str:
-    """Steps as people write them, ``0-9,20``; with a stride ``0-100/10``."""
-    parts: list[str] = []
-    begin = 0
-    while begin < len(steps):
-        stride = steps[begin + 1] - steps[begin] if begin + 1 < len(steps) else 1
-        end = begin + 1
-        while end < len(steps) and steps[end] - steps[end - 1] == stride:
-            end += 1
-        if end - begin == 2 and stride > 1:  # two steps make no stride
-            end -= 1
-        last = f"-{steps[end - 1]}" if end - begin > 1 else ""
-        parts.append(f"{steps[begin]}{last}" + (f"/{stride}" if last and stride > 1 else ""))
-        begin = end
-    return ",".join(parts)
