@@ -103,7 +103,8 @@ FLOORS = (
     ("job", "evidence", "scenarios"),
     ("torch_side", "ms_side", "hf_side", "doctor"),
     ("report",),
-    ("cli",),
+    ("cli", "python"),
+    ("testing",),
 )
 """The rooms of the package, the lowest floor first. A room imports rooms of floors below its own, and none beside it."""
 ROOMS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
