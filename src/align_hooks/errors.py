@@ -38,7 +38,8 @@ def needing(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise AlignHooksError(f"{what} needs {error.name}, which is not installed; pip install 'align-hooks[{extra}]'") from None
+        package = str(error.name).partition(".")[0]
+        raise AlignHooksError(f"{what} needs {package}, which is not installed; pip install 'align-hooks[{extra}]'") from None
 
 
 class SettingsError(AlignHooksError):
