@@ -181,6 +181,7 @@ def test_report_imports_only_what_is_reported() -> None:
         *compared,
         *checked,
         "comparison.band.watching",
+        "comparison.signed",
         "comparison.unmoved",
         "scenarios",
         "doctor.examination",

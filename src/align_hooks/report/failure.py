@@ -19,7 +19,9 @@ def failure(comparison: Comparison, allowed: Sequence[Verdict], command: str, pa
 
 
 def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> Iterator[Argument]:
-    yield message("failure.verdict", verdict=comparison.verdict, allowed=any_of(*allowed), headline=headline(comparison))
+    yield message("failure.verdict", verdict=comparison.verdict, headline=headline(comparison))
+    if [*allowed] != [Verdict.ALIGNED]:
+        yield message("failure.allowed", allowed=any_of(*allowed))
     for finding in comparison.first.findings[:WORST] if comparison.first is not None else ():
         yield told(finding)
     if comparison.blame is not None:
