@@ -5,9 +5,8 @@ from __future__ import annotations
 from align_hooks.comparison.health import Health, Rank
 from align_hooks.messages import rendered
 from align_hooks.record.holdings import Holding, ranges
-from align_hooks.record.problems import Problem
 from align_hooks.record.schema import Table
-from align_hooks.report.json_types import HoldingJson, ProblemJson, RankJson, RunBodyJson
+from align_hooks.report.json_types import HoldingJson, RankJson, RunBodyJson
 from align_hooks.report.machine import curve_as_json, finding_as_json
 
 FORMAT = 1
@@ -28,7 +27,17 @@ def run_as_json(health: Health, **about: str) -> Table:
         "planned_steps": health.planned,
         "holds": [_holding(holding) for holding in health.holds],
         "of_ranks": [_rank(rank) for rank in health.ranks],
-        "problems": [_problem(problem) for problem in health.problems],
+        "problems": [
+            {
+                "kind": problem.kind.value,
+                "words": rendered(problem.message),
+                "rank": problem.rank,
+                "step": problem.step,
+                "place": problem.place,
+                "error": problem.error,
+            }
+            for problem in health.problems
+        ],
         "self_check": rendered(health.checked),
         "contradictions": [finding_as_json(finding) for finding in health.contradictions],
         "remarks": [rendered(remark) for remark in health.remarks],
@@ -50,15 +59,4 @@ def _rank(rank: Rank) -> RankJson:
         "ended": rendered(rank.ended),
         "hooks": {name: {"state": hook.state, "calls": hook.calls} for name, hook in rank.hooks.items()},
         "recorded": dict(rank.recorded),
-    }
-
-
-def _problem(problem: Problem) -> ProblemJson:
-    return {
-        "kind": problem.kind.value,
-        "words": rendered(problem.message),
-        "rank": problem.rank,
-        "step": problem.step,
-        "place": problem.place,
-        "error": problem.error,
     }
