@@ -94,7 +94,10 @@ PLACES = [
     "compare run run --html X",
     "compare run run --json X --html X",
     "compare run run --allow-missing X",
+    "compare run run --junit X",
+    "compare run run --markdown X",
     "show X",
+    "show run --json X",
     "show run --html X",
     "distill X OUT",
     "distill run X",
@@ -126,7 +129,8 @@ OVERWRITTEN = {"a file", "a log", "a binary file", "an empty file", "a sparse fi
 def calls() -> Iterator[tuple[str, str]]:
     for where in PLACES:
         for odd in ODD:
-            writes = "--html X" in where or "--json X" in where or where in ("convert log X", "distill run X")
+            writes = any(f"--{name} X" in where for name in ("html", "json", "junit", "markdown"))
+            writes = writes or where in ("convert log X", "distill run X")
             outside = where in ("convert log X", "distill run X") and odd == "the root"  # where whoever may would really write
             if outside or (where.startswith("doctor X") and odd in DOCTOR_LOOKS) or (writes and odd in OVERWRITTEN):
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import os
 import subprocess
@@ -121,6 +122,12 @@ def test_a_notebook_shows_the_same_and_a_record_says_no_markup(faulty: Compariso
     shown = Text(compare(tmp_path / "reference", evil.write(tmp_path / "evil"))._repr_html_())
     assert "<script>" in shown.text
     assert shown.elements == {"pre", "span"}
+
+
+def test_in_a_notebook_nothing_is_shown_beside(faulty: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich knows a notebook by the name of the shell, and would hand what is printed to IPython, which is not here."""
+    monkeypatch.setattr(builtins, "get_ipython", type("ZMQInteractiveShell", (), {}), raising=False)
+    assert str(faulty) and faulty._repr_html_().startswith("<pre")
 
 
 def test_a_frame_has_a_row_a_finding(faulty: Comparison) -> None:

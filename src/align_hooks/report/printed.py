@@ -1,4 +1,7 @@
-"""A comparison as text and as HTML, both as the console prints it: for Python, notebooks and logs."""
+"""A comparison as text and as HTML, both as the console prints it: for Python, notebooks and logs.
+
+In a notebook rich would show what is printed to a file as well, so it is told that there is none.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,13 @@ PAGE = "<pre style=\"white-space: pre; line-height: normal; font-family: Menlo, 
 
 def as_text(comparison: Comparison) -> str:
     """Without colour, and without spaces at the ends of lines."""
-    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None)
-    render(comparison, console)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines())
+    file = io.StringIO()
+    render(comparison, Console(file=file, width=WIDTH, highlight=False, color_system=None, force_jupyter=False))
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 
 def as_html(comparison: Comparison) -> str:
     """With colour, as one element."""
-    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True)
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True, force_jupyter=False)
     render(comparison, console)
     return console.export_html(inline_styles=True, code_format=PAGE)
