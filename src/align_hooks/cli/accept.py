@@ -19,6 +19,7 @@ from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.messages.render import id_of
+from align_hooks.process.archive import is_archive
 from align_hooks.record.atomic import json_text
 from align_hooks.record.reader import Run, open_run
 from align_hooks.report.machine import criterion_as_json
@@ -63,7 +64,7 @@ def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run
     source = place_of(text, option)
     if is_curves(source):
         convert_curves(source, folder, side)
-    elif source.is_file():
+    elif source.is_file() and not is_archive(source):
         convert(source, folder)
     else:
         return run_of(text, option)

@@ -20,6 +20,7 @@ from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.job.entry import AT_START, room
+from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
@@ -110,7 +111,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
         if not _is(Path.is_file, given):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
         return Given(script=Path(given))
-    if _is(Path.is_dir, given):
+    if _is(Path.is_dir, given) or _is(is_archive, given):
         return Given(size=of_run(open_run(given)))  # either side may train a model of that size
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
