@@ -11,18 +11,20 @@ from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
-from align_hooks.report.text import shown
+from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 
 FORMAT = 1
 
 
 def as_json(comparison: Comparison, **about: str) -> Table:
-    """All of a comparison: verdict and exit code, blame, what to run next, every stage with its findings, settings, acceptance, notes.
+    """All of a comparison: verdict and exit code, what differs, blame, what to do next and the ``commands`` for it, every stage with its
+    findings, settings, acceptance, notes.
 
     ``about`` says who compared what. ``calibration`` holds what ``--noise`` runs showed: kind and step to name to relative error.
     ``curves`` hold what both sides did at every step.
     """
+    advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
     return {
         "format": FORMAT,
         **about,
@@ -31,12 +33,18 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "first": rendered(comparison.first.title) if comparison.first else None,
         "first_id": comparison.first.stage.id if comparison.first else None,
         "blame": _blame(comparison.blame) if comparison.blame else None,
-        "next": rendered(comparison.next),
+        "headline": rendered(comparison.headline),
+        "next": rendered(advice),
+        "commands": [rendered(command) for command in commands],
         "stages": [_stage(stage) for stage in comparison.stages],
         "model_settings": [_finding(finding) for finding in comparison.settings],
         "acceptance": [criterion_as_json(criterion) for criterion in comparison.acceptance],
         "notes": [rendered(note) for note in comparison.notes],
-        "messages": {"next": as_data(comparison.next), "notes": [as_data(note) for note in comparison.notes]},
+        "messages": {
+            "headline": as_data(comparison.headline),
+            "next": as_data(advice),
+            "notes": [as_data(note) for note in comparison.notes],
+        },
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": run.path, "ranks": run.ranks, "layout": dict(run.layout), "steps": run.steps} for run in comparison.sides],
