@@ -18,7 +18,7 @@ from align_hooks.comparison.limits import weights_eps
 from align_hooks.comparison.measures import distances, ratio, relative_difference
 from align_hooks.comparison.routing import apart, shares
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
-from align_hooks.comparison.verdict import Quantity, Words
+from align_hooks.comparison.verdict import Quantity, Words, when
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import ALONE, Work
@@ -126,9 +126,9 @@ def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work)
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
         norms = reference.weight_norms(step) if kind is Quantity.WEIGHTS else NO_NORMS
-        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), work, norms)
+        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=when(step)), work, norms)
     elif all(each.has_sketches(kind, step) for each in (reference, run)):
-        work.progress(message("distances.sketches", what=kind, step=step))
+        work.progress(message("distances.sketches", what=kind, step=when(step)))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
@@ -162,9 +162,8 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
     floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
     for index, name in enumerate(names):
-        work.progress(
-            message("distances.tensor", what=message("distances.of_step", what="activations", step=step), name=name), index, len(names)
-        )
+        subject = message("distances.of_step", what=Quantity.ACTIVATIONS, step=when(step))
+        work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
         if ours[name].sketched and theirs[name].sketched:
             distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
         else:
@@ -185,7 +184,7 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
     elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
-        work.progress(message("distances.sketches_of_update", step=step))
+        work.progress(message("distances.sketches_of_update", step=when(step)))
         before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
         found = of_sketches(*map(change_of_sketches, before, after))
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in before[0].items()}
@@ -208,7 +207,7 @@ def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distance
     lacking = [name for name in names if name not in sizes]
     wholes = [before.whole(name) for name in lacking]
     sizes |= zip(lacking, work.map(norm_of, wholes, [whole.bytes for whole in wholes]), strict=True)
-    return measured(names, tasks, message("distances.update", step=step), work), sizes
+    return measured(names, tasks, message("distances.update", step=when(step)), work), sizes
 
 
 def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
