@@ -106,8 +106,21 @@ def written(style: str, keys: dict[str, Any]) -> str:
 def test_a_micro_batch_is_told_with_its_count_so_that_the_global_batch_stays() -> None:
     keys = {"use_parallel": True, "runner_config.batch_size": 1, "runner_config.gradient_accumulation_steps": 4}
     before = check(megatron(OLD, {"micro-batch-size": 2, "global-batch-size": 4}), mindformers(OLD, keys))
-    told = "runner_config.batch_size: 2; runner_config.gradient_accumulation_steps: 2"
-    assert to_change(row(before, "micro_batch_size")) == told
+    change = row(before, "micro_batch_size").change
+    assert change is not None and change.optional
+    assert {edit.key: edit.value for edit in change.edits} == {
+        "runner_config.batch_size": 2,
+        "runner_config.gradient_accumulation_steps": 2,
+    }
+
+
+def test_micro_batches_that_are_not_added_up_are_told_by_the_setting_that_counts_them() -> None:
+    keys = {"use_parallel": False, "parallel_config.pipeline_stage": 1}
+    change = row(
+        check(megatron(OLD, {"micro-batch-size": 1, "global-batch-size": 4}), mindformers(OLD, keys)), "micro_batches_of_a_step"
+    ).change
+    assert change is not None and change.optional
+    assert (change.action, change.key) == (Action.COME_TO, "runner_config.gradient_accumulation_steps")
 
 
 def test_a_warm_up_that_is_no_whole_number_of_steps_has_no_setting() -> None:

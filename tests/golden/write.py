@@ -22,8 +22,12 @@ from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.signed import Drift
+from align_hooks.comparison.verdict import Comparison, Quantity, Verdict
 from align_hooks.record.norms import squared_sum
+from align_hooks.report.failure import failure
+from align_hooks.report.junit import junit
+from align_hooks.report.markdown import markdown
 from align_hooks.report.page import page
 from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer
@@ -151,10 +155,22 @@ def on_page(comparison: Comparison, language: str) -> str:
     return "\n".join(Read(page(comparison, "VERSION"), language).lines)
 
 
+COMMAND = "align-hooks compare reference.zip runs/candidate"
+DRIFTS = [Drift(Quantity.LOSS, -1e-7, 2e-7, 3, 3), Drift(Quantity.LOCAL_NORMS, 3e-7, 5e-7, 6, 3, "self_attn.q_proj")]
+
+
+def as_failure(comparison: Comparison) -> str:
+    """The error of a test."""
+    return failure(comparison, [Verdict.ALIGNED], COMMAND, "build/page.html")
+
+
 RENDERERS: dict[str, Callable[[Comparison], str]] = {
     "terminal_en.txt": on_terminal,
     "page_en.txt": partial(on_page, language="en"),
     "page_zh_CN.txt": partial(on_page, language="zh"),
+    "failure_en.txt": as_failure,
+    "junit_en.txt": partial(junit, command=COMMAND),
+    "markdown_en.txt": partial(markdown, drifts=DRIFTS, command=COMMAND),
 }
 """The file of each renderer and language."""
 

@@ -190,7 +190,7 @@ def test_an_error_in_roundings_is_not_among_relative_ones() -> None:
     of_updates = Finding("its updates", error=900.0, limit=2.0, name="a.weight", unit=Unit.ROUNDINGS)
     stages = (result("weights after an update", Status.DIFFERENT, "", (of_updates, tensor_finding("a.weight", 0.5))),)
     assert [finding.error for _, finding in tensor_rows(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7))] == [0.5]
-    assert describe(of_updates, 1e-7) == "its updates"
+    assert describe(of_updates) == "its updates"
     assert not worst(replace(stages[0], findings=(of_updates,)))
 
 

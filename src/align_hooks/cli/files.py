@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
@@ -10,7 +10,7 @@ from align_hooks.process import storage
 from align_hooks.process.paths import path_of, well_formed
 from align_hooks.record import atomic
 from align_hooks.record.reader import Run, open_run
-from align_hooks.report.text import plain
+from align_hooks.report.console import plain
 
 
 def place_of(path: str | Path, option: str = "") -> Path:
@@ -56,6 +56,14 @@ def report_file(option: str, path: Path | None) -> Path | None:
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
     return file
+
+
+def refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
+    """Raise AlignHooksError where two options name the same file."""
+    named: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is not None and (other := named.setdefault(file, option)) != option:
+            raise AlignHooksError(f"{other} and {option} name the same file, {file}; give each its own")
 
 
 def written(option: str, path: Path | None, text: Callable[[], str]) -> None:

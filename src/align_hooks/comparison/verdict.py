@@ -182,9 +182,11 @@ class StageResult:
     """How one stage of the ladder came out.
 
     ``findings`` are the worst first. ``summary`` says what was compared or why not, ``common`` what the findings have in common, where that
-    is known. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why there is nothing to
-    compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own. ``ties``
-    is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes about.
+    is known. ``short`` is the summary in a few words, where a line must fit. ``differs`` is what differs and from where on, where the first
+    finding alone does not say it. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why
+    there is nothing to compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is
+    not its own. ``ties`` is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes
+    about.
     """
 
     stage: Stage
@@ -197,6 +199,8 @@ class StageResult:
     other_title: Message | None = None
     ties: int | None = None
     origins: tuple[Origin, ...] = ()
+    short: Words | None = None
+    differs: Words | None = None
 
     @property
     def name(self) -> str:
@@ -208,9 +212,22 @@ class StageResult:
         """What the stage is called."""
         return self.other_title or self.stage.title
 
+    @property
+    def headline(self) -> Words:
+        """What differs and from where on, in a line; of a stage that came to no verdict, why."""
+        worst = next((finding for finding in self.findings if finding.excess > 1), None)
+        if self.differs is not None or worst is None or self.status not in (Status.DIFFERENT, Status.INCONCLUSIVE):
+            return self.differs or message("differs.why", stage=self.title, summary=self.summary)
+        return message("differs.one" if self.status is Status.DIFFERENT else "differs.unclear", what=worst.what)
+
     def telling(self, common: Words | None) -> StageResult:
-        """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
-        return self if common is None else replace(self, summary=sentences(self.summary, common), common=common)
+        """The same stage with what its findings have in common, in its summary too, and the first of it as what differs where nothing else
+        says that; nothing changes where nothing is known."""
+        if common is None:
+            return self
+        first = common.parts[0] if isinstance(common, Joined) else common
+        differs = self.differs or (first if isinstance(first, Message) else None)
+        return replace(self, summary=sentences(self.summary, common), common=common, differs=differs)
 
 
 class Place(Named):
@@ -340,6 +357,11 @@ class Comparison:
     itself: bool = False
 
     @property
+    def headline(self) -> Words:
+        """What differs and from where on, in a line; that everything agrees where nothing does."""
+        return self.agreement if self.first is None else self.first.headline
+
+    @property
     def agreement(self) -> Message:
         """What there is to say where no stage differs."""
         return message("comparison.itself" if self.itself else "comparison.agrees")
@@ -371,5 +393,6 @@ def decide(stages: list[StageResult], symptom: StageResult | None, compared: int
             if stage.status is status:
                 return verdict, stage
     if compared == 0:
-        return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, message("match.nothing_compared"))
+        nothing = message("match.nothing_compared")
+        return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, nothing, differs=nothing)
     return Verdict.ALIGNED, None

@@ -10,9 +10,9 @@ from align_hooks.record.schema import Table
 from align_hooks.report import plots
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
+from align_hooks.report.console import plain
 from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
-from align_hooks.report.text import plain
 
 SECTIONS = (
     ("verdict", message("page.nav_verdict")),

@@ -12,7 +12,7 @@ from align_hooks.comparison.settings import equal, show
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
 from align_hooks.record.schema import Facts, Optimizer, Table
-from align_hooks.report.text import plain
+from align_hooks.report.console import plain
 
 MISSING = "–"
 PER_GROUP = "parameters"

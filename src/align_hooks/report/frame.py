@@ -25,7 +25,8 @@ from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, r
 from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
 from align_hooks.record.schema import Table
-from align_hooks.report.text import plain, shown
+from align_hooks.report.console import plain
+from align_hooks.report.text import shown
 
 WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")

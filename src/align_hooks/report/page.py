@@ -40,8 +40,9 @@ from align_hooks.record.schema import Table
 from align_hooks.report import plots
 from align_hooks.report.check_text import FIRST, shown_rows
 from align_hooks.report.configuration import configurations
+from align_hooks.report.console import plain
 from align_hooks.report.frame import for_script, languages, render
-from align_hooks.report.text import plain, shown, worst
+from align_hooks.report.text import shown, worst
 from align_hooks.report.thinned import drawn
 from align_hooks.report.titles import TITLES
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.messages import Message, message
 from align_hooks.report import plots
+from align_hooks.report.console import plain
 from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
-from align_hooks.report.text import plain
 from align_hooks.report.watch_text import alarm_words, judged_by, progress_words
 
 LOOKS = {Watched.STAYED: "aligned", Watched.LEFT: "diverged", Watched.STOPPED: "not-comparable", Watched.OPEN: "inconclusive"}
