@@ -131,6 +131,11 @@ def records(where: Path) -> None:
     replace(run.drifted(), side="ms").write(where / "runs" / "mindformers")
 
 
+def candidate(where: Path) -> None:
+    """One more, which a stored reference is held against."""
+    Synthetic().drifted().write(where / "runs" / "candidate")
+
+
 def everything(where: Path) -> None:
     """A run that recorded all that there is."""
     routed("sketches", "routing").write(where / "runs" / "megatron")

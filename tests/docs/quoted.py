@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from textwrap import wrap
 
@@ -18,7 +19,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from typer.testing import CliRunner
 
+from align_hooks import open_run
 from align_hooks.cli import app
+from align_hooks.record.distill import distill
+from align_hooks.testing import assert_aligned
+from golden.write import LONG, cases
 from synthetic import Synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +85,20 @@ def ladder() -> str:
             batch["token_losses"][:, 1:] *= np.float32(1.001)
         run.write(Path(folder) / "pipeline-parallel")
         said = CliRunner().invoke(app, ["ladder", str(file), "--judge"], env={"COLUMNS": str(WIDTH)})
-    return said.stdout.strip("\n")
+    return said.stdout
+
+
+def assertion() -> str:
+    """What a failing ``assert_aligned`` says of the small runs of the golden files, whose norms have another epsilon."""
+    _, reference, candidate, _ = next(case for case in cases() if case[0].startswith("another forward pass"))
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        Path("reference.zip").write_bytes(distill(open_run(reference.write(Path("reference")))).content)
+        candidate.write(Path("runs/candidate"))
+        try:
+            assert_aligned("reference.zip", "runs/candidate")
+        except AssertionError as error:
+            text = LONG.sub(lambda number: f"{float(number[0]):.4g}", f"AssertionError: {error}")
+    return "\n".join(fitted(line) for line in text.splitlines())
 
 
 QUOTES: dict[str, Callable[[], str]] = {
@@ -89,12 +107,13 @@ QUOTES: dict[str, Callable[[], str]] = {
     "optimizer": lambda: printed("another optimizer", 1),
     "check": check,
     "ladder": ladder,
+    "assertion": assertion,
 }
 
 
 def quoted(name: str) -> str:
     """A quotation as a block of Markdown."""
-    return "```text\n" + "\n".join(line.rstrip() for line in QUOTES[name]().splitlines()) + "\n```\n"
+    return "```text\n" + "\n".join(line.rstrip() for line in QUOTES[name]().splitlines()).strip("\n") + "\n```\n"
 
 
 # ---- the pages
