@@ -12,6 +12,12 @@ Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", No
 ``<class>.<name>`` words a member of an enumeration. The catalogue's template formats numbers."""
 
 
+class Command(str):
+    """What is to be pasted into a shell: a command, or the variables that stand before one. Pages show it as code, with a button."""
+
+    __slots__ = ()
+
+
 class Side(str, Enum):
     """A side of a comparison or a check, which every room's messages name."""
 

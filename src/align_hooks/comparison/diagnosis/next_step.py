@@ -19,7 +19,7 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
-from align_hooks.messages import Argument, Message, all_of, message, terms
+from align_hooks.messages import Argument, Command, Message, all_of, message, terms
 from align_hooks.process.storage import is_remote
 from align_hooks.record.reader import Run
 
@@ -189,7 +189,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     }
 
 
-def commands(ladder: Ladder) -> dict[str, str]:
+def commands(ladder: Ladder) -> dict[str, Command]:
     """The commands of :data:`COMMANDS` for a pair."""
     reference, candidate = ladder.pair.runs
     first = ladder.pair.first or 0
@@ -204,7 +204,7 @@ def commands(ladder: Ladder) -> dict[str, str]:
     filled["first"] = str(first)
     filled["routing"] = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
-    return {name: command.format(**filled) for name, command in COMMANDS.items()}
+    return {name: Command(command.format(**filled)) for name, command in COMMANDS.items()}
 
 
 def _to_record(run: Run) -> Path | str:
