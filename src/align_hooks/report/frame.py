@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.comparison.verdict import Finding
-from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
+from align_hooks.messages import CHINESE, ENGLISH, Argument, Command, Message, message, rendered
 from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
 from align_hooks.record.schema import Table
@@ -97,10 +97,21 @@ def words_of(script: str) -> dict[str, tuple[str, str]]:
 
 def in_both(text: Argument) -> Markup:
     """A text in both languages, of which the page shows one; once where they are the same."""
-    english, chinese = languages(text)
-    if english == chinese:
-        return escape(english)
-    return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
+    english, chinese = (worded(text, language) for language in (ENGLISH, CHINESE))
+    return english if english == chinese else Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
+
+
+def worded(text: Argument, language: str) -> Markup:
+    """A text in a language; each command among a message's arguments is code, with a button that copies it."""
+    if not isinstance(text, Message) or not any(isinstance(argument, Command) for argument in text.arguments.values()):
+        return escape(plain(rendered(text, language)))
+    button = Markup('<button type="button" class="copy">{}</button>').format(rendered(message("page.copy"), language))
+    code = Markup('<span class="command"><code>{}</code>{}</span>')
+    arguments = {
+        name: code.format(plain(argument), button) if isinstance(argument, Command) else worded(argument, language)
+        for name, argument in text.arguments.items()
+    }
+    return Markup(escape(template(text.id, language))).format_map(arguments)
 
 
 def languages(text: Argument) -> tuple[str, str]:
