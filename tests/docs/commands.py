@@ -48,6 +48,7 @@ ROWS = (
     Row("docs/guide.md", ("launch",), trains=True),
     Row("docs/json.md", ("records",)),
     Row("docs/ladder.md", (*PAIR, "plan"), trains=True),
+    Row("docs/launchers.md"),
     Row("docs/logs.md", ("logs", "curves")),
     Row("docs/long_runs.md", PAIR, trains=True),
     Row("docs/mindspeed.md", ("pair", "mindspeed")),
@@ -76,6 +77,9 @@ NOT_RUN = {
     },
     "docs/ci.md": {"python - <<": "is a test; tests/docs/test_ci.py runs it"},
     "docs/families.md": {"make demo FAMILY=": "is `align-hooks demo --family`, which is run"},
+    "docs/launchers.md": {
+        "srun": "needs Slurm; tests/test_launch_examples.py and tests/real/test_launch.py start its scripts with stand-ins"
+    },
     "docs/mindspeed.md": {
         "ALIGN_HOOKS_RUN=runs/mindspeed": "needs MindSpeed and an NPU",
         "MASTER_ADDR=": "needs MindSpeed and an NPU; tests/test_launch_examples.py starts the script with stand-ins",
