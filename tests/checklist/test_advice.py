@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import check
 from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.values import Value
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, PARALLEL, WRAPPER = "lr_schedule", "parallel_config", "runner_wrapper"
@@ -106,8 +108,23 @@ def written(style: str, keys: dict[str, Any]) -> str:
 def test_a_micro_batch_is_told_with_its_count_so_that_the_global_batch_stays() -> None:
     keys = {"use_parallel": True, "runner_config.batch_size": 1, "runner_config.gradient_accumulation_steps": 4}
     before = check(megatron(OLD, {"micro-batch-size": 2, "global-batch-size": 4}), mindformers(OLD, keys))
-    told = "runner_config.batch_size: 2; runner_config.gradient_accumulation_steps: 2"
-    assert to_change(row(before, "micro_batch_size")) == told
+    change = row(before, "micro_batch_size").change
+    assert change is not None and change.optional
+    assert {edit.key: edit.value for edit in change.edits} == {
+        "runner_config.batch_size": 2,
+        "runner_config.gradient_accumulation_steps": 2,
+    }
+
+
+def test_how_many_micro_batches_there_are_is_told_by_the_setting_that_counts_them() -> None:
+    """And not by the pipeline's, which says which setting counts."""
+    reference = megatron(OLD, {"micro-batch-size": 1, "global-batch-size": 4})
+    reference = replace(reference, values={**reference.values, "data_parallel_size": Value(1)})
+    sizes = {"parallel.parallel_mode": 1, f"{PARALLEL}.data_parallel": 4, f"{PARALLEL}.pipeline_stage": 1}
+    keys = {"use_parallel": True, "runner_config.batch_size": 1, **sizes}
+    change = row(check(reference, mindformers(OLD, keys)), "micro_batches_of_a_step").change
+    assert change is not None and change.optional
+    assert (change.action, change.key) == (Action.COME_TO, "runner_config.gradient_accumulation_steps")
 
 
 def test_a_warm_up_that_is_no_whole_number_of_steps_has_no_setting() -> None:

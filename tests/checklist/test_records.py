@@ -157,7 +157,7 @@ def batches(*steps: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def place(step: int, row: int) -> Message:
-    return message("batches.place", step=step, row=row)
+    return message("batches.place", step=step, iteration=step + 1, row=row)
 
 
 def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> Look:
@@ -210,9 +210,9 @@ def test_samples_that_occur_twice_are_noted() -> None:
 @pytest.mark.parametrize(
     ("arrays", "note"),
     [
-        ({"loss_mask": np.ones(3)}, message("batches.other_shape", name="loss_mask", step=0)),
-        ({"tokens": TOKENS.astype(float)}, message("batches.no_tokens", step=0)),
-        ({"labels": np.ones((2, 31), int)}, message("batches.other_shape", name="labels", step=0)),
+        ({"loss_mask": np.ones(3)}, message("batches.other_shape", name="loss_mask", step=0, iteration=1)),
+        ({"tokens": TOKENS.astype(float)}, message("batches.no_tokens", step=0, iteration=1)),
+        ({"labels": np.ones((2, 31), int)}, message("batches.other_shape", name="labels", step=0, iteration=1)),
     ],
 )
 def test_arrays_that_do_not_fit_are_noted(arrays: dict[str, Any], note: Message) -> None:
@@ -237,10 +237,10 @@ def test_samples_are_decoded_the_first_and_the_odd_ones() -> None:
 def test_two_runs_side_by_side() -> None:
     one = seen({}, {})
     assert side_by_side(one, seen({}, {})) == (message("two_runs.same", steps=2), True)
-    assert side_by_side(one, seen({"tokens": TOKENS[::-1]}, {})) == (message("two_runs.other_order", step=0), False)
-    apart = message("two_runs.other_tokens", differing=1, steps=2, step=0, both=2)
+    assert side_by_side(one, seen({"tokens": TOKENS[::-1]}, {})) == (message("two_runs.other_order", step=0, iteration=1), False)
+    apart = message("two_runs.other_tokens", differing=1, steps=2, step=0, iteration=1, both=2)
     assert side_by_side(one, seen({"tokens": TOKENS + 500}, {})) == (apart, False)
-    apart = message("two_runs.other_arrays", name="loss_mask", differing=1, steps=2, step=0)
+    apart = message("two_runs.other_arrays", name="loss_mask", differing=1, steps=2, step=0, iteration=1)
     assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (apart, False)
     assert side_by_side(seen({}), look([], 10, {})) == (message("two_runs.no_step"), None)
 

@@ -17,6 +17,7 @@ from align_hooks.record.schema import Facts, Training
 from comparison.conftest import Compared
 from comparison.test_blame import bent, noisy, tokens
 from synthetic import Synthetic
+from worded import ids
 
 EXPERTS, LATENT, PREDICTING = {"num_experts": 8}, {"kv_lora_rank": 32, "rope_scaling": None}, {"num_nextn_predict_layers": 1}
 YARN = {"kv_lora_rank": 32, "rope_scaling": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.0}}
@@ -127,9 +128,9 @@ def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Syn
 def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
     forward, reference = with_loss(0.1, Synthetic().drifted()), with_loss(0.01, Synthetic())
     tokens(forward, 0)
-    assert compared(forward, against=reference).next.id != "next.set_alike"
+    assert ids(compared(forward, against=reference).next)[0] != "next.set_alike"
     bent(with_loss(0.1, candidate), noisy(3))
-    assert compared(candidate, against=reference).next.id == "next.set_alike"
+    assert ids(compared(candidate, against=reference).next)[0] == "next.set_alike"
 
 
 def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:

@@ -232,20 +232,21 @@ def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[
 
 
 @pytest.mark.parametrize(
-    ("side", "rows", "next_step"),
+    ("side", "rows", "advice", "setting"),
     [
-        ("ms", 10, ["next.give_rows", "next.what_differs", "next.rows_of_mindformers"]),
-        ("torch", 10, ["next.give_rows", "next.what_differs", "next.rows_of_megatron"]),
-        ("ms", 16, ["next.record_from_reference", "next.what_differs", "next.rows_of_mindformers"]),
+        ("ms", 10, "next.give_rows", "next.rows_of_mindformers"),
+        ("torch", 10, "next.give_rows", "next.rows_of_megatron"),
+        ("ms", 16, "next.record_from_reference", "next.rows_of_mindformers"),
     ],
     ids=["MindFormers", "Megatron", "as many rows, of which nobody told which are padding"],
 )
-def test_the_setting_that_makes_padding_alike_is_named(compared: Compared, side: str, rows: int, next_step: list[str]) -> None:
+def test_the_setting_that_makes_padding_alike_is_named(compared: Compared, side: str, rows: int, advice: str, setting: str) -> None:
     reference = grown(PADDED)
     candidate = grown(HONEST.shapes | dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), (rows, 4)))
     reference.padded, candidate.padded, candidate.side = 16, rows, side
     outcome = compared(candidate, against=reference)
-    assert (outcome.verdict, ids(outcome.next)) == (Verdict.NOT_COMPARABLE, next_step)
+    assert (outcome.verdict, ids(outcome.next)[0]) == (Verdict.NOT_COMPARABLE, advice)
+    assert ids(arguments(advice, outcome.next)["setting_of_rows"]) == [setting]
 
 
 def test_equal_padding_is_compared_like_any_tensor(compared: Compared) -> None:
@@ -261,7 +262,10 @@ def test_a_missing_parameter_is_not_comparable_and_named(compared: Compared, lac
     less = grown({name: shape for name, shape in HONEST.shapes.items() if name != Q})
     outcome = compared(less) if lacking == "candidate" else compared(HONEST, against=less)
     assert (outcome.verdict, outcome.first.name, outcome.first.reason) == (Verdict.NOT_COMPARABLE, "match", Reason.OTHER_MODEL)
-    assert (ids(outcome.first.findings[0].what), outcome.first.findings[0].name) == (["match.missing"], Q)
+    assert (outcome.first.findings[0].what, outcome.first.findings[0].name) == (Q, Q)
+    sides = [ids(side) for side in (outcome.first.findings[0].reference, outcome.first.findings[0].candidate)]
+    assert sides == ([["match.there"], ["match.absent"]] if lacking == "candidate" else [["match.absent"], ["match.there"]])
+    assert outcome.headline == message("match.other_model", what=terms([message("match.one_side_only", count=1)]))
 
 
 def test_a_parameter_that_may_be_missing_is_left_out(compared: Compared) -> None:

@@ -13,10 +13,11 @@ from align_hooks.comparison.points import backward_order, forward_order, healed,
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.verdict import Comparison, Finding, StageResult, Status, Verdict
-from align_hooks.messages import rendered
+from align_hooks.comparison.verdict import Comparison, Finding, StageResult, Status, Verdict, when
+from align_hooks.messages import message, terms
 from align_hooks.names.points import GRADIENT, consumers
 from synthetic import ROWS, SEQUENCE, Synthetic
+from worded import arguments
 
 LAYER = "model.layers.0"
 POINTS = (
@@ -124,7 +125,8 @@ def test_a_wrong_point_is_named_with_its_inputs_and_its_cause(tmp_path: Path, wh
     assert [origin.name for origin in stages[activations].origins] == [f"{LAYER}.mlp.down_proj"]
     assert stages[activations].findings[0].error == pytest.approx(0.01, rel=0.01)
     assert comparison.blame is not None and comparison.blame.suspects[0].name == f"{LAYER}.mlp.down_proj"
-    assert "the error jumps at model.layers.0.mlp.down_proj" in rendered(stages[activations].summary)
+    assert arguments("activations.jump", stages[activations].summary)["name"] == f"{LAYER}.mlp.down_proj"
+    assert comparison.headline == message("activations.differ", name=f"{LAYER}.mlp.down_proj", step=when(0))
 
 
 def test_a_gradient_that_one_side_lacks_is_named(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_points_that_one_run_alone_has_are_told(tmp_path: Path) -> None:
             del candidate.activations[step]["model.norm" + suffix]
     comparison, stages = compared(tmp_path, candidate)
     assert comparison.verdict is Verdict.ALIGNED
-    assert "1 point is on record in one run alone: model.norm" in rendered(stages[activations].summary)
+    assert arguments("activations.on_one_side", stages[activations].summary) == {"count": 1, "name": "model.norm"}
 
 
 def test_only_wrong_micro_batches_are_told(tmp_path: Path) -> None:
@@ -153,7 +155,8 @@ def test_only_wrong_micro_batches_are_told(tmp_path: Path) -> None:
     candidate.activations[0]["model.norm"][ROWS // 2 :] *= np.float32(1.5)
     paths = reference.write(tmp_path / "reference"), candidate.write(tmp_path / "candidate")
     stages = {result.stage: result for result in compare(*map(open_run, paths)).stages}
-    assert "in 1 of 2 micro-batches alone (micro-batch 1, data-parallel rank 0)" in rendered(stages[activations].summary)
+    parts = {"count": 1, "all": 2, "micro_batches": terms([1]), "ranks": terms([0])}
+    assert arguments("activations.in_parts", stages[activations].summary) == parts
 
 
 def test_one_run_alone_that_recorded_points_is_not_compared(tmp_path: Path) -> None:

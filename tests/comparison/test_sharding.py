@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Verdict, when
+from align_hooks.comparison.verdict import Comparison, Quantity, Verdict, when
 from align_hooks.messages import Joined, Message, Side, message, sentences, terms
 from comparison.conftest import stage
 from sharded import Grid, Model, write
@@ -42,8 +42,9 @@ def test_an_honest_layout_is_silent(tmp_path: Path, grid: Grid) -> None:
 def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: float, origin: str | None) -> None:
     outcome = compared(tmp_path, Grid(dp=2), {name: each * np.float32(factor) for name, each in GRADIENTS.items()})
     assert outcome.verdict is Verdict.DIVERGED
-    ids = [f"sharding.{subject}_scaled{'_by_own_number' if origin else ''}" for subject in ("norm", "tensor")]
-    assert [each.id for each in told(outcome)] == ids
+    assert [each.id for each in told(outcome)] == [f"sharding.scaled{'_by_own_number' if origin else ''}"] * 2
+    assert [each.arguments["what"] for each in told(outcome)] == [Quantity.LOCAL_NORMS, Quantity.GRADIENTS]
+    assert stage(outcome, "gradients").headline == stage(outcome, "gradients").common
     for each in told(outcome):
         assert each.arguments["factor"] == pytest.approx(factor)
         by = each.arguments.get("origin")

@@ -229,3 +229,12 @@ def with_another_row(run: Path) -> Path:
     with path.open("a") as file:
         file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
     return run
+
+
+def test_equal_weights_whose_norms_two_recorders_round_otherwise_are_equal() -> None:
+    """Megatron-LM's side takes norms in fp32 chunks, MindFormers' side in fp64: both started from one checkpoint here."""
+    tensor = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    ours = {name: np.array(sums) for name, sums in sketched({Q: tensor}).items()}
+    rounded, moved = ({Q: ours[Q] * np.array([1 + size, *[1.0] * 16])} for size in (1e-7, 1e-5))
+    errors = [next(of_sketches(ours, theirs)).error for theirs in (rounded, moved)]
+    assert errors == [0.0, pytest.approx(5e-6, rel=1e-2)]

@@ -46,9 +46,9 @@ MASKS = {
 """What is another on each day or machine."""
 LONG = re.compile(r"\d+\.\d{6,}(e[-+]\d+)?")
 """Numbers whose last digits another processor may round otherwise."""
-BLOCKS = {"title", "button", "h1", "h2", "h3", "p", "li", "dt", "dd", "tr", "summary", "legend", "label", "option", "figcaption", "nav"}
+BLOCKS = {"title", "h1", "h2", "h3", "p", "li", "dt", "dd", "tr", "summary", "legend", "label", "option", "figcaption", "nav"}
 """Elements that begin a line."""
-CELLS = {"td", "th", "a"}
+CELLS = {"td", "th", "a", "button"}
 """Elements that stand apart from what is before them, as a ``span`` does that has no language."""
 
 
@@ -128,7 +128,7 @@ class Read(HTMLParser):
         attributes = dict(attrs)
         if self.closed:
             return
-        if tag in ("script", "style") or (tag == "span" and attributes.get("lang") == self.hidden):
+        if tag in ("script", "style", "svg") or (tag == "span" and attributes.get("lang") == self.hidden):
             self.closed = tag
         if tag in BLOCKS:
             self.pieces.append("")

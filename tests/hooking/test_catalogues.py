@@ -36,6 +36,7 @@ SAMPLES = {
     "seed": "1",
     "deterministic": "1",
     "local_norms_point": "local",
+    "local_norms_print": "all",
     "replay_batches": "runs/b",
     "load_weights": "runs/b",
     "teacher": "runs/b",

@@ -13,7 +13,7 @@ from align_hooks.checklist.sides import check
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.job.arguments_only import Parsed, choose
-from align_hooks.messages import message
+from align_hooks.messages import message, with_commands
 from job.test_run import STAND_INS, Ended, end, interruptible, script, write
 
 __all__ = ["interruptible"]
@@ -192,6 +192,7 @@ def test_another_json_is_no_side(tmp_path: Path, text: str) -> None:
 
 def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
-    assert read(str(tmp_path / "train.sh"), {}).notes == [message("configuration.told_by_a_run", script="train.sh")]
+    told = with_commands(message("configuration.told_by_a_run"), "align-hooks run --arguments-only -- bash train.sh")
+    assert read(str(tmp_path / "train.sh"), {}).notes == [told]
     (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
     assert read(str(tmp_path / "train.sh"), {}).notes == []

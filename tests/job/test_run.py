@@ -281,8 +281,9 @@ def test_a_training_that_fails_makes_0_a_3_and_says_by_what(here: Path) -> None:
     write(here, {"crash.py": "import torch\nfrom megatron.training.arguments import parse_args\nparse_args()\nraise KeyError('helpers')"})
     done = under_run(here, *script(here, "python crash.py", "set +x"), **SEED)
     assert done.code == 3
-    assert "its training failed: the script ended with KeyError: 'helpers'" in done.err
-    assert attached(done) == ["torch side, rank 0, crash.py: failed: the script ended with KeyError: 'helpers'"]
+    failed = f"failed: the script ended with KeyError: 'helpers' at {here}/crash.py:4 in <module>"
+    assert f"its training {failed}" in done.err
+    assert attached(done) == [f"torch side, rank 0, crash.py: {failed}"]
     assert under_run(here, *script(here, "python crash.py"), **SEED).code == 1  # its own
 
 

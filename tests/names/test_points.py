@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from align_hooks.names import points
-from align_hooks.names.points import consumers, in_order, nearest, place, sources
+from align_hooks.names.points import consumers, in_order, place, sources
 
 BLOCK = (
     *("input", "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.query", "self_attn.key"),
@@ -71,11 +69,3 @@ def test_a_frameworks_own_names_have_a_place_too() -> None:
     own = ["megatron:decoder.layers.0.input", "megatron:decoder.layers.0.cross_attention", "megatron:decoder.layers.0", "model.norm"]
     assert [place(name).layer for name in own[:3]] == [0, 0, 0]
     assert sources(own)["model.norm"] == ("megatron:decoder.layers.0",)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [("model.layers.*.q_proj", "self_attn.q_proj"), ("layers.0.attention.core", "self_attn.core"), ("embedding", "embed_tokens")],
-)
-def test_the_nearest_points_are_named(pattern: str, expected: str) -> None:
-    assert any(expected in name for name in nearest(pattern, DENSE))

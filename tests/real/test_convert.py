@@ -27,6 +27,7 @@ def test_a_log_says_what_the_record_says_of_each_step(reference: Path, candidate
     frameworks.aligned(reference, tmp_path / "candidate")
 
 
+@pytest.mark.slow
 def test_the_local_norms_that_mindformers_logs_are_those_of_the_record(reference: Path, tmp_path: Path) -> None:
     """In the order of the optimizer's groups, which the record of another run of the model knows."""
     variables = frameworks.fed_by(reference) | {"RUN": tmp_path / "run", "LOCAL_NORMS": "all"}

@@ -107,8 +107,8 @@ def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
     edit(run / "manifest/rank_0.json", end=None, ended="stopped recording at step 2 while writing weights: OSError: full")
     (problem,) = open_run(run).problems
     assert open_run(run).endings[0].end is End.STOPPED
-    stopped = {"rank": 0, "step": 2, "what": Writing.WEIGHTS, "error": "OSError: full"}
-    assert problem.message == sentences(message("rank.stopped", **stopped), message("run.last_whole_step", step=2))
+    stopped = {"rank": 0, "step": 2, "iteration": 3, "what": Writing.WEIGHTS, "error": "OSError: full"}
+    assert problem.message == sentences(message("rank.stopped", **stopped), message("run.last_whole_step", step=2, iteration=3))
 
 
 def two_ranks(path: Path) -> Path:

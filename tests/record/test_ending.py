@@ -45,7 +45,8 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
 def test_what_a_manifest_says(text: str) -> None:
     ended = ending(7, None, text, None)
     end, arguments = WRITTEN[text]
-    assert (ended.end, dict(ended.message.arguments)) == (end, arguments if end is End.FINISHED else {"rank": 7, **arguments})
+    told = arguments if end is End.FINISHED else {"rank": 7, **arguments}
+    assert (ended.end, dict(ended.message.arguments)) == (end, told | ({"iteration": told["step"] + 1} if "step" in told else {}))
     assert rendered(ended.message, CHINESE) != rendered(ended.message)
     assert ended.message.id == ("rank.ended_otherwise" if end is End.OTHER else f"rank.{from_words(text).form}")
 
@@ -57,6 +58,17 @@ def test_what_a_manifest_says_to_programs_is_what_it_says_to_people(text: str) -
     assert how is not None and str(how) == text
     kept = HowEnded(**json.loads(json.dumps(how.facts())))
     assert ending(7, kept, "words that are not looked at", None) == ending(7, None, text, None)
+
+
+def test_an_error_is_told_with_the_line_of_the_script_and_an_earlier_version_still_reads_it() -> None:
+    how = HowEnded("failed_at", error="ValueError: no such layer", where="train.py:12 in build")
+    assert how.is_known and HowEnded(**json.loads(json.dumps(how.facts()))) == how
+    told = ending(7, how, str(how), None)
+    assert (told.end, told.message.id) == (End.FAILED, "rank.failed_at")
+    assert told.message.arguments == {"rank": 7, "error": "ValueError: no such layer", "where": "train.py:12 in build"}
+    by_words = ending(7, None, str(how), None)  # as a version reads it that does not know the form
+    assert (by_words.end, by_words.message.id) == (End.FAILED, "rank.failed_with_error")
+    assert "train.py:12 in build" in rendered(by_words.message)
 
 
 @pytest.mark.parametrize("how", [HowEnded("early", made=3), HowEnded("finished", step=3), HowEnded("a form of a later version")])

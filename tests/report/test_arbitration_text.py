@@ -9,12 +9,13 @@ import math
 import pytest
 from rich.console import Console
 
-from align_hooks.comparison.arbitration import Arbitration, Distance, Judged, PointKind, choice, distance
-from align_hooks.comparison.verdict import Finding
+from align_hooks.comparison.arbitration import Arbitration, Distance, Judged, PointKind, Ruling, choice, distance
+from align_hooks.comparison.verdict import Finding, when
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import headline, render_arbitration, said_of_sides
+from worded import words
 
 HOSTILE = "model.layers.0.[red]\x1b[31m"
 
@@ -38,22 +39,24 @@ def on_terminal(arbitration: Arbitration, width: int = 100) -> str:
 def test_the_first_line_is_who_where_and_by_how_much() -> None:
     text = on_terminal(made(("model.norm", 1e-7, 1e-7), ("lm_head", 1e-7, 1e-3)))
     first, *_ = text.splitlines()
-    assert first.startswith("candidate wrong: first at lm_head, step 0 (iteration 1): the reference is 0.839 roundings")
-    assert "8.39e+03 roundings from the truth" in " ".join(text.split())
-    assert "1 more point is not listed" in text
+    assert first.startswith(f"{rendered(Ruling.CANDIDATE_WRONG)}: ")
+    assert "lm_head, step 0 (iteration 1)" in first
+    assert "8.39e+03" in " ".join(text.split())
+    assert words("arbitrate.points_not_shown", count=1) in text
 
 
 def test_both_right_says_who_is_closer() -> None:
     text = on_terminal(made(("model.norm", 1e-7, 2e-7), ("lm_head", 3e-7, 2e-7), ("token_losses", 1e-7, 2e-7)))
-    assert text.startswith("both right: at step 0 (iteration 1) all 3 points on record are within rounding of the truth")
-    assert "the reference is closer to the truth at 2, the candidate at 1" in text
+    assert " ".join(text.split()).startswith(f"{rendered(Ruling.BOTH_RIGHT)}: {words('arbitrate.within', count=3, step=when(0))}")
+    assert words("arbitrate.closer", count=3, reference=2, candidate=1) in " ".join(text.split())
 
 
 def test_what_both_share_is_said_and_where_each_leaves() -> None:
     point = Judged("lm_head", PointKind.VALUE, {Side.REFERENCE: away(1e-2), Side.CANDIDATE: away(1e-2)}, apart=1e-7)
     text = " ".join(on_terminal(Arbitration(0, (point,), True, {})).split())
-    assert "the reference leaves the truth first at lm_head" in text
-    assert "there they agree with each other" in text
+    point_in_words = message("arbitrate.at_value", point="lm_head")
+    assert words("arbitrate.side_first", side=Side.REFERENCE, point=point_in_words) in text
+    assert words("arbitrate.agreed") in text
 
 
 def test_settings_doubts_and_notes_are_shown() -> None:
@@ -64,10 +67,11 @@ def test_settings_doubts_and_notes_are_shown() -> None:
         notes=(message("arbitrate.other_inputs"),),
     )
     text = " ".join(on_terminal(said).split())
-    assert text.startswith("undecided: ")
-    assert "rms_norm_eps 1e-05 against 1e-06; the truth is made of the reference's" in text
-    assert "record both sides with ALIGN_HOOKS_ROUTING" in text
-    assert "each is held against the truth of its own" in text
+    assert text.startswith(f"{rendered(Ruling.UNDECIDED)}: ")
+    assert "1e-05 against 1e-06" in text
+    for said_too in ("arbitrate.by_reference", "arbitrate.other_inputs"):
+        assert words(said_too) in text
+    assert words("arbitrate.may_follow_from_choices", side=Side.CANDIDATE, variable="ALIGN_HOOKS_ROUTING") in text
 
 
 def test_a_router_is_counted_in_tokens_and_an_estimate_is_marked() -> None:

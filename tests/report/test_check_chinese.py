@@ -25,7 +25,7 @@ from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
-from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
+from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.render import CATALOGUES
 from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
@@ -33,7 +33,7 @@ from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, 
 from checklist.test_records import DECAYS, SPARED, facts
 
 TERMS = """
-MindSpeed-LLM Llama epoch
+MindSpeed-LLM Llama epoch iteration
 Adam AdamW Ascend CANN CheckList DeepSeek-V3
 DeepSpeed Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
 MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU TopkRouterV2 True False WarmUpStableDecayLR YAML YaRN
@@ -289,4 +289,6 @@ def test_data(batches: list[dict[str, Any]]) -> None:
 def test_what_a_sample_reads_is_shown_as_it_is() -> None:
     batches = looked(FINE, decode=lambda ids: "the loss counts; x")
     checklist = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (batches, batches))
-    assert "第0步第0行解码为：'the loss counts; x'" in [rendered(argument, CHINESE) for argument in shown(checklist)]
+    place = message("batches.place", step=0, iteration=1, row=0)
+    read = rendered(message("data.reads", place=place, text=repr("the loss counts; x")), CHINESE)
+    assert "the loss counts; x" in read and read in [rendered(argument, CHINESE) for argument in shown(checklist)]

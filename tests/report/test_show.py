@@ -83,7 +83,7 @@ def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> Non
     assert run.exit_code == 3
     (problem,) = run.problems
     assert (problem.kind, problem.step) == (ProblemKind.NOT_RECORDED, 0)
-    assert problem.message.arguments == {"kind": "batches", "count": 3, "step": 0}
+    assert problem.message.arguments == {"kind": "batches", "count": 3, "step": 0, "iteration": 1}
     assert rendered(problem.message) in " ".join(on_terminal(run).split())
 
 
@@ -98,18 +98,18 @@ def truncated(place: str) -> Callable[[Path], object]:
 LOST = {
     "weights": (
         gone("step_1/rank_0/weights"),
-        words("lost.of_step", rank=0, path="step_1/rank_0/weights/model.safetensors", step=1),
-        words("run.not_recorded", kind="weights", count=1, step=1),
+        words("lost.of_step", rank=0, path="step_1/rank_0/weights/model.safetensors", step=1, iteration=2),
+        words("run.not_recorded", kind="weights", count=1, step=1, iteration=2),
     ),
     "state": (
         gone("step_2/rank_0/optimizer_state"),
-        words("lost.of_step", rank=0, path="step_2/rank_0/optimizer_state/state.json", step=2),
-        words("run.not_recorded", kind="optimizer_state", count=1, step=2),
+        words("lost.of_step", rank=0, path="step_2/rank_0/optimizer_state/state.json", step=2, iteration=3),
+        words("run.not_recorded", kind="optimizer_state", count=1, step=2, iteration=3),
     ),
     "sketches": (
         gone("sketches"),
-        words("lost.of_steps", rank=0, path="sketches/weights/rank_0.jsonl", count=4, step=0),
-        words("run.not_recorded", kind="sketches/weights", count=4, step=0),
+        words("lost.of_steps", rank=0, path="sketches/weights/rank_0.jsonl", count=4, step=0, iteration=1),
+        words("run.not_recorded", kind="sketches/weights", count=4, step=0, iteration=1),
     ),
     "gradients": (truncated("step_1/rank_0/gradients.safetensors"), *["gradients.safetensors is not a whole safetensors file"] * 2),
     "a batch": (truncated("step_1/rank_0/tokens.npy"), *["tokens.npy is not a whole .npy array"] * 2),

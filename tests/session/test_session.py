@@ -149,3 +149,33 @@ def test_a_capture_that_fails_stops_the_run_where_that_was_asked_for(tmp_path: P
     one = session(tmp_path, ON_ERROR="raise")
     with pytest.raises(OSError, match="No space"), one.recording.surviving("the batch"):
         raise OSError("No space left on device")
+
+
+NORMS = {"model.norm.weight": 4.0, "lm_head.weight": 9.0}
+
+
+def printed(one: Session, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    capfd.readouterr()
+    one.print_norms(2, NORMS, {"lm_head.weight"})
+    return capfd.readouterr().out.splitlines()
+
+
+def ranked(rank: int, **variables: str) -> Session:
+    settings = Settings.from_environment({f"ALIGN_HOOKS_{name}": value for name, value in variables.items()})
+    return Session("torch", settings, Launch(rank=rank, world_size=2))
+
+
+def test_norms_that_are_recorded_are_a_line_a_step_of_the_first_rank(capfd: pytest.CaptureFixture[str]) -> None:
+    (line,) = printed(ranked(0, RUN="run", LOCAL_NORMS="all"), capfd)
+    assert "step 2 (iteration 3)" in line and "3 of part of lm_head.weight" in line
+    assert printed(ranked(1, RUN="run", LOCAL_NORMS="all"), capfd) == []
+
+
+@pytest.mark.parametrize("variables", [{}, {"RUN": "run", "LOCAL_NORMS_PRINT": "all"}], ids=["no record", "asked for"])
+def test_every_rank_prints_every_norm_where_nothing_is_recorded_or_all_are_asked_for(
+    capfd: pytest.CaptureFixture[str], variables: dict[str, str]
+) -> None:
+    for rank in range(2):
+        head = f"align_hooks: local norm rank {rank} step_2 (iteration 3)"
+        expected = [f"{head} model.norm.weight 2.000000000e+00", f"{head} part of lm_head.weight 3.000000000e+00"]
+        assert printed(ranked(rank, LOCAL_NORMS="all", **variables), capfd) == expected

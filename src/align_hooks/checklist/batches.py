@@ -71,18 +71,18 @@ def look(
         seen.steps.append(step)
         arrays = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
         if "tokens" not in arrays or arrays["tokens"].dtype.kind not in "iu":
-            seen.notes.append(message("batches.no_tokens", step=step))
+            seen.notes.append(message("batches.no_tokens", step=step, iteration=step + 1))
             continue
         tokens = arrays["tokens"].reshape(-1, arrays["tokens"].shape[-1] if arrays["tokens"].ndim else 1)
         fit = {name: array.reshape(tokens.shape) for name, array in arrays.items() if array.size == tokens.size}
-        seen.notes += [message("batches.other_shape", name=name, step=step) for name in arrays if name not in fit]
+        seen.notes += [message("batches.other_shape", name=name, step=step, iteration=step + 1) for name in arrays if name not in fit]
         counted = fit["loss_mask"] > 0 if "loss_mask" in fit else np.ones(tokens.shape, bool)
         _count(seen, tokens, fit.get("labels"), counted)
         for name, token in special.items():
             if token is not None:
                 _special(seen, name, int(token), tokens, counted)
         for row, sample in enumerate(tokens):
-            _sample(seen, message("batches.place", step=step, row=row), sample, counted[row], decode)
+            _sample(seen, message("batches.place", step=step, iteration=step + 1, row=row), sample, counted[row], decode)
         seen.digests[step] = {name: digest(array) for name, array in fit.items()}
     _conclude(seen, vocabulary)
     return seen
@@ -165,11 +165,11 @@ def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Messag
         differ = [step for step, of_step in digests.items() if len(of_step) > 1 and "" not in of_step]
         if not differ:
             continue
-        numbers = {"differing": len(differ), "steps": len(shared), "step": differ[0]}
+        numbers = {"differing": len(differ), "steps": len(shared), "step": differ[0], "iteration": differ[0] + 1}
         if name != "tokens":
             return message("two_runs.other_arrays", name=name, **numbers), False
         if set(reference.samples) == set(candidate.samples):
-            return message("two_runs.other_order", step=differ[0]), False
+            return message("two_runs.other_order", step=differ[0], iteration=differ[0] + 1), False
         return message("two_runs.other_tokens", **numbers, both=len(reference.samples.keys() & candidate.samples.keys())), False
     return message("two_runs.same", steps=len(shared)), True
 

@@ -87,7 +87,7 @@ class Change:
 
     ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
     are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
-    change. ``worth`` is False where that costs more than it mends.
+    change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes.
     """
 
     action: Action
@@ -97,6 +97,7 @@ class Change:
     key: str = ""
     parts: Argument = None
     worth: bool = True
+    optional: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -121,6 +122,8 @@ class Change:
         }
         done = actions[self.action]
         moved = done if self.parts is None else sentences(done, message("change.moves", row=self.parts))
+        if self.optional and self.worth and self.action in (Action.WRITE, Action.COME_TO):
+            return message("change.optional", change=moved)
         return moved if self.worth else message("change.nothing_alone", change=moved)
 
 

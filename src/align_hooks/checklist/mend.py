@@ -38,7 +38,7 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
         if row.id in changes and changes[row.id].parts is None:
             continue
         follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
-        done = _change(row, reference, mended, values, written if follows else {})
+        done = replace(_change(row, reference, mended, values, written if follows else {}), optional=row.effect is Effect.ROUNDING)
         changes[row.id] = done
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})

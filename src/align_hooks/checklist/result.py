@@ -216,10 +216,10 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
         text = message("course.constant", rate=ours[0])
     if beyond:
         first = beyond[0]
-        rates = {"step": steps[first], "reference": ours[first], "candidate": theirs[first]}
+        rates = {"step": steps[first], "iteration": steps[first] + 1, "reference": ours[first], "candidate": theirs[first]}
         text = sentences(
             message("course.differs" if whole else "course.differs_in_the_first", differing=len(beyond), steps=len(steps), **rates),
-            message("course.most", step=steps[most], reference=ours[most], candidate=theirs[most]),
+            message("course.most", step=steps[most], iteration=steps[most] + 1, reference=ours[most], candidate=theirs[most]),
         )
     same = Course(name, not beyond, sentences(text, of_lengths), (schedules[0].text, schedules[1].text), steps, ours, theirs)
     return replace(same, differing=len(beyond), first=steps[beyond[0]], most=steps[most]) if beyond else same

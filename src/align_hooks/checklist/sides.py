@@ -111,7 +111,7 @@ def look_at(run: Run | None, special: Mapping[str, int | None], decode: Decode |
 
     def batches() -> Iterator[tuple[int, Mapping[str, Array]]]:
         for index, step in enumerate(steps):
-            progress(message("progress.batch", step=step), index, len(steps))
+            progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
             yield step, run.batch(step).arrays()
 
     return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode)

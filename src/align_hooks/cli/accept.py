@@ -12,18 +12,20 @@ from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome
+from align_hooks.comparison.acceptance import REPEATS, Outcome, acceptance, observed, outcome, told
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
-from align_hooks.messages.render import id_of
 from align_hooks.process.archive import is_archive
 from align_hooks.record.atomic import json_text
 from align_hooks.record.reader import Run, open_run
+from align_hooks.report.console import paragraph, verdict
 from align_hooks.report.machine import criterion_as_json
-from align_hooks.report.text import criteria, escape
+from align_hooks.report.text import criteria
+
+COLOUR = {Outcome.ACCEPTED: "bold green", Outcome.REFUSED: "bold red", Outcome.OPEN: "bold yellow"}
 
 
 @app.command()
@@ -34,7 +36,9 @@ def accept(
     side: Annotated[str | None, typer.Option(help="of tables that do not tell whose they are: torch or ms")] = None,
     json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
-    """Hold a migrated run against the guide's acceptance standard (MindFormers r2.6), and say whether it is met.
+    """Hold a migrated run against the guide's acceptance standard.
+
+    The standard is that of MindFormers r2.6.
 
     Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 unreadable, 4 open: too few steps, or no loss or norm on record.
 
@@ -48,10 +52,10 @@ def accept(
             raise RecordError(rendered(own.problem))
         judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
     found, console = outcome(judged), output()
-    console.print(escape(message(id_of(found))))
+    verdict(console, found, COLOUR[found], told(judged))
     criteria(judged, console)
     for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
-        console.print(f"  [dim]{escape(note)}[/]")
+        paragraph(console, note, style="dim")
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
     table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
     written("--json", json, lambda: json_text(table))

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from align_hooks import __version__
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
-app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+F = TypeVar("F", bound=Callable[..., Any])
+EXAMPLE = "Example: "
+
+
+class Command(TyperCommand):
+    """A command whose example is shown in one line, however long, so that it can be copied."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.help = (self.help or "").replace(f"\n\n{EXAMPLE}", f"\n\n\b\n{EXAMPLE}")  # click's mark of what is not wrapped
+
+
+class Application(typer.Typer):
+    """Typer's, with commands that show their examples whole. The first sentence of a command's help is what the list of commands shows."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
+        """Add a command."""
+        return super().command(name, cls=Command, **options)
+
+
+app = Application(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130
 
 

@@ -26,7 +26,9 @@ def arbitrate(
     step: Annotated[int | None, typer.Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
-    """Say which of two runs is right: both are held against Hugging Face's model on their own weights and batch, in fp64.
+    """Say which of two runs is right, by Hugging Face's model.
+
+    Both are held against that model in fp64, on their own weights and batch.
 
     Exit codes: 0 both right, 1 a side is wrong, 2 usage, 3 not on record or unreadable, 4 undecided.
 

@@ -35,7 +35,9 @@ def check(
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
-    """Hold two runs, or what is to be run, against the guide's CheckList; nothing is trained and nothing that is read is executed.
+    """Check two configurations, or runs, by the guide's CheckList.
+
+    Nothing is trained, and nothing that is read is executed.
 
     Exit codes: 0 clean, 1 something differs that changes the result, 2 usage, 3 unreadable, 4 something that matters is not told.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, Choices, convert_w
 from align_hooks.checkpoints.forms import is_weights
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of
+from align_hooks.cli.output import output
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import convert as convert_log
@@ -18,8 +20,9 @@ from align_hooks.evidence.convert import convert_curves, is_curves
 from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
 from align_hooks.evidence.dumps.read import is_dump
 from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.monitor import convert_monitored, is_monitored
 from align_hooks.evidence.rows import Scalars
-from align_hooks.report.text import plain
+from align_hooks.report.console import command, paragraph
 
 
 @app.command()
@@ -36,7 +39,8 @@ def convert(
     names: Annotated[
         Path | None,
         typer.Option(
-            help="a record of the same model, for what has no names: by MindFormers for the norms of a log, by Megatron-LM for grad_N.npy"
+            help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
+            "grad_N.npy, by either for the norms of msprobe's monitor"
         ),
     ] = None,
     to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
@@ -57,12 +61,13 @@ def convert(
         int | None, typer.Option(min=0, help="of a dump: the step of its first one, where the tool counted from a resumed run's start")
     ] = None,
 ) -> None:
-    """Make a record of a log or a dump, or convert weights (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
+    """Make a record of a log or a dump, or convert weights.
 
+    Weights are converted (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
     Of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are. Of a dump: what the points
     of the model put out, and their gradients (docs/dumps.md). Of TensorBoard's events, of CSV and of JSON lines, as W&B exports them: the
-    curves of loss, gradient norm and learning rate. What compare, show and their pages say of a record they say of this one too,
-    as far as it goes. Of weights: docs/convert.md.
+    curves of loss, gradient norm and learning rate. Of msprobe's monitor: the norms of gradients. What compare, show and their pages say of
+    a record they say of this one too, as far as it goes. Of weights: docs/convert.md.
 
     Exit codes: 0 written, 2 usage, 3 unreadable.
 
@@ -75,13 +80,20 @@ def convert(
         if choices != Choices() or config is not None or side is not None or loss_scale is not None:
             raise AlignHooksError(f"{source} has gradients by number, of which --names and --first-step alone speak; leave out the rest")
         count = convert_gradients(source, destination, place_of(names, "--names "), first_step or 0)
-        print(f"{count} gradients of step {first_step or 0}\nwritten: {plain(str(destination))}")
+        step = first_step or 0
+        _print(f"{count} gradients of step {step} (iteration {step + 1})", (), destination)
         return
     if to is None and is_dump(source):
         if names is not None or choices != Choices():
             raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
         config = place_of(config, "--config ") if config is not None else None
         _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
+        return
+    if to is None and is_monitored(source):
+        if choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
+            raise AlignHooksError(f"{source} has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest")
+        scalars, normed = convert_monitored(source, destination, place_of(names, "--names ") if names is not None else None, side)
+        _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
         return
     if to is None and is_curves(source):
         if names is not None or choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
@@ -98,10 +110,7 @@ def convert(
         raise AlignHooksError("--names is of a log, --to of weights; leave one of them out")
     config = place_of(config, "--config ") if config is not None else None
     converted = convert_weights(source, destination, to, choices, config)
-    print(f"{converted.tensors} tensors of {plain(converted.model)}, from {plain(converted.form)} to {to}")
-    for note in converted.notes:
-        print(f"  {plain(note)}")
-    print(f"written: {plain(str(destination))}")
+    _print(f"{converted.tensors} tensors of {converted.model}, from {converted.form} to {to}", converted.notes, destination)
 
 
 def _refuse_weights(source: Path, *, chosen: bool) -> None:
@@ -115,12 +124,11 @@ def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | N
     scale = 1.0 if loss_scale is None else loss_scale
     converted = convert_dump(source, run, config=config, side=side, loss_scale=scale, first=first)
     start, end = converted.steps[0], converted.steps[-1]
-    steps = f"step {start}" if start == end else f"{len(converted.steps)} steps, {start} to {end}"
-    print(f"{converted.tool}, by the modules of {converted.framework}: {steps}; {converted.points} values, {converted.gradients} gradients")
+    steps = f"step {start} (iteration {start + 1})" if start == end else _steps(len(converted.steps), start, end)
+    values = f"{converted.points} values, {converted.gradients} gradients"
+    found = f"{converted.tool}, by the modules of {converted.framework}: {steps}; {values}"
     alone = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
-    for note in (*alone, *converted.notes):
-        print(f"  {plain(note)}")
-    print(f"written: {plain(str(run))}")
+    _print(found, (*alone, *converted.notes), run)
 
 
 def _convert_log(log: Path, run: Path, names: Path | None) -> None:
@@ -131,7 +139,18 @@ def _convert_log(log: Path, run: Path, names: Path | None) -> None:
 
 def _said(converted: Scalars, run: Path, *more: str) -> None:
     """Say which steps were converted, and what a reader should know."""
-    print(f"{len(converted.rows)} steps of {FRAMEWORKS[converted.side]}, {converted.rows[0]['step']} to {converted.rows[-1]['step']}")
-    for note in (*converted.notes, *more):
-        print(f"  {plain(note)}")
-    print(f"written: {plain(str(run))}")
+    steps = [int(row["step"] or 0) for row in converted.rows]
+    _print(f"{FRAMEWORKS[converted.side]}: {_steps(len(steps), steps[0], steps[-1])}", (*converted.notes, *more), run)
+
+
+def _steps(count: int, first: int, last: int) -> str:
+    return f"{count} steps, {first} to {last} (iterations {first + 1} to {last + 1})"
+
+
+def _print(found: str, notes: Iterable[str], written: Path) -> None:
+    """Print what was found, what a reader should know, and where it was written."""
+    console = output()
+    paragraph(console, found, 0)
+    for note in notes:
+        paragraph(console, note)
+    command(console, f"written: {written}", 0)

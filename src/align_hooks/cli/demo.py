@@ -44,7 +44,9 @@ def demo(
     directory: Annotated[Path, typer.Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
     family: Annotated[str, typer.Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
 ) -> None:
-    """Record a small Megatron-LM run, replay it in MindFormers, and compare them, on a CPU, in about a minute; both must be installed.
+    """Record, replay and compare a small model on a CPU.
+
+    Megatron-LM records, MindFormers replays, in about a minute. Both must be installed.
 
     Exit codes: those of compare, the worse of two; 2 usage, 3 a run failed.
 

@@ -16,7 +16,8 @@ from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
 from align_hooks.record.atomic import json_text
-from align_hooks.report.doctor_text import lines
+from align_hooks.report.console import command, verdict
+from align_hooks.report.doctor_text import judged, lines
 
 
 @app.command()
@@ -29,10 +30,10 @@ def doctor(
     everything: Annotated[bool, typer.Option("--all", help="list every hook and its seam")] = False,
     json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
-    """Say whether a run would start here with the ALIGN_HOOKS_* variables as they are set: ready, or not ready because.
+    """Say whether a run would start here, and why not.
 
-    Imports both frameworks, each in a process of its own, and trains nothing. Where this extra is not installed: python -m
-    align_hooks.doctor.
+    The ALIGN_HOOKS_* variables count as they are set. The framework that the file names is imported, or both where none is given, each in
+    a process of its own; nothing is trained. Where this extra is not installed: python -m align_hooks.doctor.
 
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 unreadable.
 
@@ -42,6 +43,9 @@ def doctor(
     with progress() as say:
         say(message("progress.importing"))
         examination = examine(target, os.environ, python=python)
-    output().print("\n".join(lines(examination, everything=everything)), markup=False, highlight=False, soft_wrap=True)
+    console = output()
+    verdict(console, *judged(examination))
+    for line in lines(examination, everything=everything):
+        command(console, line, 0)
     written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
     raise typer.Exit(examination.exit_code)

@@ -14,7 +14,7 @@ from align_hooks.cli.files import report_file, written
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.dumps.configure import LEVELS, O2, dump_config
 from align_hooks.process.paths import path_of
-from align_hooks.report.text import plain
+from align_hooks.report.console import plain
 from align_hooks.settings import Steps
 
 
@@ -29,9 +29,9 @@ def dump_configuration(
     jit_level: Annotated[str, typer.Option(help=f"of the run: {', '.join(LEVELS)}; a CPU or a GPU counts as O0")] = "O1",
     net_name: Annotated[str, typer.Option(help="the directory of the network within the dump")] = "model",
 ) -> None:
-    """Write the JSON that MindSpore dumps by, for chosen steps and layers of a run in graph mode.
+    """Write the JSON by which MindSpore dumps steps and layers.
 
-    What it dumps then is converted like any other: align-hooks convert.
+    It is for a run in graph mode. What it dumps then is converted like any other: align-hooks convert.
 
     Exit codes: 0 written, 2 usage.
 

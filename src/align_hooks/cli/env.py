@@ -6,16 +6,15 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from align_hooks.cli.application import app
-from align_hooks.report.text import escape
+from align_hooks.cli.output import output
+from align_hooks.report.console import paragraph, verdict
 from align_hooks.settings import PREFIX, Settings
 
 
 @app.command()
-def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as the README holds it.")] = False) -> None:
+def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 
     Example: align-hooks env
@@ -26,9 +25,7 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
         for name, value, effect in rows:
             print(f"| `{name}` | {value} | {effect} |")
         return
-    table = Table(box=None, padding=(0, 1))
-    for heading in ("variable", "value", "effect"):
-        table.add_column(heading, no_wrap=heading == "variable")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
+    console = output()
+    for name, value, effect in rows:
+        verdict(console, name, "bold", value, between="  ")
+        paragraph(console, effect, 4)

@@ -10,7 +10,7 @@ from align_hooks.process import storage
 from align_hooks.process.paths import path_of, well_formed
 from align_hooks.record import atomic
 from align_hooks.record.reader import Run, open_run
-from align_hooks.report.text import plain
+from align_hooks.report.console import plain
 
 
 def place_of(path: str | Path, option: str = "") -> Path:

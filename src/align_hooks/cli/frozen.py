@@ -18,8 +18,9 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.unmoved import unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
-from align_hooks.messages import message, rendered
+from align_hooks.messages import message, with_commands
 from align_hooks.record.atomic import json_text
+from align_hooks.report.console import paragraph
 from align_hooks.report.frozen_text import as_json, render
 from align_hooks.scenarios.frozen import alone, variables
 
@@ -39,7 +40,9 @@ def frozen(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
-    """Train at a learning rate of 0 on recorded batches, and judge loss and global norm step by step (the guide, "weights not updated").
+    """Train at a learning rate of 0, and judge each step by itself.
+
+    Batches are recorded ones; loss and global norm are judged step by step (the guide, "weights not updated").
 
     Exit codes: 0 aligned, 1 diverged or a step stands out, 2 usage, 3 not comparable or unreadable, 4 inconclusive; a training's own.
 
@@ -57,7 +60,9 @@ def frozen(
         code = run_command(["--", *command])
         if code or other is None:
             if not code:
-                print(rendered(message("frozen.now_the_other", run=str(place))))
+                paragraph(
+                    output(), with_commands(message("frozen.now_the_other"), f"align-hooks frozen --run RUN --from {place} -- COMMAND"), 0
+                )
             raise typer.Exit(code)
     assert other is not None
     with progress() as say:

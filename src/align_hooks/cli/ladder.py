@@ -11,11 +11,11 @@ from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
-from align_hooks.messages import message, rendered
+from align_hooks.messages import message, with_commands
 from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
-from align_hooks.report.ladder_text import as_json, line, table
-from align_hooks.report.text import escape
+from align_hooks.report.console import paragraph
+from align_hooks.report.ladder_text import as_json, render, render_rung
 from align_hooks.scenarios.climb import climb, conclusion, outcome
 from align_hooks.scenarios.plan import read_plan
 from align_hooks.scenarios.rung import script, write_config
@@ -29,7 +29,9 @@ def ladder(
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after a rung that differs")] = False,
     json: Annotated[Path | None, typer.Option(help="write every rung's result to this file, as JSON")] = None,
 ) -> None:
-    """Train a model in one layout after the other, from one card to many, and hold each against the one before.
+    """Train a model layout by layout, from one card to many.
+
+    Each layout is held against the one before.
 
     Exit codes: 0 all aligned, 1 a rung diverged, 2 usage, 3 a rung failed or is not comparable, 4 inconclusive.
 
@@ -37,6 +39,7 @@ def ladder(
     """
     _, json = report_files(None, json)
     asked = read_plan(place_of(plan))
+    console = output()
     if scripts is not None:
         for index, rung in enumerate(asked.rungs):
             write_config(asked, rung)
@@ -45,17 +48,15 @@ def ladder(
             atomic.write_text(file, script(asked, index))
             file.chmod(0o755)
             print(f"written: {file}")
-        print(rendered(message("ladder.judge_then", plan=plan)))
+        paragraph(console, with_commands(message("ladder.judge_then"), f"align-hooks ladder {plan} --judge"), 0)
         raise typer.Exit
-    console, steps = output(), []
+    steps = []
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
-        console.print(line(step))
+        render_rung(step, console)
         if not step.is_whole and not (to_the_end or asked.to_the_end):
             break
-    console.print(table(asked, steps))
-    if (found := conclusion(steps)) is not None:
-        console.print(f"  {escape(found)}")
+    render(asked, steps, conclusion(steps), console)
     code = outcome(steps)
     content = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code, "rungs": [as_json(step) for step in steps]}
     written("--json", json, lambda: json_text(content))

@@ -16,15 +16,12 @@ from align_hooks.messages import Argument, rendered
 from align_hooks.messages.progress import Progress
 from align_hooks.report.text import escape
 
-PIPED = 140
-"""Columns of what is read later."""
+PIPED = 80
+"""Columns of a report in a file or a pipe, whose width nobody knows."""
 
 
 def output() -> Console:
-    """The console of a report: in a file or a pipe, whose width nobody knows, as wide as our own lines.
-
-    Nothing is highlighted, for searching a long record for words to colour takes minutes.
-    """
+    """The console of a report. Nothing is highlighted: colour is for what differs, and searching a long record for words takes minutes."""
     terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if terminal else PIPED, highlight=False)
 

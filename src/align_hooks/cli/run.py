@@ -19,8 +19,10 @@ def run(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="where --arguments-only writes them: arguments.json unless said")] = None,
 ) -> None:
-    """Attach to every training process that a command starts, as the ALIGN_HOOKS_* variables ask;
-    with --arguments-only end each where the framework has parsed its arguments, and write these for check.
+    """Attach to every training process that a command starts.
+
+    It attaches as the ALIGN_HOOKS_* variables ask. With --arguments-only each process ends where the framework has parsed its arguments,
+    and these are written for check.
 
     Exit codes: the command's own; 3 when that is 0 and something asked for did not happen; 2 usage or settings.
 

@@ -32,7 +32,9 @@ def show(
     verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
     executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
-    """Show what a run holds, whether its record is whole and agrees with itself, and its curves.
+    """Show what a run holds, how it ended, and its health.
+
+    Whether the record agrees with itself is checked too, and --html draws its curves.
 
     Exit codes: 0 clean, 1 contradicts itself or holds numbers that are not finite, 2 usage, 3 incomplete or unreadable.
 

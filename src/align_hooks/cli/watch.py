@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.live import Live
 
 from align_hooks import __version__
@@ -25,6 +26,7 @@ from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
 from align_hooks.record.ending import End
 from align_hooks.record.follow import Followed
+from align_hooks.report.console import paragraph
 from align_hooks.report.machine import watch_as_json
 from align_hooks.report.watch_text import alarm_words, progress_words, render, view
 
@@ -44,7 +46,9 @@ def watch(
     false_alarms: Annotated[float, typer.Option(min=1e-9, max=0.5, help="share of honest jobs that may be called off")] = FALSE_ALARMS,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after an alarm")] = False,
 ) -> None:
-    """Follow a running job, and say when it leaves the band that repeats of the reference make.
+    """Follow a running job, and say when it leaves the reference.
+
+    How far honest runs are apart is measured on repeats of the reference.
 
     Exit codes: 0 the job ended in the band, 1 it left it, 2 usage, 3 it stopped early or cannot be read, 4 nothing could be judged.
 
@@ -56,7 +60,7 @@ def watch(
         raise RecordError(rendered(problem))
     watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
-    with looking(watched, console.is_terminal) as look:
+    with looking(watched, console) as look:
 
         def shown() -> None:
             look(watched)
@@ -111,10 +115,10 @@ def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> Non
 
 
 @contextmanager
-def looking(watched: Watch, is_terminal: bool) -> Iterator[Callable[[Watch], None]]:
+def looking(watched: Watch, console: Console) -> Iterator[Callable[[Watch], None]]:
     """What to call at every look: a terminal shows the state, a log gets a line at times and one for each alarm."""
-    if is_terminal:
-        with Live(view(watched), transient=True, auto_refresh=False) as live:
+    if console.is_terminal:
+        with Live(view(watched), console=console, transient=True, auto_refresh=False) as live:
             yield lambda state: live.update(view(state), refresh=True)
         return
     said = {"alarms": 0, "lines": -1}
@@ -122,9 +126,10 @@ def looking(watched: Watch, is_terminal: bool) -> Iterator[Callable[[Watch], Non
     def line(state: Watch) -> None:
         if state.seen // SAID > said["lines"]:
             said["lines"] = state.seen // SAID
-            print(rendered(progress_words(state)), flush=True)
+            paragraph(console, progress_words(state), 0)
         for alarm in state.alarms[said["alarms"] :]:
-            print(rendered(alarm_words(alarm)), flush=True)
+            paragraph(console, alarm_words(alarm), 0)
+        console.file.flush()
         said["alarms"] = len(state.alarms)
 
     yield line

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Criterion, Judgement
-from align_hooks.messages import Message, message
+from align_hooks.messages import Message, message, sentences
 from align_hooks.record.schema import Row
 
 FIRST_ABSOLUTE, FIRST_RELATIVE = 0.005, 0.005
@@ -108,6 +108,14 @@ def outcome(criteria: Sequence[Criterion]) -> Outcome:
     """Refused where any criterion is not met, open where one could not be judged."""
     judged = [criterion.passed for criterion in criteria]
     return Outcome.REFUSED if False in judged else Outcome.OPEN if None in judged else Outcome.ACCEPTED
+
+
+def told(criteria: Sequence[Criterion]) -> Message:
+    """Whether the standard is met, in words, with the criteria that are not."""
+    failed = [criterion.what for criterion in criteria if criterion.passed is False]
+    if failed:
+        return message("acceptance.failed", criteria=sentences(*failed))
+    return message("acceptance.met" if all(criterion.passed for criterion in criteria) else "acceptance.unknown")
 
 
 def _judged(measure: Measure, pairs: Pairs, repeats: Sequence[Pairs]) -> Criterion:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison import token_losses as tokens
-from align_hooks.comparison.limits import weights_eps
+from align_hooks.comparison.limits import ROUNDED, weights_eps
 from align_hooks.comparison.measures import distances, ratio, relative_difference
 from align_hooks.comparison.routing import apart, shares
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
-from align_hooks.comparison.verdict import Quantity, Words
+from align_hooks.comparison.verdict import Quantity, Words, when
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import ALONE, Work
@@ -29,9 +29,6 @@ from align_hooks.record.tensors import Tensors
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
 NO_NORMS: Mapping[str, float] = {}
-RECORDERS = 1e-6
-"""How far the norms in two sketches of one tensor may be apart, relative: each is a recorder's own sum, within 3e-7, or the reader's, where
-only the tensor was stored. Signed sums are not: they are fp64, and the same of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +123,9 @@ def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work)
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
         norms = reference.weight_norms(step) if kind is Quantity.WEIGHTS else NO_NORMS
-        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), work, norms)
+        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=when(step)), work, norms)
     elif all(each.has_sketches(kind, step) for each in (reference, run)):
-        work.progress(message("distances.sketches", what=kind, step=step))
+        work.progress(message("distances.sketches", what=kind, step=when(step)))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
@@ -162,9 +159,8 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
     floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
     for index, name in enumerate(names):
-        work.progress(
-            message("distances.tensor", what=message("distances.of_step", what="activations", step=step), name=name), index, len(names)
-        )
+        subject = message("distances.of_step", what=Quantity.ACTIVATIONS, step=when(step))
+        work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
         if ours[name].sketched and theirs[name].sketched:
             distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
         else:
@@ -185,7 +181,7 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
     elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
-        work.progress(message("distances.sketches_of_update", step=step))
+        work.progress(message("distances.sketches_of_update", step=when(step)))
         before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
         found = of_sketches(*map(change_of_sketches, before, after))
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in before[0].items()}
@@ -208,7 +204,7 @@ def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distance
     lacking = [name for name in names if name not in sizes]
     wholes = [before.whole(name) for name in lacking]
     sizes |= zip(lacking, work.map(norm_of, wholes, [whole.bytes for whole in wholes]), strict=True)
-    return measured(names, tasks, message("distances.update", step=step), work), sizes
+    return measured(names, tasks, message("distances.update", step=when(step)), work), sizes
 
 
 def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
@@ -218,8 +214,8 @@ def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
 
 
 def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
-    """Two sets of tensors by their sketches: norms and a common factor are exact, the error left without the factor is estimated. Two
-    tensors are at least as far apart as their norms are, beyond what recorders round: what all signs happen to hide is still seen there."""
+    """Two sets of tensors by their sketches: a common factor is exact, the error left without the factor is estimated. Two tensors are at
+    least as far apart as their norms are: what all signs happen to hide is still seen there, but for what recorders round norms by."""
     for name in ours:
         if name not in theirs:
             continue
@@ -234,7 +230,7 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
             scale = float(reference @ candidate) / known
             left = _root_mean_square(candidate - scale * reference)
             of_norms = abs(length - norm)
-            distance = max(math.hypot((scale - 1) * norm, left), of_norms if of_norms > RECORDERS * norm else 0.0)
+            distance = max(math.hypot((scale - 1) * norm, left), of_norms if of_norms > ROUNDED * norm else 0.0)
             yield Distance(name, norm, length, distance / norm, scale, left / length)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from align_hooks.comparison.formula import Array, Evidence, Settings, Update
 from align_hooks.comparison.limits import weights_eps
+from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
@@ -66,7 +67,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
         row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
         rates = _rates(row.learning_rate, optimizer, names)
         if rates is None or row.clip_coefficient is None:
-            return message("formula.not_by_parameter", step=step)
+            return message("formula.not_by_parameter", step=when(step))
         before, after = state_after(step), state_after(step + 1)
         made = updates[-1].count if updates else 0  # where the state's own count is not on record
         updates.append(
@@ -87,7 +88,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
         if kinds := {*before.dtypes, *after.dtypes} - {"float32"}:
             return message("formula.moments_kept_in", types=all_of(*sorted(kinds)))
         if not updates[-1].finite:
-            return message("formula.not_finite", step=step)
+            return message("formula.not_finite", step=when(step))
     tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
     rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), expected_settings(optimizer, groups), rate, optimizer.clip_grad)

@@ -55,7 +55,7 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
             quantity=Quantity.OPTIMIZER_STATE,
         )
         for moment in ours
-        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), work)
+        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=when(step)), work)
     ]
 
 
@@ -112,7 +112,31 @@ def rates_equal(ours: Rate, theirs: Rate, within: float = SETTING) -> bool:
 
 def steps_text(steps: Sequence[int]) -> Message:
     """One step as :func:`when` says it, or how many there are."""
-    return when(steps[0]) if len(steps) == 1 else message("steps.range", count=len(steps), first=steps[0], last=steps[-1])
+    if len(steps) == 1:
+        return when(steps[0])
+    first, last = steps[0], steps[-1]
+    return message("steps.range", count=len(steps), first=first, last=last, from_iteration=first + 1, to_iteration=last + 1)
+
+
+def in_short(steps: Sequence[int]) -> Message:
+    """One step by its number alone, or how many there are."""
+    return message("short.step", step=steps[0]) if len(steps) == 1 else message("steps.count", count=len(steps))
+
+
+def of_tensors(stage: Stage, findings: Sequence[Finding]) -> Message | None:
+    """Of how many tensors a stage differs at the first step at which it does, and of which most; None where it does not."""
+    beyond = [finding for finding in findings if finding.excess > 1 and finding.name]
+    step = min((finding.step or 0 for finding in beyond), default=0)
+    tensors = {finding.name for finding in findings if (finding.step or 0) == step and finding.name}
+    worst = sorted((finding for finding in beyond if (finding.step or 0) == step), key=lambda finding: -finding.excess)
+    if not worst:
+        return None
+    return message("differs.tensors", what=stage.title, count=len(worst), all=len(tensors), name=worst[0].name, step=when(step))
+
+
+def from_step(what: Words | str, step: int, *, on: bool) -> Message:
+    """What differs at a step, and whether at all later ones too."""
+    return message("differs.from_on" if on else "differs.first_at", what=what, step=when(step))
 
 
 def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import Drawn, first_difference
 from align_hooks.comparison.settings import argument_settings, model_settings
 from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Quantity, Words, excess
+from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, when
 from align_hooks.messages import Message, message, terms
 from align_hooks.process.work import Work
 from align_hooks.record.batch import Batch
@@ -107,7 +107,7 @@ class Ladder:
         for side, names in self.pair.nameless.items():
             notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
         if taught := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
-            notes.append(message("notes.taught", steps=terms(taught)))
+            notes.append(message("notes.taught", steps=terms(map(when, taught))))
         if self.drawn is not None:
             notes.append(self.drawn.words)
         dumped = self.pair.dumped

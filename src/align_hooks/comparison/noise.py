@@ -27,7 +27,7 @@ from align_hooks.comparison.distances import MEASURED, weights
 from align_hooks.comparison.findings import rates_equal
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import argument_settings, hyper_parameters, model_settings, show
-from align_hooks.comparison.verdict import Words
+from align_hooks.comparison.verdict import Words, when
 from align_hooks.messages import Message, message
 from align_hooks.process.work import ALONE, Work
 from align_hooks.record.reader import Run
@@ -141,7 +141,7 @@ def _other_settings(reference: Run, run: Run) -> Message | None:
     for row in reference.rows:
         rate, repeated = row.learning_rate, rates.get(row.step)
         if rate is not None and repeated is not None and not rates_equal(rate, repeated):
-            return message("noise.learning_rate", step=row.step, reference=show(rate), candidate=show(repeated))
+            return message("noise.learning_rate", step=when(row.step), reference=show(rate), candidate=show(repeated))
     return None
 
 

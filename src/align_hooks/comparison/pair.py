@@ -12,6 +12,7 @@ import numpy as np
 from align_hooks.comparison.distances import weights
 from align_hooks.comparison.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.comparison.streams import Task, measure
+from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
@@ -162,7 +163,7 @@ class Pair:
         for asked in self._asked(kind):
             wanted = {step for step in wanted if step in asked}
         lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
-        return [message(id, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
+        return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
         """Why there is nothing of ``kind`` to compare."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from align_hooks.comparison import distances
-from align_hooks.comparison.findings import as_finding, furthest, steps_text
+from align_hooks.comparison.findings import as_finding, furthest, in_short, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin, healed, origins, without_gradient, wrong_parts
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step
+from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, message, sentences, terms
 from align_hooks.names.points import GRADIENT, consumers
 from align_hooks.record.activations import Activations
@@ -43,13 +43,17 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     compared = message("activations.compared", count=seen.count, steps=steps_text(until))
     norms = message("activations.by_norms", count=len(seen.by_norms)) if seen.by_norms else None
     summary = sentences(compared, norms, _written_otherwise(seen.otherwise), _alone(ladder, step, chosen))
+    short = message("short.points", count=seen.count, steps=in_short(until))
     if not seen.origins:
-        return StageResult(stage, Status.SAME, summary, furthest(list(seen.findings.values()), None))
+        return StageResult(stage, Status.SAME, summary, furthest(list(seen.findings.values()), None), short=short)
     told = seen.origins if pair.is_taught(step) else seen.origins[:1]
     shown = {origin.finding.name: origin.finding for origin in told}
     shown |= {each.name: each for each in furthest(list(seen.findings.values()), None)}
     jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
-    return StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), origins=tuple(told))
+    backward = told[0].finding.name.endswith(GRADIENT)
+    differs = message("activations.differ_backward" if backward else "activations.differ", name=told[0].name, step=when(step))
+    jumped = sentences(summary, *jumps)
+    return StageResult(stage, Status.DIFFERENT, jumped, tuple(shown.values()), origins=tuple(told), short=short, differs=differs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,31 @@ from dataclasses import replace
 from align_hooks.comparison.arguments import ARGUMENTS
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.measures import relative_difference
-from align_hooks.comparison.verdict import Finding, Quantity, Value
-from align_hooks.messages import Message, message
+from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
+from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.schema import Facts, Group, Optimizer, Table
+
+
+class HyperParameter(Named):
+    """A setting of an optimizer, by its name in a record."""
+
+    TYPE = "type"
+    LEARNING_RATE = "learning_rate"
+    BETAS = "betas"
+    EPS = "eps"
+    WEIGHT_DECAY = "weight_decay"
+    BIAS_CORRECTION = "bias_correction"
+    CLIP_GRAD = "clip_grad"
+    LOSS_SCALE = "loss_scale"
+    DECOUPLED_WEIGHT_DECAY = "decoupled_weight_decay"
+
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
 """How long sequences may be; it changes nothing for those that are shorter."""
+NAMED = 5
+"""The most names that stand in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
@@ -71,9 +88,16 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
-            of_some = message("hyper_parameters.of", setting=key, names=listed(names))
+            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(names))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
     return findings
+
+
+def several(names: Sequence[Argument]) -> Argument:
+    """Some names in a row, ``one, another and a third``, the first of many; None without any."""
+    if len(names) > NAMED:
+        return message("names.and_more", name=terms(names[:NAMED]), count=len(names) - NAMED)
+    return all_of(terms(names[:-1]), names[-1]) if len(names) > 1 else next(iter(names), None)
 
 
 def listed(names: Sequence[str]) -> Message | str:
@@ -83,8 +107,8 @@ def listed(names: Sequence[str]) -> Message | str:
 
 def presence(in_reference: bool) -> tuple[Value, Value]:
     """The values of both sides of something that one side lacks."""
-    present = message("match.there")
-    return (present, "-") if in_reference else ("-", present)
+    present, absent = message("match.there"), message("match.absent")
+    return (present, absent) if in_reference else (absent, present)
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
@@ -105,7 +129,8 @@ def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
 
 
 def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:
-    return Finding(key, as_written(reference), as_written(candidate), name=key, quantity=quantity)
+    what = HyperParameter(key) if quantity is Quantity.HYPER_PARAMETER else key
+    return Finding(what, as_written(reference), as_written(candidate), name=key, quantity=quantity)
 
 
 def as_written(value: object) -> Value:

@@ -68,9 +68,8 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
     if factor is not None:
         source = origin(factor, runs)
         if source is None:
-            return message("sharding.norm_scaled" if norms else "sharding.tensor_scaled", factor=factor)
-        id = "sharding.norm_scaled_by_own_number" if norms else "sharding.tensor_scaled_by_own_number"
-        return message(id, factor=factor, origin=source)
+            return message("sharding.scaled", what=kind, factor=factor)
+        return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
     kind = Quantity.GRADIENTS if norms else kind  # a norm says nothing of places; its tensor does, if stored
     if not all(run.has(kind, step) for run in runs):
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from align_hooks.comparison.findings import furthest, judged, steps_text
+from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.sharding import explanation
 from align_hooks.comparison.stages.stage import Stage
@@ -25,8 +26,10 @@ def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[
         by_digest = message("same_weights.equal_by_digest", count=equal) if equal else None
         summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), by_digest, *gaps[:1])
         result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
+        result = replace(result, short=message("short.tensors", count=len(findings), steps=in_short(steps)))
         differs = result.status is Status.DIFFERENT
-        return result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+        told = result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+        return told if told.common else replace(told, differs=of_tensors(stage, findings) if differs else None)
     if steps and pair.nameless and not gaps:
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
     if gaps or steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -182,9 +183,11 @@ class StageResult:
     """How one stage of the ladder came out.
 
     ``findings`` are the worst first. ``summary`` says what was compared or why not, ``common`` what the findings have in common, where that
-    is known. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why there is nothing to
-    compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own. ``ties``
-    is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes about.
+    is known. ``short`` is the summary in a few words, where a line must fit. ``differs`` is what differs and from where on, where the first
+    finding alone does not say it. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why
+    there is nothing to compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is
+    not its own. ``ties`` is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes
+    about.
     """
 
     stage: Stage
@@ -197,6 +200,8 @@ class StageResult:
     other_title: Message | None = None
     ties: int | None = None
     origins: tuple[Origin, ...] = ()
+    short: Words | None = None
+    differs: Words | None = None
 
     @property
     def name(self) -> str:
@@ -208,9 +213,22 @@ class StageResult:
         """What the stage is called."""
         return self.other_title or self.stage.title
 
+    @property
+    def headline(self) -> Words:
+        """What differs and from where on, in a line; of a stage that came to no verdict, why."""
+        worst = next((finding for finding in self.findings if finding.excess > 1), None)
+        if self.differs is not None or worst is None or self.status not in (Status.DIFFERENT, Status.INCONCLUSIVE):
+            return self.differs or message("differs.why", stage=self.title, summary=self.summary)
+        return message("differs.one" if self.status is Status.DIFFERENT else "differs.unclear", what=worst.what)
+
     def telling(self, common: Words | None) -> StageResult:
-        """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
-        return self if common is None else replace(self, summary=sentences(self.summary, common), common=common)
+        """The same stage with what its findings have in common, in its summary too, and the first of it as what differs where nothing else
+        says that; nothing changes where nothing is known."""
+        if common is None:
+            return self
+        first = common.parts[0] if isinstance(common, Joined) else common
+        differs = self.differs or (first if isinstance(first, Message) else None)
+        return replace(self, summary=sentences(self.summary, common), common=common, differs=differs)
 
 
 class Place(Named):
@@ -299,6 +317,10 @@ def relative(reference: float, candidate: float) -> float:
     return difference / abs(reference) if reference else difference
 
 
+RELEASES = (("megatron-core", "mindformers"), ("torch", "mindspore"))
+"""Under which names ``run.json`` has the versions of a framework, and of what it stands on."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
@@ -308,6 +330,31 @@ class RunSummary:
     ranks: int
     layout: Mapping[str, int]
     steps: int
+
+    @property
+    def framework(self) -> str:
+        """The framework and its version, ``MindFormers 1.9.0``; what of both is on record."""
+        names, versions = RELEASES[0], self.facts.versions
+        return " ".join([*filter(None, [self.facts.framework]), *(str(versions[name]) for name in names if name in versions)])
+
+    @property
+    def stands_on(self) -> str:
+        """What the framework stands on and its version, ``mindspore 2.9.0``; empty where that is not on record."""
+        return ", ".join(f"{name} {self.facts.versions[name]}" for name in RELEASES[1] if name in self.facts.versions)
+
+    @property
+    def precision(self) -> str:
+        """The compute type, ``bfloat16``; empty where that is not on record."""
+        return self.facts.training.compute_type or ""
+
+    @property
+    def recorded(self) -> datetime | None:
+        """When the run was started, in UTC where its zone is known; None where that is not on record, or is no time."""
+        try:
+            time = datetime.fromisoformat(self.facts.created or "")
+            return time if time.tzinfo is None else time.astimezone(timezone.utc)
+        except (ValueError, OverflowError):
+            return None
 
     @property
     def laid_out(self) -> str:
@@ -338,6 +385,11 @@ class Comparison:
     sides: tuple[RunSummary, ...] = ()
     curves: tuple[Curve, ...] = ()
     itself: bool = False
+
+    @property
+    def headline(self) -> Words:
+        """What differs and from where on, in a line; that everything agrees where nothing does."""
+        return self.agreement if self.first is None else self.first.headline
 
     @property
     def agreement(self) -> Message:
@@ -371,5 +423,6 @@ def decide(stages: list[StageResult], symptom: StageResult | None, compared: int
             if stage.status is status:
                 return verdict, stage
     if compared == 0:
-        return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, message("match.nothing_compared"))
+        nothing = message("match.nothing_compared")
+        return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, nothing, differs=nothing)
     return Verdict.ALIGNED, None

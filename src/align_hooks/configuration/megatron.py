@@ -20,7 +20,7 @@ from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.configuration.words import split
-from align_hooks.messages import Argument, message, rendered
+from align_hooks.messages import Argument, message, rendered, with_commands
 
 RENAMED: dict[str, tuple[str, Setting]] = {
     "norm_epsilon": ("layernorm_epsilon", None),
@@ -145,7 +145,8 @@ def read_script(
     configuration = read_words(trainings[0], script, folder)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
         return configuration
-    return replace(configuration, notes=[*configuration.notes, message("configuration.told_by_a_run", script=name)])
+    by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
+    return replace(configuration, notes=[*configuration.notes, by_a_run])
 
 
 def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:

@@ -9,7 +9,7 @@ from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
-from align_hooks.report.doctor_text import lines
+from align_hooks.report.doctor_text import judged, lines
 
 
 def main(arguments: list[str]) -> int:
@@ -23,7 +23,8 @@ def main(arguments: list[str]) -> int:
     except AlignHooksError as error:
         report(error)
         return error.exit_code
-    print("\n".join(lines(examination)))
+    word, _, text = judged(examination)
+    print("\n".join([f"{word}: {text}", *lines(examination)]))
     return examination.exit_code
 
 

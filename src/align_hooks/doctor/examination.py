@@ -13,7 +13,7 @@ from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.configured import elsewhere, own_names, refused
-from align_hooks.doctor.files import missing, resumes
+from align_hooks.doctor.files import imported_side, missing, resumes
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -72,8 +72,8 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     :raises AlignHooksError: ``given`` cannot be read.
     """
     run = _given(given, environment)
-    wanted, size, notes = run.side, run.size, run.notes
-    frameworks = look(python or sys.executable, run.script, environment)
+    size, notes = run.size, run.notes
+    frameworks, wanted = _looked_at(run, python or sys.executable, environment)
     problems, variables, settings = _settings(environment)
     problems += _of_frameworks(frameworks, wanted)
     installed = [framework for framework in frameworks if framework.installed and wanted in (None, framework.side)]
@@ -95,13 +95,26 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is to be run, as far as that is known: its side, size, training script and configuration, and notes on these."""
+    """What is to be run, as far as that is known: its side, size, training script and configuration, and notes on these. Of a record the
+    side is the one that made it, and the other one may train a model of that size as well."""
 
     side: str | None = None
     size: Size | None = None
     script: Path | None = None
     configuration: Configuration | None = None
     notes: tuple[str, ...] = ()
+    is_recorded: bool = False
+
+
+def _looked_at(run: Given, python: str, environment: Mapping[str, str]) -> tuple[list[Framework], str | None]:
+    """The frameworks that are asked about, and the side that is to be run: both and none where nothing tells it. Of a record whose own
+    framework is not here, the other one."""
+    if run.side is None:
+        return look(python, run.script, environment), None
+    own = look(python, run.script, environment, [run.side])
+    if not run.is_recorded or own[0].installed:
+        return own, run.side
+    return [*own, *look(python, run.script, environment, [side for side in FRAMEWORKS if side != run.side])], None
 
 
 def _given(given: str | None, environment: Mapping[str, str]) -> Given:
@@ -110,9 +123,10 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if given.endswith(".py"):
         if not _is(Path.is_file, given):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
-        return Given(script=Path(given))
+        return Given(imported_side(Path(given)), script=Path(given))
     if _is(Path.is_dir, given) or _is(is_archive, given):
-        return Given(size=of_run(open_run(given)))  # either side may train a model of that size
+        recorded = open_run(given)
+        return Given(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"

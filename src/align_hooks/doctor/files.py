@@ -1,7 +1,8 @@
-"""Files that a configuration names: those that are missing, and a checkpoint from which a run would go on."""
+"""Files that are to be run or that a configuration names: the framework of a script, what is missing, a checkpoint to go on from."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,21 @@ from align_hooks.settings import Settings
 TOKENIZER = ("tokenizer_model", "vocab_file", "merge_file")
 HUB = "HuggingFaceTokenizer"
 """The tokenizer whose model may be a name at a hub instead of a file."""
+IMPORTS = {"torch": ("torch", "megatron", "mindspeed"), "ms": ("mindspore", "mindformers")}
+"""The packages by which a script is known to be of a side."""
 DATA = ("data_path", "train_dataset.data_loader.dataset_dir")
+
+
+def imported_side(script: Path) -> str | None:
+    """The side whose framework a training script imports by name; None where it imports neither, or both, or is no Python."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    sides = {side for name in names for side, packages in IMPORTS.items() if name.partition(".")[0] in packages}
+    return sides.pop() if len(sides) == 1 else None
 
 
 def missing(configuration: Configuration, settings: Settings, *, from_here: bool) -> Iterator[str]:

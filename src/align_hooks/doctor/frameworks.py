@@ -1,4 +1,4 @@
-"""Both frameworks as a run would get them: a child process for each side imports them and reports."""
+"""The frameworks as a run would get them: a child process for each side that is asked about imports its own and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,8 +81,8 @@ def _of_hook(hook: Seam) -> str:
     return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['seam']} is {hook['state']} ({hook['why']})"
 
 
-def look(python: str, script: Path | None, environment: Mapping[str, str]) -> list[Framework]:
-    """Both sides at the same time, by the interpreter ``python``, as ``script`` would import them, or a script that lies here.
+def look(python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS) -> list[Framework]:
+    """These sides at the same time, by the interpreter ``python``, as ``script`` would import them, or a script that lies here.
 
     The children work in a folder of their own: MindFormers writes its logs wherever it is imported.
     """
@@ -90,7 +90,7 @@ def look(python: str, script: Path | None, environment: Mapping[str, str]) -> li
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     absolute = {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}  # as strings: a path may be no file
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:
-        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], absolute, place) for side in FRAMEWORKS}
+        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], absolute, place) for side in sides}
         return [_report(side, python, child) for side, child in children.items()]
 
 

@@ -4,7 +4,20 @@ Nothing reads a sentence back. A report in two languages, a program that reads t
 arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
 """
 
-from align_hooks.messages.message import Argument, Joined, Message, Separator, Side, all_of, any_of, in_a_row, message, sentences, terms
+from align_hooks.messages.message import (
+    Argument,
+    Joined,
+    Message,
+    Separator,
+    Side,
+    all_of,
+    any_of,
+    in_a_row,
+    message,
+    sentences,
+    terms,
+    with_commands,
+)
 from align_hooks.messages.render import CHINESE, ENGLISH, as_data, rendered
 
 __all__ = [
@@ -23,4 +36,5 @@ __all__ = [
     "rendered",
     "sentences",
     "terms",
+    "with_commands",
 ]

@@ -29,6 +29,7 @@ class Separator(Enum):
     AND = "and"
     OR = "or"
     AGAINST = "against"
+    LINES = "lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ def sentences(*parts: Argument) -> Joined:
 def terms(parts: Iterable[Argument]) -> Joined:
     """Names or terms in a row."""
     return in_a_row(parts, Separator.TERMS)
+
+
+def with_commands(words: Argument, *commands: Argument) -> Joined:
+    """Words, and below them commands to copy, a line each, which no report breaks."""
+    return in_a_row((words, *commands), Separator.LINES)
 
 
 def all_of(*parts: Argument) -> Joined:

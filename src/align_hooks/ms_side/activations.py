@@ -25,6 +25,7 @@ from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
+from align_hooks.names.nearest import nearest
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, measured, row_signs
@@ -434,7 +435,7 @@ def refuse_unmatched(session: MsSession, known: Sequence[str]) -> None:
     for option in (FILTER, WHOLE):
         for pattern in session.settings.patterns(option).parts:
             if not any(map(points.chosen([pattern]), known)):
-                near = ", ".join(points.nearest(pattern, known)) or "none"
+                near = ", ".join(nearest(pattern, known, 3)) or "none"
                 raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
 

@@ -10,7 +10,6 @@ a later point is made from what that one is made from.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -189,16 +188,3 @@ def chosen(patterns: Iterable[str]) -> Callable[[str], bool]:
     """Says of a point whether one of some patterns matches its name."""
     asked = tuple(patterns)
     return lambda name: any(fnmatchcase(name, pattern) for pattern in asked)
-
-
-def nearest(pattern: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names of points that are most like a pattern that matches none."""
-    kinds = {re.sub(r"\d+", "*", name): name for name in names}
-
-    def likeness(kind: str) -> tuple[float, float]:
-        """Of the last part, and of all of it."""
-        pairs = (kind.rpartition(".")[2], pattern.rpartition(".")[2]), (kind, pattern)
-        last, whole = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-        return last, whole
-
-    return [kinds[kind] for kind in sorted(kinds, key=likeness, reverse=True)[:most]]

@@ -13,6 +13,8 @@ import io
 import os
 import signal
 import sys
+import sysconfig
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,11 @@ from align_hooks.process.paths import well_formed
 from align_hooks.process.streams import flush, say
 
 _interrupted: list[bool] = []
+INSTALLED = (
+    *dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    str(Path(__file__).parents[1]),
+)
+"""Where lies what no user wrote: Python's own modules, installed packages, and this one."""
 
 
 def find_script(script: str) -> Path:
@@ -85,6 +92,19 @@ def _shown(error: BaseException) -> int:
         say("\nOriginal exception was:", sys.stderr)
         sys.__excepthook__(type(error), error, error.__traceback__)
     return 1
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error came about, ``file:line in function``: the innermost frame of a script or a checkout, or else of an installed package.
+
+    Of a script that Python cannot read it is the line; empty where nothing is known.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(INSTALLED) and not frame.filename.startswith("<")]
+    if isinstance(error, SyntaxError) and error.filename and not own:
+        return f"{error.filename}:{error.lineno}"
+    innermost = next(iter(reversed(own or frames)), None)
+    return f"{innermost.filename}:{innermost.lineno} in {innermost.name}" if innermost is not None else ""
 
 
 def die_of_interrupt() -> None:

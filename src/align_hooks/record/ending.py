@@ -55,6 +55,7 @@ FORMS = {
     "failed": (End.FAILED, "failed: the script ended with an error"),
     "failed_with_code": (End.FAILED, "failed: the script ended with exit code {code}"),
     "failed_with_error": (End.FAILED, "failed: the script ended with {error}"),
+    "failed_at": (End.FAILED, "failed: the script ended with {error} at {where}"),
     "interrupted": (End.INTERRUPTED, "interrupted at step {step} (SIGINT)"),
     "refused": (End.REFUSED, "refused: {error}"),
     "stopped": (End.STOPPED, "stopped recording at step {step} while writing {what}: {error}"),
@@ -62,7 +63,7 @@ FORMS = {
 }
 """The forms of an ending, and the words of each; ``rank.FORM`` is its message."""
 NUMBERS = ("made", "planned", "step", "code")
-SLOTS = {**dict.fromkeys(NUMBERS, "[0-9]{1,18}"), "code": "-?[0-9]{1,18}", "what": ".+?", "error": ".+"}
+SLOTS = {**dict.fromkeys(NUMBERS, "[0-9]{1,18}"), "code": "-?[0-9]{1,18}", "what": ".+?", "error": ".+", "where": ".+"}
 """What may fill a slot."""
 
 
@@ -79,7 +80,7 @@ PATTERNS = {form: _pattern(words) for form, (_, words) in FORMS.items()}
 @dataclass(frozen=True, slots=True)
 class HowEnded:
     """How a process ended, as it writes it down: one of :data:`FORMS`, and what fills the slots of its words. ``what`` is what was being
-    written, the value of a :class:`Writing`."""
+    written, the value of a :class:`Writing`; ``where`` the line of the script at which the error came about."""
 
     form: str
     made: int | None = None
@@ -88,6 +89,7 @@ class HowEnded:
     code: int | None = None
     what: str | None = None
     error: str | None = None
+    where: str | None = None
 
     def __str__(self) -> str:
         return FORMS[self.form][1].format_map(self.values())
@@ -120,6 +122,8 @@ def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) 
         how = from_words(str(ended)) if ended else None
     if how is not None:
         arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
+        if how.step is not None:
+            arguments["iteration"] = how.step + 1
         if how.what is not None:
             arguments["what"] = next((writing for writing in Writing if writing.value == how.what), how.what)
         return Ending(FORMS[how.form][0], message(f"rank.{how.form}", **arguments))

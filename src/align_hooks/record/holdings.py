@@ -61,7 +61,7 @@ def _missing(run: Run) -> Iterator[Problem]:
         listed = {step for committed in run.committed.values() for step in committed.listed.get(kind.name, {})}
         lost = sorted({step for step in kind.possible(run.steps) if step in asked} - set(run.steps_of(kind.name)) - listed)
         if lost:
-            words = message("run.not_recorded", kind=kind.name, count=len(lost), step=lost[0])
+            words = message("run.not_recorded", kind=kind.name, count=len(lost), step=lost[0], iteration=lost[0] + 1)
             yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
 
 

@@ -73,9 +73,9 @@ def lacking(run: Run) -> Iterator[Problem]:
         yield Problem(ProblemKind.FACTS_MISSING, message("run.facts_missing"), place="run.json")
     gaps = [step + 1 for step, after in zip(run.steps, run.steps[1:], strict=False) if after != step + 1]
     if gaps and not run.facts.are_of_some_steps:
-        yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0]), step=gaps[0])
+        yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0], iteration=gaps[0] + 1), step=gaps[0])
     last = run.steps[-1] if run.steps else None
-    whole = message("run.last_whole_step", step=last) if last is not None else message("run.no_whole_step")
+    whole = message("run.last_whole_step", step=last, iteration=last + 1) if last is not None else message("run.no_whole_step")
     for rank, ending in run.endings.items():
         if ending.end is not End.FINISHED:
             yield Problem(ProblemKind.NOT_FINISHED, sentences(ending.message, whole), rank, last, f"manifest/rank_{rank}.json")
@@ -99,7 +99,7 @@ def _lost(run: Run) -> Iterator[Problem]:
                 step = gone[0]
                 place = layout.rows(run.path, name, rank) if name in layout.LINES else layout.step(run.path, step, rank) / name
                 path = str(place.relative_to(run.path))
-                words = message("lost.of_step", rank=rank, path=path, step=step)
+                words = message("lost.of_step", rank=rank, path=path, step=step, iteration=step + 1)
                 if len(gone) > 1:
-                    words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step)
+                    words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step, iteration=step + 1)
                 yield Problem(ProblemKind.LOST, words, rank, step, path)

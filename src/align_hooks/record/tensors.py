@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.errors import RecordError
+from align_hooks.names.nearest import nearest
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
 from align_hooks.record.part import Part
@@ -206,7 +206,7 @@ class Tensors(Mapping[str, Array]):
     def whole(self, name: str) -> Whole:
         """A tensor that is not read yet; raises RecordError where a rank's part is not what its manifest says."""
         if name not in self._parts:
-            near = difflib.get_close_matches(name, self._parts, n=1, cutoff=0.5)
+            near = nearest(name, self._parts)
             raise KeyError(f"no tensor {name}" + (f"; did you mean {near[0]}?" if near else ""))
         whole = Whole(name, self.shape(name), tuple(self._held(rank, shard) for rank, shard in self._parts[name]))
         first = self._parts[name][0][0]

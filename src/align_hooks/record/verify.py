@@ -85,7 +85,8 @@ def verify(run: Run, progress: Progress = silent, executor: Executor | None = No
     files = [piece for piece in pieces if piece.file]
     tried = work.map(_tried, [piece.read for piece in files], [size_of(piece.path) for piece in files])
     for done, piece in enumerate(pieces):
-        progress(message("progress.verifying", step=piece.step or 0, rank=piece.rank or 0), done, len(pieces))
+        step = piece.step or 0
+        progress(message("progress.verifying", step=step, iteration=step + 1, rank=piece.rank or 0), done, len(pieces))
         verified.count(piece, next(tried) if piece.file else _tried(piece.read))
     return verified
 

@@ -1,20 +1,19 @@
-"""Which side is right, on a terminal: who, where first and by how many roundings, and the points that say so. Fits 80 columns but for long
-names; colour only where the console has it.
-"""
+"""Which side is right, on a terminal: who, where first and by how many roundings, and the points that say so. Fits 80 columns."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged, PointKind, Ruling
 from align_hooks.comparison.verdict import when
-from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.report.text import escape, indented, settings
+from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.text import settings
 
 COLOUR = {
     Ruling.BOTH_RIGHT: "bold green",
@@ -29,19 +28,18 @@ SHOWN = 12
 
 def render_arbitration(arbitration: Arbitration, console: Console) -> None:
     """Print who is right."""
-    ruling = f"[{COLOUR[arbitration.ruling]}]{escape(arbitration.ruling)}[/]"
-    console.print(f"{ruling}: {escape(headline(arbitration))}")
+    verdict(console, arbitration.ruling, COLOUR[arbitration.ruling], headline(arbitration))
     for line in (*said_of_sides(arbitration), *arbitration.doubts):
-        indented(console, escape(line))
+        paragraph(console, line)
     if arbitration.settings:
-        indented(console, escape(sentences(settings(arbitration.settings), message("arbitrate.by_reference"))))
+        paragraph(console, sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
     listed = shown(arbitration)
     if listed:
-        console.print(table(listed))
+        console.print(Trimmed(table(listed)))
     if len(listed) < len(arbitration.points):
-        indented(console, escape(message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed))))
+        paragraph(console, message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed)))
     for note in arbitration.notes:
-        indented(console, f"[dim]{escape(note)}[/]")
+        paragraph(console, note, style="dim")
 
 
 def headline(arbitration: Arbitration) -> Argument:
@@ -89,16 +87,14 @@ def shown(arbitration: Arbitration) -> Sequence[Judged]:
 
 def table(points: Sequence[Judged]) -> Table:
     """Points with both sides' roundings, those that an honest run has, and who is right."""
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
-    made.add_column(escape(message("arbitrate.point_column")), overflow="fold")
-    for head in (*SIDES, message("arbitrate.honest_column")):
-        made.add_column(escape(head), no_wrap=True, justify="right")
-    made.add_column(escape(message("page.result")), no_wrap=True)
+    heads = (message("page.result"), *SIDES, message("arbitrate.honest_column"), message("arbitrate.point_column"))
+    made = grid(*heads, numbers=(1, 2, 3), gap=1)
     for judged in points:
-        cells = [escape(numbered(judged.distances.get(side))) for side in SIDES]
+        cells = [rendered(numbered(judged.distances.get(side))) for side in SIDES]
         any_side = next(iter(judged.distances.values()))
-        honest = escape(message("arbitrate.roundings", roundings=any_side.honest / any_side.eps))
-        made.add_row(escape(named(judged)), *cells, honest, f"[{COLOUR[judged.ruling]}]{escape(judged.ruling)}[/]")
+        honest = rendered(message("arbitrate.roundings", roundings=any_side.honest / any_side.eps))
+        ruling = Text(rendered(judged.ruling), COLOUR[judged.ruling])
+        made.add_row(ruling, *map(Text, cells), Text(honest), Text(plain(rendered(named(judged)))))
     return made
 
 

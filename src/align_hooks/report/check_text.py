@@ -8,14 +8,15 @@ from typing import TypeAlias
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
 from align_hooks.checklist.row import Occasion
 from align_hooks.checklist.uncovered import Uncovered
-from align_hooks.messages import Argument, Joined, Message, Side, all_of, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
-from align_hooks.report.text import escape, indented
+from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain, verdict
 
 COLOUR = {Judgement.CLEAN: "bold green", Judgement.DIFFERS: "bold red", Judgement.INCONCLUSIVE: "bold yellow"}
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in Outcome}
@@ -39,33 +40,33 @@ Longer text goes on in the next line. The change has twice as much room as the o
 
 def render_check(checklist: Checklist, console: Console, *, everything: bool = False) -> None:
     """Print a check, all rows of it with ``everything``."""
-    verdict = marked(checklist.judgement, COLOUR[checklist.judgement])
-    console.print(rendered(message("check.verdict", judgement=verdict, headline=escape(headline(checklist)))))
+    verdict(console, checklist.judgement, COLOUR[checklist.judgement], headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
-        console.print(f"  {escape(name)}  {side.framework:<11}  {escape(side.source)}", soft_wrap=True)
+        command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
     _tables(checklist, console, FIRST)
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
-        indented(console, f"[dim]{escape(message('check.sections'))}[/]")
+        paragraph(console, message("check.sections"), style="dim")
     if (to_write := block_of(checklist)) is not None:
-        console.print(marked(to_write[0]))
+        paragraph(console, to_write[0], 0, "bold")
         for written in to_write[1].splitlines():
-            console.print(f"  {escape(written)}", soft_wrap=True)
+            command(console, written, STEP)
     listed(console, message("heading.gaps"), checklist.gaps)
     listed(console, message("heading.not_covered_may_matter"), not_covered_may_matter(checklist))
     for course in checklist.courses:
-        indented(console, escape(message("course.text", course=course.name, text=course.text)))
+        paragraph(console, message("course.text", course=course.name, text=course.text))
     for line, *below in batches(checklist):
-        indented(console, escape(line))
+        paragraph(console, line)
         for text in below:
-            indented(console, "  " + escape(text))
+            paragraph(console, text, 2 * STEP)
     listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps])
     listed(console, message("heading.against_advice"), advised(checklist))
     for head, rows, broken in setups(checklist):
-        console.print(rendered(message("check.set_up", head=marked(head), kept=rows - len(broken.parts), rows=rows)))
-        indented(console, escape(message("check.not_kept", rows=broken) if broken.parts else message("check.all_kept")))
+        verdict(console, head, "bold", message("check.set_up", kept=rows - len(broken.parts), rows=rows))
+        if broken.parts:
+            paragraph(console, message("check.not_kept", rows=broken))
     for side in checklist.sides:
         for note in side.notes:
-            indented(console, f"[dim]{escape(note)}[/]")
+            paragraph(console, note, style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
     unlike(checklist, console, everything=everything)
@@ -76,18 +77,14 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         harmless = len(checklist.of(Outcome.HARMLESS))
         counts = [message("check.same", count=len(checklist.of(Outcome.SAME)))]
         counts += [message("check.harmless", count=harmless)] if harmless else []
-        console.print(f"[dim]{escape(message('check.also', rows=terms(counts)))}[/]")
-
-
-def marked(text: Argument, style: str = "bold") -> str:
-    """A word of a line that stands out; what it is put into is printed as it is."""
-    return f"[{style}]{escape(text)}[/]"
+        paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
 
 
 def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome]) -> None:
     for outcome in outcomes:
         if rows := checklist.of(outcome):
-            console.print(table(checklist, HEADS[outcome], rows, console.width))
+            paragraph(console, HEADS[outcome], 0, "bold")
+            console.print(Trimmed(table(checklist, rows, console.width)))
 
 
 def headline(checklist: Checklist) -> Joined:
@@ -109,9 +106,9 @@ def headline(checklist: Checklist) -> Joined:
     )
 
 
-def table(checklist: Checklist, title: Message, rows: Iterable[Checked], width: int) -> Table:
+def table(checklist: Checklist, rows: Iterable[Checked], width: int) -> Table:
     """Rows with both values, each above the place where it was set, and what to change; nothing of it is cut."""
-    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=marked(title), title_justify="left")
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     lines = []
     for checked in rows:
         sides = zip((checked.reference, checked.candidate), checklist.sides, strict=True)
@@ -119,10 +116,11 @@ def table(checklist: Checklist, title: Message, rows: Iterable[Checked], width: 
         lines.append((rendered(checked.row.name), *cells, rendered(reason(checked))))
     names = [rendered(name) for name in (message("page.setting"), *Side, message("heading.change"))]
     for name, size in zip(names, widths([(*names,), *lines], width - BETWEEN), strict=True):
-        grid.add_column(name, overflow="fold", width=size)
+        grid.add_column(Text(name), overflow="fold", width=size)
     for name, *values, text in lines:
         parted = [value.partition("\n") for value in values]
-        grid.add_row(escape(name), *(f"{escape(value)}\n[dim]{escape(place)}[/]" for value, _, place in parted), escape(text))
+        shown = (Text.assemble(plain(value), "\n", (plain(place), "dim")) for value, _, place in parted)
+        grid.add_row(Text(plain(name)), *shown, Text(plain(text)))
     return grid
 
 
@@ -192,10 +190,12 @@ def not_covered_may_matter(checklist: Checklist) -> list[Message]:
 
 
 def advice(checked: Checked) -> Message | None:
-    """What the guide recommends of a row, with the sides that do not keep to it; None where both do."""
+    """What the guide recommends of a row, with who does not keep to it; None where both do."""
     if checked.row.advice is None or not checked.advised:
         return None
-    return message("advised.not_so", advice=checked.row.advice.text, sides=all_of(*checked.advised))
+    if len(checked.advised) == len(Side):
+        return message("advised.by_neither", advice=checked.row.advice.text)
+    return message("advised.not_by", advice=checked.row.advice.text, side=checked.advised[0])
 
 
 def advised(checklist: Checklist) -> list[Message]:
@@ -231,24 +231,24 @@ def _both_values(checked: Checked) -> Message:
 def listed(console: Console, head: Argument, lines: Sequence[Argument]) -> None:
     """A few lines under a head."""
     if lines:
-        console.print(marked(head))
+        paragraph(console, head, 0, "bold")
     for line in lines[:TRAPS]:
-        indented(console, escape(line))
+        paragraph(console, line)
     if len(lines) > TRAPS:
-        console.print(f"  {escape(message('check.more', count=len(lines) - TRAPS))}")
+        paragraph(console, message("check.more", count=len(lines) - TRAPS))
 
 
 def unlike(checklist: Checklist, console: Console, *, everything: bool) -> None:
     """Settings that differ and that no row covers, of two sides of one framework."""
     if everything:
         for name, reference, candidate in checklist.unlike:
-            indented(console, escape(message("check.not_covered_one", name=name, reference=reference, candidate=candidate)))
+            paragraph(console, message("check.not_covered_one", name=name, reference=reference, candidate=candidate))
     elif checklist.unlike:
         first = checklist.unlike[:LISTED]
         settings = terms(
             message("check.values", name=name, reference=reference, candidate=candidate) for name, reference, candidate in first
         )
-        indented(console, escape(message("check.unlike", count=len(checklist.unlike), settings=settings)))
+        paragraph(console, message("check.unlike", count=len(checklist.unlike), settings=settings))
 
 
 def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) -> None:
@@ -257,8 +257,7 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
     if rows and everything:
         listed(console, head, [message("check.how", row=checked.row.name, how=checked.by_hand) for checked in rows])
     elif rows:
-        names = escape(terms(checked.row.name for checked in rows))
-        console.print(rendered(message("check.by_hand", head=marked(head), rows=names)))
+        verdict(console, head, "bold", message("check.by_hand", rows=terms(checked.row.name for checked in rows)))
 
 
 def uncovered(console: Console, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
@@ -275,4 +274,4 @@ def uncovered(console: Console, side: CheckedSide, above: Sequence[Uncovered], *
         more = len(names) - len(few)
         listing = message("check.more_listed", names=terms(few), count=more) if more else terms(few)
         text = message("check.not_covered", head=head, framework=framework, names=listing)
-    console.print(f"[dim]{escape(text)}[/]")
+    paragraph(console, text, 0, "dim")

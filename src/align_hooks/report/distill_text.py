@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from align_hooks.messages import message
+from align_hooks.messages import message, rendered
 from align_hooks.record.holdings import OTHER, ranges
-from align_hooks.report.text import escape, indented, size
+from align_hooks.report.console import Trimmed, grid, paragraph, plain
+from align_hooks.report.text import size
 
 
 def render_distilled(
@@ -18,14 +18,11 @@ def render_distilled(
 ) -> None:
     """Print what became of a run in ``place``, a file of ``total`` bytes. ``kept`` maps each quantity to the steps that the file holds,
     ``sizes`` to its bytes in the file, and ``left_out`` to the steps that the run recorded and the file does not hold."""
-    console.print(escape(message("distill.written", place=place, size=size(total))))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=False)
-    table.add_column(escape(message("distill.holds")), no_wrap=True)
-    table.add_column(escape(message("distill.steps")), overflow="fold")
-    table.add_column(escape(message("distill.size")), no_wrap=True, justify="right")
+    paragraph(console, message("distill.written", place=place, size=size(total)), indent=0)
+    table = grid(message("distill.holds"), message("distill.size"), message("distill.steps"), numbers=(1,))
     for name, steps in kept.items():
-        table.add_row(escape(name), f"{ranges(tuple(steps))} ({len(steps)})", size(sizes.get(name, 0)))
-    table.add_row(escape(message("distill.facts")), "", size(sizes.get(OTHER, 0)))
-    console.print(table)
+        table.add_row(Text(plain(name)), size(sizes.get(name, 0)), f"{ranges(tuple(steps))} ({len(steps)})")
+    table.add_row(Text(rendered(message("distill.facts"))), size(sizes.get(OTHER, 0)), "")
+    console.print(Trimmed(table))
     for name, lost in left_out.items():
-        indented(console, escape(message("distill.left_out", name=name, steps=lost)))
+        paragraph(console, message("distill.left_out", name=name, steps=lost))

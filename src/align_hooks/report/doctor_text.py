@@ -1,4 +1,7 @@
-"""An examination by the doctor as lines of text: the verdict, why, then what was looked at. Needs no library: training nodes have few."""
+"""An examination by the doctor as lines of text: the verdict, why, then what was looked at. Needs no library: training nodes have few.
+
+It fits 80 columns, but for a path that is longer.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,21 @@ from collections.abc import Iterator
 from align_hooks.doctor.examination import Examination
 from align_hooks.doctor.frameworks import Framework
 
-WIDTH = 100
+WIDTH = 80
+
+
+def judged(examination: Examination) -> tuple[str, str, str]:
+    """The verdict, its style on a terminal, and what it is of."""
+    problems = len(examination.problems)
+    if problems:
+        return "not ready", "bold red", f"{problems} problem{'s' * (problems > 1)}"
+    return "ready", "bold green", " and ".join(examination.ready)
 
 
 def lines(examination: Examination, *, everything: bool = False) -> list[str]:
-    """All of an examination; with ``everything`` each hook and its seam too."""
+    """All of an examination below its verdict; with ``everything`` each hook and its seam too."""
     return [
-        *_verdict(examination),
+        *_why(examination),
         "",
         *_about(examination),
         *(line for framework in examination.frameworks for line in _framework(framework, everything=everything)),
@@ -24,9 +35,7 @@ def lines(examination: Examination, *, everything: bool = False) -> list[str]:
     ]
 
 
-def _verdict(examination: Examination) -> Iterator[str]:
-    problems = len(examination.problems)
-    yield f"not ready: {problems} problem{'s' * (problems > 1)}" if problems else f"ready: {' and '.join(examination.ready)}"
+def _why(examination: Examination) -> Iterator[str]:
     for number, problem in enumerate(examination.problems, 1):
         yield from _wrapped(f"{number}. {problem}", 2)
     for note in examination.notes:
@@ -35,8 +44,8 @@ def _verdict(examination: Examination) -> Iterator[str]:
 
 def _about(examination: Examination) -> Iterator[str]:
     about = examination.about
-    yield f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}"
-    yield f"  extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}"
+    yield from _wrapped(f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}", 0)
+    yield from _wrapped(f"extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}", 2)
     for name, missing in examination.extras.items():
         if missing:
             yield from _wrapped(f"extra {name} is not installed (it lacks {', '.join(missing)}): pip install 'align-hooks[{name}]'", 2)
@@ -49,7 +58,7 @@ def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
         return
     yield f"{framework.title}: {'every hook that is asked for fits' if not framework.problems else 'would not start'}"
     for name, package in framework.packages.items():
-        yield f"  {name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}"
+        yield from _wrapped(f"{name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}", 2)
     if framework.hooks:
         yield from _wrapped(_hooks(framework), 2)
     for hook in framework.hooks if everything else ():
@@ -58,7 +67,7 @@ def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
         if hook["why"]:
             yield from _wrapped(hook["why"], 6)
     for device in framework.devices:
-        yield f"  {device['name']}{_memory(device['free'], device['total'])}"
+        yield from _wrapped(f"{device['name']}{_memory(device['free'], device['total'])}", 2)
     if not framework.devices and not framework.problem:
         yield "  no accelerator"
 
@@ -80,7 +89,8 @@ def _memory(free: int | None, total: int | None) -> str:
 
 def _variables(examination: Examination) -> Iterator[str]:
     nothing = "variables: no ALIGN_HOOKS_* is set, so nothing would be attached (align-hooks env lists them)"
-    yield from ("", "variables" if examination.variables else nothing)
+    yield ""
+    yield from ["variables"] if examination.variables else _wrapped(nothing, 0)
     for variable in examination.variables:
         effect = f"  {variable.found or 'see above'}" if variable.found or variable.problem else ""
         yield from _wrapped(f"{variable.name}={variable.value}{effect}", 2)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import Comparison, Finding, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
-from align_hooks.report.text import blamed, headline, plain, values
+from align_hooks.report.console import plain
+from align_hooks.report.text import blamed, parts_of, values
 
 WORST = 5
 """The most findings that are told."""
@@ -19,15 +20,17 @@ def failure(comparison: Comparison, allowed: Sequence[Verdict], command: str, pa
 
 
 def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> Iterator[Argument]:
-    yield message("failure.verdict", verdict=comparison.verdict, headline=headline(comparison))
+    yield message("failure.verdict", verdict=comparison.verdict, headline=comparison.headline)
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
-    for finding in comparison.first.findings[:WORST] if comparison.first is not None else ():
-        yield told(finding)
+    findings = comparison.first.findings[:WORST] if comparison.first is not None else ()
+    yield from map(told, findings)
     if comparison.blame is not None:
-        yield from blamed(comparison.blame)
+        yield from blamed(comparison.blame, [finding.what for finding in findings])
     if comparison.next:
-        yield message("terminal.next", what=comparison.next)
+        advice, *commands = parts_of(comparison.next)
+        yield message("terminal.next", what=advice)
+        yield from commands
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)

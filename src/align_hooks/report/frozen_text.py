@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.comparison.unmoved import Unmoved
 from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
-from align_hooks.report.text import VERDICT_COLOUR, escape
+from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, verdict
+from align_hooks.report.text import VERDICT_COLOUR
 from align_hooks.report.titles import TITLES
 from align_hooks.scenarios.frozen import Alone
 
@@ -28,29 +29,31 @@ def render(
     console: Console,
 ) -> None:
     """Print all of it."""
-    verdict, first = comparison.verdict, comparison.first
-    where = f": {escape(first.title)} — {escape(first.summary)}" if first is not None else ""
-    console.print(f"[{VERDICT_COLOUR[verdict]}]{escape(verdict)}[/]{where}", soft_wrap=True)
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("watch.number", "frozen.steps", "frozen.usual", "frozen.largest", "frozen.at", "frozen.standing_out"):
-        made.add_column(rendered(message(title)), justify="left" if title == "watch.number" else "right")
-    for number in numbers:
-        cells = (f"{number.median:.3g}", f"{number.largest:.3g}", str(number.at), str(len(number.out)))
-        made.add_row(rendered(TITLES[number.name]), str(number.steps), *cells)
-    console.print(made)
-    count = max((number.steps for number in numbers), default=0)
-    if count < asked:
-        console.print(f"  [dim]{escape(message('frozen.fewer', count=count, asked=asked))}[/]")
+    verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
-            what = message("frozen.stands_out", what=TITLES[number.name], step=when(step), difference=difference, usual=number.median)
-            console.print(f"  [red]{escape(what)}[/]", soft_wrap=True)
+            values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
+            paragraph(console, message("frozen.stands_out", **values), style="red")
     for each in alone:
         for row, text in enumerate(each.samples):
-            console.print(f"    {escape(message('departure.text', row=row, text=text))}", soft_wrap=True)
-        console.print(f"  {escape(message('frozen.run_alone', step=each.step))}", soft_wrap=True)
-        for command in each.commands:
-            console.print(f"    {escape(command)}", soft_wrap=True)
+            paragraph(console, message("departure.text", row=row, text=text), 2 * STEP)
+        paragraph(console, message("frozen.run_alone", step=when(each.step)))
+        for line in each.commands:
+            command(console, line)
+    console.print(Trimmed(table(numbers)))
+    count = max((number.steps for number in numbers), default=0)
+    if count < asked:
+        paragraph(console, message("frozen.fewer", count=count, asked=asked), style="dim")
+
+
+def table(numbers: Sequence[Unmoved]) -> Table:
+    """One line a number: over how many steps, what it usually differs by, and where most."""
+    heads = ("watch.number", "frozen.steps", "frozen.usual", "frozen.largest", "frozen.standing_out", "frozen.at")
+    made = grid(*map(message, heads), numbers=(1, 2, 3, 4))
+    for number in numbers:
+        cells = (str(number.steps), f"{number.median:.3g}", f"{number.largest:.3g}", str(len(number.out)), rendered(when(number.at)))
+        made.add_row(Text(rendered(TITLES[number.name])), *map(Text, cells))
+    return made
 
 
 def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[Alone]) -> Data:

@@ -142,6 +142,7 @@ class CurveJson(TypedDict):
 class ComparisonMessagesJson(TypedDict):
     """A comparison's messages as data."""
 
+    headline: Annotated[Data, is_("`headline` as data.")]
     next: Annotated[Data, is_("`next` as data.")]
     notes: Annotated[list[Data], is_("Each of `notes` as data.")]
 
@@ -154,7 +155,9 @@ class ComparisonBodyJson(TypedDict):
     first: Annotated[str | None, is_("The stage that decided the verdict, in words; null when aligned.")]
     first_id: Annotated[str | None, is_("Its id.")]
     blame: Annotated[BlameJson | None, is_("Where the fault sits and what it likely is; null unless diverged.")]
+    headline: Annotated[str, is_("What differs, and from where on, in one sentence.")]
     next: Annotated[str, is_("What to do now.")]
+    commands: Annotated[list[str], is_("The commands for it, as they are typed; empty where none is needed.")]
     stages: Annotated[list[StageJson], is_("All stages, in the order of a training step.")]
     model_settings: Annotated[list[FindingJson], is_("The settings of the model that differ.")]
     acceptance: Annotated[list[CriterionJson], is_("The guide's acceptance standard. The verdict does not depend on it.")]

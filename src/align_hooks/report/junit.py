@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 from align_hooks.comparison.verdict import Comparison, StageResult, Status, Verdict
 from align_hooks.messages import rendered
+from align_hooks.report.console import plain
 from align_hooks.report.failure import failure, told
-from align_hooks.report.text import plain
 
 SUITE, CLASS = "align-hooks compare", "align_hooks.compare"
 KINDS = {

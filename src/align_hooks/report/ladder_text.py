@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.comparison.verdict import Judgement, Verdict
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.record.schema import Table as Data
-from align_hooks.report.text import VERDICT_COLOUR, escape
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.text import VERDICT_COLOUR
 from align_hooks.scenarios.climb import Climbed, Step
 from align_hooks.scenarios.plan import Plan
 
@@ -21,39 +23,42 @@ OWN: dict[Judgement, str] = {
 }
 
 
-def line(step: Step) -> str:
-    """A rung that is done, as marked-up text."""
-    style = OWN[step.result] if isinstance(step.result, Climbed) else VERDICT_COLOUR[Verdict(step.result)]
-    marked = rendered(step.result)
-    return f"{escape(step.rung.name)}: [{style}]{marked}[/]{_where(step)}" if style else f"{escape(step.rung.name)}: {marked}{_where(step)}"
+def render_rung(step: Step, console: Console) -> None:
+    """Print a rung that is done: its result, its name, and what differs from the one that it is held against."""
+    name, said = step.rung.name, told(step)
+    verdict(console, step.result, colour(step.result), message("ladder.rung_told", rung=name, told=said) if said else name)
 
 
-def _where(step: Step) -> str:
-    said = told(step)
-    return f" — {escape(said)}" if said else ""
+def render(plan: Plan, steps: Sequence[Step], conclusion: Argument, console: Console) -> None:
+    """Print all rungs, and what they say together."""
+    console.print(Trimmed(table(plan, steps)))
+    if conclusion is not None:
+        paragraph(console, conclusion)
+
+
+def colour(result: Judgement) -> str:
+    """The style of a rung's result."""
+    return OWN[result] if isinstance(result, Climbed) else VERDICT_COLOUR[Verdict(result)]
 
 
 def told(step: Step) -> Argument:
-    """Why a rung has no verdict, or where it parts and what to suspect."""
-    if step.comparison is None:
-        return step.why
+    """Why a rung has no verdict, or what differs and what to suspect."""
     comparison = step.comparison
-    if comparison.first is None:
-        return None
-    suspects = comparison.blame.suspects if comparison.blame else ()
-    return message("ladder.first", stage=comparison.first.title, suspect=suspects[0].what) if suspects else comparison.first.title
+    if comparison is None or comparison.first is None:
+        return step.why
+    suspects = [suspect.what for suspect in comparison.blame.suspects[:1]] if comparison.blame else []
+    unsaid = [suspect for suspect in suspects if suspect not in (comparison.headline, comparison.first.common)]
+    return message("ladder.first", differs=comparison.headline, suspect=unsaid[0]) if unsaid else comparison.headline
 
 
 def table(plan: Plan, steps: Sequence[Step]) -> Table:
     """All rungs of a plan, those that were not reached as well."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("ladder.rung", "ladder.ranks", "ladder.against", "ladder.result"):
-        made.add_column(rendered(message(title)), overflow="fold")
+    made = grid(*map(message, ("ladder.result", "ladder.ranks", "ladder.rung", "ladder.against")), numbers=(1,))
     done = {step.rung.name: step for step in steps}
     for index, rung in enumerate(plan.rungs):
         step, against = done.get(rung.name), plan.against(index)
-        result = escape(step.result) if step else "–"
-        made.add_row(escape(rung.name), str(rung.ranks), escape(against.name if against else "–"), result)
+        result = Text(rendered(step.result), colour(step.result)) if step else Text("–")
+        made.add_row(result, str(rung.ranks), Text(plain(rung.name)), Text(plain(against.name) if against else "–"))
     return made
 
 

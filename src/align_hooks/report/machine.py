@@ -19,7 +19,7 @@ from align_hooks.report.json_types import (
     StageJson,
     WatchBodyJson,
 )
-from align_hooks.report.text import shown
+from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 
 FORMAT = 1
@@ -27,18 +27,25 @@ FORMAT = 1
 
 def as_json(comparison: Comparison, **about: str) -> Table:
     """All of a comparison, as :class:`.json_types.ComparisonJson`; ``about`` says who compared what."""
+    advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
     body: ComparisonBodyJson = {
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
         "first": rendered(comparison.first.title) if comparison.first else None,
         "first_id": comparison.first.stage.id if comparison.first else None,
         "blame": _blame(comparison.blame) if comparison.blame else None,
-        "next": rendered(comparison.next),
+        "headline": rendered(comparison.headline),
+        "next": rendered(advice),
+        "commands": [rendered(command) for command in commands],
         "stages": [_stage(stage) for stage in comparison.stages],
         "model_settings": [finding_as_json(finding) for finding in comparison.settings],
         "acceptance": [criterion_as_json(criterion) for criterion in comparison.acceptance],
         "notes": [rendered(note) for note in comparison.notes],
-        "messages": {"next": as_data(comparison.next), "notes": [as_data(note) for note in comparison.notes]},
+        "messages": {
+            "headline": as_data(comparison.headline),
+            "next": as_data(advice),
+            "notes": [as_data(note) for note in comparison.notes],
+        },
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": run.path, "ranks": run.ranks, "layout": dict(run.layout), "steps": run.steps} for run in comparison.sides],

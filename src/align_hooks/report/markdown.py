@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from align_hooks.comparison.signed import Drift
 from align_hooks.comparison.verdict import Comparison, StageResult, Status
 from align_hooks.messages import Argument, message, rendered
+from align_hooks.report.console import plain
 from align_hooks.report.failure import times, told
-from align_hooks.report.text import blamed, headline, plain, worst
+from align_hooks.report.text import blamed, parts_of, worst
 
 WORST, KINDS = 3, 12
 """The most findings, and the most kinds of parameters, that are told."""
@@ -30,12 +31,15 @@ def markdown(comparison: Comparison, drifts: Sequence[Drift], command: str) -> s
 def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Iterator[str]:
     yield f"### align-hooks: {escaped(comparison.verdict)}"
     yield ""
-    yield escaped(headline(comparison), LINE)
+    yield escaped(comparison.headline, LINE)
     yield ""
     told_of = comparison.first.findings[:WORST] if comparison.first is not None else ()
-    lines = [*map(told, told_of), *(blamed(comparison.blame) if comparison.blame is not None else ())]
-    lines += [message("terminal.next", what=comparison.next)] if comparison.next else []
+    advice, *commands = parts_of(comparison.next) if comparison.next else (None,)
+    said = [finding.what for finding in told_of]
+    lines = [*map(told, told_of), *(blamed(comparison.blame, said) if comparison.blame is not None else ())]
+    lines += [message("terminal.next", what=advice)] if advice else []
     yield from (f"- {escaped(line, LINE)}" for line in lines)
+    yield from (f"  - {escaped(command, LINE)}" for command in commands)
     yield ""
     heads = (message("page.stage"), message("page.result"), message("markdown.worst"), message("page.compared"))
     yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))

@@ -1,15 +1,16 @@
-"""One run on a terminal: what it is, what it holds, its health. Fits 80 columns; colour only where the console has it."""
+"""One run on a terminal: whether its record is whole and well, why not, what it is and what it holds. Fits 80 columns."""
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.comparison.health import Condition, Health
-from align_hooks.messages import Argument, Joined, Message, message, rendered, terms
+from align_hooks.messages import Argument, Joined, Message, message, terms
 from align_hooks.record.holdings import ranges
-from align_hooks.report.text import escape, indented, size, values
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.text import size, values
 
 COLOUR = {Condition.CLEAN: "bold green", Condition.UNWELL: "bold red", Condition.INCOMPLETE: "bold magenta"}
 SHOWN = 5
@@ -17,20 +18,20 @@ SHOWN = 5
 
 def render_run(health: Health, console: Console) -> None:
     """Print one run."""
-    console.print(f"[{COLOUR[health.condition]}]{rendered(health.condition)}[/]: {escape(headline(health))}")
+    verdict(console, health.condition, COLOUR[health.condition], headline(health))
     for problem in health.problems[:SHOWN]:
-        indented(console, escape(problem.message))
+        paragraph(console, problem.message)
     if len(health.problems) > SHOWN:
-        indented(console, rendered(message("health.more_problems", count=len(health.problems) - SHOWN)))
+        paragraph(console, message("health.more_problems", count=len(health.problems) - SHOWN))
     for remark in (*health.remarks, message("health.self_check", checked=health.checked)):
-        indented(console, escape(remark))
+        paragraph(console, remark)
     if health.contradictions:
-        indented(console, f"[red]{escape(message('health.contradicts_itself'))}[/]")
+        paragraph(console, message("health.contradicts_itself"), style="red")
     for finding in health.contradictions[:SHOWN]:
-        indented(console, escape(message("terminal.finding", what=finding.what, values=values(finding))))
+        paragraph(console, message("terminal.finding", what=finding.what, values=values(finding)))
     if len(health.contradictions) > SHOWN:
-        indented(console, rendered(message("health.more_contradictions", count=len(health.contradictions) - SHOWN)))
-    console.print(holdings_table(health))
+        paragraph(console, message("health.more_contradictions", count=len(health.contradictions) - SHOWN))
+    console.print(Trimmed(holdings_table(health)))
 
 
 def headline(health: Health) -> Joined:
@@ -61,11 +62,8 @@ def _ranks(health: Health) -> Message | None:
 
 def holdings_table(health: Health) -> Table:
     """What a run holds: kinds, steps, what was asked for, bytes on disk."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=False)
-    for name in ("holds", "steps", "asked for"):
-        table.add_column(name, no_wrap=name == "holds", overflow="fold")
-    table.add_column("size", no_wrap=True, justify="right")
+    table = grid(message("health.kind"), message("health.size"), message("health.asked"), message("health.steps"), numbers=(1,))
     for holding in health.holds:
         steps = f"{ranges(holding.steps) or '-'} ({len(holding.steps)})"
-        table.add_row(escape(holding.kind), steps, escape(holding.asked), size(holding.bytes))
+        table.add_row(Text(plain(holding.kind)), size(holding.bytes), Text(plain(holding.asked)), Text(steps))
     return table

@@ -1,22 +1,34 @@
-"""A comparison on a terminal: the verdict, the one thing to look at, the ladder, the acceptance standard.
+"""A comparison on a terminal: what differs, the findings that show it, what to change and to run next, the ladder, the guide's standard.
 
-Fits 80 columns and a screen. A stage is a line, on which what was compared may be cut; why a stage was not compared follows below. The
-page and the JSON have all of it. Colour only where the console has it.
+It fits 80 columns. A stage is a line, with what was compared in a few words. The page and the JSON have all of it. The verdict comes first,
+and once more at the end where the report is longer than the terminal is high.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape as escape_markup
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
-from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms
+from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
+from align_hooks.comparison.verdict import (
+    Blame,
+    Comparison,
+    Criterion,
+    Finding,
+    StageResult,
+    Status,
+    Unit,
+    Value,
+    Verdict,
+    differing,
+)
+from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms, with_commands
+from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, verdict
 
 COLOUR = {
     Status.SAME: "green",
@@ -33,20 +45,17 @@ VERDICT_COLOUR = {
     Verdict.INCONCLUSIVE: "bold yellow",
 }
 JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
-UNTOLD = (Status.NOT_COMPARED, Status.INCOMPLETE, Status.NOT_COMPARABLE)
+BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Stages of which a reader must know why."""
 SHOWN, TENSORS, SETTINGS = 3, 3, 8
 """The most findings, suspects and settings that are listed."""
+ROUNDING = 0.01
+"""Times its limit, below which an error is nothing beyond rounding."""
 
 
 def escape(text: Argument) -> str:
     """A message, or text of a record, as itself: neither markup nor a terminal's control sequences."""
     return escape_markup(plain(rendered(text)))
-
-
-def plain(text: str) -> str:
-    """Text without a terminal's control sequences, which show as their escapes."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def shown(value: Value) -> Argument:
@@ -65,30 +74,52 @@ def size(count: int) -> str:
 
 
 def render(comparison: Comparison, console: Console) -> None:
-    """Print a comparison."""
-    verdict = f"[{VERDICT_COLOUR[comparison.verdict]}]{escape(comparison.verdict)}[/]"
-    console.print(f"{verdict}: {escape(headline(comparison))}")
-    findings = comparison.first.findings if comparison.first is not None else ()
-    for finding in findings[:SHOWN]:
-        indented(console, escape(describe(finding, comparison.eps)))
-    for line in blamed(comparison.blame) if comparison.blame is not None else ():
-        indented(console, escape(line))
+    """Print a comparison; the verdict once more where its beginning has left the screen by then."""
+    with console.capture() as whole:
+        report(comparison, console)
+    report(comparison, console)
+    if console.is_terminal and whole.get().count("\n") >= console.height:
+        head(comparison, console)
+
+
+def head(comparison: Comparison, console: Console) -> None:
+    """Print the verdict, and what differs."""
+    verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
+
+
+def report(comparison: Comparison, console: Console) -> None:
+    """Print all of a comparison, once."""
+    head(comparison, console)
+    first, blame = comparison.first, comparison.blame
+    findings = first.findings[:SHOWN] if first is not None else ()
+    for finding in findings:
+        paragraph(console, describe(finding))
+    said = [comparison.headline, first.common if first is not None else None, *(finding.what for finding in findings)]
+    for line in blamed(blame, said) if blame is not None else ():
+        paragraph(console, line)
+    wanted = [finding for finding in to_change(comparison) if finding not in findings]
+    if wanted:
+        paragraph(console, changes(wanted))
     if comparison.next:
-        indented(console, escape(message("terminal.next", what=comparison.next)))
-    if comparison.settings:
-        indented(console, escape(settings(comparison.settings)))
-    console.print(ladder(comparison.stages))
+        advice, *commands = parts_of(comparison.next)
+        paragraph(console, with_commands(message("terminal.next", what=advice), *commands))
+    if others := [finding for finding in comparison.settings if finding not in (*wanted, *findings)]:
+        paragraph(console, settings(others))
+    console.print(Trimmed(ladder(comparison.stages)))
     for stage in comparison.stages:
-        if stage.status in UNTOLD and stage is not comparison.first:
-            line = message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary)
-            indented(console, escape(line))
-    console.print(escape(message("terminal.acceptance")))
+        if stage.status in BROKEN and stage is not comparison.first:
+            paragraph(console, message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary))
+    if without := not_compared(comparison.stages):
+        paragraph(console, without)
+    paragraph(console, message("terminal.acceptance"), indent=0)
     criteria(comparison.acceptance, console)
     for note in comparison.notes:
-        indented(console, f"[dim]{escape(note)}[/]")
-    if comparison.first is not None and findings:  # what a reader sees last, too
-        last = message("terminal.stage_says", stage=comparison.first.title, summary=describe(findings[0], comparison.eps))
-        console.print(f"{verdict}: {escape(last)}")
+        paragraph(console, note, style="dim")
+
+
+def parts_of(advice: Argument) -> Sequence[Argument]:
+    """What to do next in words, and the commands for it."""
+    return advice.parts if isinstance(advice, Joined) and advice.separator is Separator.LINES else (advice,)
 
 
 def criteria(acceptance: Sequence[Criterion], console: Console) -> None:
@@ -96,51 +127,58 @@ def criteria(acceptance: Sequence[Criterion], console: Console) -> None:
     for criterion in acceptance:
         colour, judged = JUDGED[criterion.passed]
         line = message("terminal.criterion", what=criterion.what, value=criterion.found)
-        console.print(f"  [{colour}]{escape(judged)}[/]  {escape(line)}")
+        verdict(console, judged, colour, line, between="  ", indent=STEP)
 
 
-def indented(console: Console, markup: str) -> None:
-    """Print a paragraph two columns in, its later lines too."""
-    console.print(Padding(markup, (0, 0, 0, 2), expand=False))
-
-
-def blamed(blame: Blame) -> list[Argument]:
-    """Where the fault sits, the first suspects, and what it likely is."""
-    suspects = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS]))
-    suspected = message("terminal.first_suspects", suspects=suspects) if blame.suspects else None
+def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
+    """Where the fault sits, the first suspects that are not ``said`` already, and what it likely is."""
+    suspects = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS] if suspect.what not in said))
+    suspected = message("terminal.first_suspects", suspects=suspects) if suspects.parts else None
     place = sentences(message("terminal.sits_in", place=blame.place), suspected)
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
 
 
-def settings(unlike: tuple[Finding, ...]) -> Message:
+def to_change(comparison: Comparison) -> list[Finding]:
+    """The settings that are to blame, with what both sides have."""
+    suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
+    unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
+    return [finding for finding in unlike if finding.name and finding.name in suspects]
+
+
+def changes(of: Sequence[Finding]) -> Message:
+    """What the candidate's settings are to become."""
+    each = (message("terminal.change_one", name=one.what, reference=shown(one.reference), candidate=shown(one.candidate)) for one in of)
+    return message("terminal.change", settings=sentences(*each))
+
+
+def settings(unlike: Sequence[Finding]) -> Message:
     """The model settings that differ, the first of many."""
     first = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unlike[:SETTINGS]]
     more = message("terminal.more_settings", count=len(unlike) - SETTINGS) if len(unlike) > SETTINGS else None
     return message("terminal.settings_differ", settings=sentences(*first, more))
 
 
-def headline(comparison: Comparison) -> Argument:
-    """What follows the verdict on its line."""
-    first, text = comparison.first, comparison.agreement
-    if first is not None:
-        text = message("terminal.stage_says", stage=first.title, summary=first.summary)
-    not_compared = [stage.title for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
-    return message("terminal.left_out", what=text, stages=terms(not_compared)) if not_compared else text
-
-
-def ladder(stages: tuple[StageResult, ...]) -> Table:
-    """The stages in their order, each with what was compared and its worst error against its limit."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
-    table.add_column(escape(message("page.stage")), no_wrap=True)
-    table.add_column(escape(message("page.result")), no_wrap=True)
-    table.add_column(escape(message("terminal.worst")), no_wrap=True, justify="right")
-    table.add_column(escape(message("page.compared")))
+def not_compared(stages: Sequence[StageResult]) -> Message | None:
+    """The stages that were not compared, those with one reason together; None where all were."""
+    reasons: dict[str, list[StageResult]] = {}
     for stage in stages:
-        compared = Text(plain(rendered(stage.summary)), no_wrap=True, overflow="ellipsis")
-        result = f"[{COLOUR[stage.status]}]{escape(stage.status)}[/]"
-        measured = worst(stage)
-        numbers = message("terminal.error_of_limit", error=measured.error, limit=measured.limit) if measured else None
-        table.add_row(escape(stage.title), result, escape(numbers), compared)
+        if stage.status is Status.NOT_COMPARED:
+            reasons.setdefault(rendered(stage.summary), []).append(stage)
+    if not reasons:
+        return None
+    each = (message("terminal.with_reason", stages=terms(one.title for one in alike), why=why) for why, alike in reasons.items())
+    return message("terminal.not_compared", stages=sentences(*each))
+
+
+def ladder(stages: Sequence[StageResult]) -> Table:
+    """The stages that were compared, in their order: how each came out, its worst error, and what was compared in a few words."""
+    heads = message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared")
+    table = grid(*heads, numbers=(2,))
+    for stage in stages:
+        if stage.status is not Status.NOT_COMPARED:
+            result = Text(rendered(stage.status), COLOUR[stage.status])
+            compared = plain(rendered(stage.short or (None if stage.status in BROKEN else stage.summary)))
+            table.add_row(Text(rendered(stage.title)), result, Text(rendered(times(worst(stage)))), Text(compared))
     return table
 
 
@@ -150,13 +188,35 @@ def worst(stage: StageResult) -> Finding | None:
     return next((finding for finding in measured if finding.unit is Unit.RELATIVE), None)
 
 
-def describe(finding: Finding, eps: float) -> Argument:
-    """One finding as a line, its error also in eps of the compute type."""
+def times(finding: Finding | None) -> Argument:
+    """How many times its limit an error is, or that it is nothing; empty without an error."""
+    if finding is None or finding.error is None:
+        return None
+    if not math.isfinite(finding.error):
+        return message("terminal.not_finite")
+    if not math.isfinite(finding.excess):
+        return message("terminal.not_equal")
+    if finding.excess < ROUNDING:
+        return message("terminal.rounding" if finding.error else "terminal.equal")
+    return message("terminal.times", times=two_digits(finding.excess))
+
+
+def describe(finding: Finding) -> Argument:
+    """One finding as a line: what it is of, both values, and how many times its limit the error is."""
     sides = values(finding)
     line: Argument = message("terminal.finding", what=finding.what, values=sides) if sides.parts else finding.what
     if finding.error is None or finding.limit is None or finding.unit is not Unit.RELATIVE:  # roundings stand among the values
         return line
-    return message("terminal.finding_error", finding=line, error=finding.error, eps=finding.error / eps, limit=finding.limit)
+    if not math.isfinite(finding.error):
+        return message("terminal.finding_not_finite", finding=line)
+    if not math.isfinite(finding.excess):
+        return message("terminal.finding_unequal", finding=line, error=finding.error)
+    return message("terminal.finding_times", finding=line, times=two_digits(finding.excess))
+
+
+def two_digits(number: float) -> float:
+    """A number by its first two digits; below 1 by two places."""
+    return float(f"{number:.2g}") if number >= 1 else round(number, 2)
 
 
 def values(finding: Finding) -> Joined:

@@ -9,7 +9,7 @@ from rich.text import Text
 from align_hooks.comparison.band.watching import Alarm, Sign, Watch, Watched
 from align_hooks.comparison.verdict import relative, when
 from align_hooks.messages import Message, message, rendered
-from align_hooks.report.text import escape
+from align_hooks.report.console import Trimmed, grid, paragraph, verdict
 from align_hooks.report.titles import TITLES
 
 COLOUR = {Watched.STAYED: "bold green", Watched.LEFT: "bold red", Watched.STOPPED: "bold magenta", Watched.OPEN: "bold yellow"}
@@ -42,9 +42,8 @@ def progress_words(watch: Watch) -> Message:
 
 def table(watch: Watch) -> Table:
     """One line a number: both values at its last step, their difference, and the evidence towards an alarm."""
-    made = Table(box=None, pad_edge=False, expand=False)
-    for title in ("watch.number", "side.reference", "side.candidate", "page.relative_difference", "watch.evidence"):
-        made.add_column(rendered(message(title)), justify="left" if title == "watch.number" else "right", no_wrap=True)
+    heads = ("watch.number", "side.reference", "side.candidate", "page.relative_difference", "watch.evidence")
+    made = grid(*map(message, heads), numbers=(1, 2, 3))
     off = {alarm.number for alarm in watch.alarms}
     for name, number in watch.numbers.items():
         step = watch.latest(name)
@@ -53,22 +52,23 @@ def table(watch: Watch) -> Table:
         ours, theirs, part = number.reference[step], watch.shown[name][step], 1.0 if name in off else min(number.evidence, 1.0)
         filled = round(BLOCKS * part)
         bar = Text("█" * filled + "·" * (BLOCKS - filled), style="red" if name in off else "")
-        made.add_row(rendered(TITLES[name]), f"{ours:.6g}", f"{theirs:.6g}", f"{relative(ours, theirs):+.2e}", bar)
+        values = (rendered(TITLES[name]), f"{ours:.6g}", f"{theirs:.6g}", f"{relative(ours, theirs):+.2e}")
+        made.add_row(*map(Text, values), bar)
     return made
 
 
 def view(watch: Watch) -> RenderableType:
     """What a terminal shows while a job runs."""
-    lines = [rendered(progress_words(watch)), *(f"[red]{escape(alarm_words(alarm))}[/]" for alarm in watch.alarms)]
-    return Group(*(Text.from_markup(line) for line in lines), table(watch))
+    lines = [Text(rendered(progress_words(watch))), *(Text(rendered(alarm_words(alarm)), "red") for alarm in watch.alarms)]
+    return Group(*lines, table(watch))
 
 
 def render(watch: Watch, outcome: Watched, why: Message | None, console: Console) -> None:
     """Print how a watch ended; ``why`` says why it stopped before the job ended."""
-    console.print(f"[{COLOUR[outcome]}]{rendered(outcome)}[/]: {escape(progress_words(watch))}")
+    verdict(console, outcome, COLOUR[outcome], progress_words(watch))
     for alarm in watch.alarms:
-        console.print(f"  {escape(alarm_words(alarm))}")
+        paragraph(console, alarm_words(alarm))
     if why is not None:
-        console.print(f"  {escape(why)}")
-    console.print(table(watch))
-    console.print(f"  [dim]{escape(judged_by(watch))}[/]")
+        paragraph(console, why)
+    console.print(Trimmed(table(watch)))
+    paragraph(console, judged_by(watch), style="dim")

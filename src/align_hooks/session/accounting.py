@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
-from align_hooks.process.script import report
+from align_hooks.process.script import place_of, report
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.ending import HowEnded
@@ -12,7 +12,7 @@ from align_hooks.settings import PREFIX
 
 
 def failure(session: Session, code: int, error: BaseException | None) -> HowEnded | None:
-    """How the script failed, for the manifest: by the exception that nobody caught, or by its exit code; None where it did not."""
+    """How the script failed, for the manifest: by the exception that nobody caught, or by its exit code; None where it did not fail."""
     if isinstance(error, AlignHooksError):
         return HowEnded("refused", error="; ".join(str(error).splitlines()))
     if code == 0:
@@ -21,7 +21,10 @@ def failure(session: Session, code: int, error: BaseException | None) -> HowEnde
         first = session.planned.start if session.planned else 0
         step = first + session.made if session.step is None else session.step
         return HowEnded("interrupted", step=step)
-    return HowEnded("failed_with_code", code=code) if error is None else HowEnded("failed_with_error", error=in_a_line(error))
+    if error is None:
+        return HowEnded("failed_with_code", code=code)
+    told, where = in_a_line(error), place_of(error)
+    return HowEnded("failed_at", error=told, where=where) if where else HowEnded("failed_with_error", error=told)
 
 
 def ended(session: Session, failed: HowEnded | None) -> HowEnded:

@@ -23,6 +23,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.process.status import WORKER, tell
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS
+from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms
@@ -208,12 +209,18 @@ class Session:
             )
 
     def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
-        """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds.
+        """Print a step's local norms, named and not squared: where they are recorded a line on rank 0, unless all are asked for; else one
+        line a piece, of which every rank prints what it holds.
 
         Of the pieces in ``parts`` this rank holds a part only, and says so: its norm is not that of a run on one rank.
         """
         named = {f"part of {name}" if name in parts else name: math.sqrt(value) for name, value in squared.items()}
-        print_norms(self.launch.rank, step, named)
+        if self.settings.run is None or self.settings.choice(PRINTED) == "all":
+            print_norms(self.launch.rank, step, named)
+            return
+        largest = max(named, key=lambda name: (not math.isfinite(named[name]), named[name]))
+        recorded = f"{len(named)} recorded on this rank, the largest {named[largest]:.6g} of {largest}"
+        self.say(f"local norms at step {step} (iteration {step + 1}): {recorded}")
 
     def describe(
         self,

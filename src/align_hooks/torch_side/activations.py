@@ -30,6 +30,7 @@ from align_hooks.hooking.hook import Result
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.names.nearest import nearest
 from align_hooks.names.own import own_name
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
@@ -269,7 +270,7 @@ def refuse_unmatched(session: TorchSession) -> None:
     for option in (FILTER, WHOLE):
         for pattern in settings.patterns(option).parts:
             if not any(map(points.chosen([pattern]), known)) and points.EXPERT.search(pattern) is None:
-                near = points.nearest(pattern, known)
+                near = nearest(pattern, known, 3)
                 raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {', '.join(near) or 'none'}")
 
 

@@ -87,7 +87,8 @@ PARALLEL = (
         message("row.micro_batches_of_a_step"),
         Says(("global_batch_size", "micro_batch_size", "data_parallel_size"), read=read.megatron_micro_batches),
         Says(
-            ("parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps", "parallel_config.pipeline_stage"),
+            ("runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"),
+            beside=("parallel_config.pipeline_stage",),
             read=read.mindformers_micro_batches,
             tries=tries.micro_batches,
         ),

@@ -81,7 +81,7 @@ def skipped(ladder: Ladder, step: int) -> Iterator[Words]:
     near = [(ours, theirs) for ours, theirs in ladder.pair.rows if abs(ours.step - step) <= AROUND]
     steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
     if steps:
-        yield message("departure.skipped", steps=terms(steps))
+        yield message("departure.skipped", steps=terms(map(when, steps)))
 
 
 def decoded(ladder: Ladder, step: int) -> Iterator[Words]:

@@ -27,7 +27,7 @@ from align_hooks.comparison.stages.loss_terms import loss_terms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.stages.stage import Phase
 from align_hooks.comparison.stages.token_losses import token_losses
-from align_hooks.comparison.verdict import Quantity, StageResult, Status
+from align_hooks.comparison.verdict import Quantity, StageResult, Status, when
 from align_hooks.messages import message, sentences
 
 OF_ROUTING = (
@@ -64,7 +64,8 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
     if shown < tied or (shown == tied and symptom.stage is token_losses and follows):
         return list(stages), symptom
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
-    held = replace(ties, status=Status.INCONCLUSIVE, summary=summary, open=True)
+    differs = message("routing.leaves_open_from", step=when(step))
+    held = replace(ties, status=Status.INCONCLUSIVE, summary=summary, open=True, differs=differs)
     return [held if result is ties else result for result in stages], held
 
 

@@ -12,14 +12,15 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.settings import HyperParameter, several
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
-from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
-from align_hooks.messages import Argument, Message, all_of, message, terms
+from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, Words, differing
+from align_hooks.messages import Argument, message, with_commands
 from align_hooks.process.storage import is_remote
 from align_hooks.record.reader import Run
 
@@ -43,11 +44,48 @@ COMMANDS = {
     "check": "align-hooks check {reference} {candidate}",
     "compare": "align-hooks compare {reference} CANDIDATE",
     "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
+    "beside_dump": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
     "repeat": "ALIGN_HOOKS_PERTURB=2",
     "bisect": "align-hooks compare {reference} {candidate} --plan bisect.yaml",
+    "ladder": "align-hooks ladder bisect.yaml",
     "arbitrate": "align-hooks arbitrate {reference} {candidate}",
 }
-"""Commands to paste, by the names of their slots in the messages."""
+"""Commands to paste."""
+SIDES = {
+    **dict.fromkeys(("fed", "resumed", "injected", "routed"), "command.candidate"),
+    **dict.fromkeys(("noise", "replayable", "injectable"), "command.reference"),
+}
+"""Of commands that are variables to set, the message that says before whose command they stand."""
+PASTED: dict[str, tuple[str, ...]] = {
+    "next.feed_batches": ("fed",),
+    "next.feed_weights": ("fed",),
+    "next.mend_conversion": ("fed",),
+    "next.without_overlap": ("fed",),
+    "next.look_at_checkpoint": ("resumed",),
+    "next.without_dropout": ("fed",),
+    "next.narrow_down": ("noise", "compare_with_noise"),
+    "next.third_opinion": ("arbitrate",),
+    "next.store_first_step": ("first_step",),
+    "next.one_rank": ("fed",),
+    "next.bisect": ("bisect", "ladder"),
+    "next.inject_gradients": ("injected",),
+    "next.store_updates": ("injectable",),
+    "next.mend": ("fed",),
+    "next.store": ("replayable",),
+    "next.replay_routing": ("routed",),
+    "next.record_routing": ("routable",),
+    "next.measure_noise": ("noise", "compare_with_noise"),
+    "next.set_alike_and_record_both": ("replayable",),
+    "next.record_both": ("replayable",),
+    "next.record_dumped": ("replayable",),
+    "next.see_why": ("show",),
+    "next.same_sizes": ("check",),
+    "next.record_from_reference": ("fed",),
+    "next.two_runs": ("compare",),
+    "next.record_beside_dump": ("beside_dump",),
+    "next.record_more": ("norms_and_sketches",),
+}
+"""The commands of each advice, in the order in which they are run."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
 """The setting of each side for how many rows its embedding has, with padding."""
 
@@ -119,10 +157,13 @@ ADVICE = (
 )
 
 
-def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Message:
-    """What to do after a comparison."""
+def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
+    """What to do after a comparison, and the commands for it."""
     advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages, blame))
-    return message(advice.id, **slots(ladder, stages, blame))
+    known, words = commands(ladder), message(advice.id, **slots(ladder, stages, blame))
+    pasted = PASTED.get(advice.id, ())
+    lines = [message(SIDES[name], variables=known[name]) if name in SIDES else known[name] for name in pasted]
+    return with_commands(words, *lines) if lines else words
 
 
 def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) -> Advice:
@@ -176,14 +217,14 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
 
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
-    """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
+    """What fills the messages of :data:`ADVICE`."""
     settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))]
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     return {
-        **commands(ladder),
+        "repeat": COMMANDS["repeat"],
         "suspect": first or message("next.what_differs"),
-        "setting": all_of(terms(settings[:-1]), settings[-1]) if len(settings) > 1 else next(iter(settings), None),
+        "setting": several(settings),
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
     }
@@ -221,4 +262,6 @@ def setting(finding: Finding) -> Argument:
     """The subject of a finding of two settings, without its parameters or its step."""
     if finding.quantity is Quantity.MODEL_SETTING:
         return finding.what
-    return finding.quantity if finding.quantity is Quantity.LEARNING_RATE else finding.name
+    if finding.quantity is Quantity.LEARNING_RATE:
+        return finding.quantity
+    return HyperParameter(finding.name) if finding.name else finding.what

@@ -9,7 +9,7 @@ from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, when
-from align_hooks.messages import message, sentences
+from align_hooks.messages import Message, message, sentences
 
 QUANTITIES = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
 
@@ -26,10 +26,13 @@ def band(ladder: Ladder) -> StageResult | None:
     summary: Words = message("band.compared", count=judged, repeats=len(ladder.noise.repeats), unsettled=first.model.settled)
     if not is_installed():
         summary = sentences(summary, message("band.without_parts"))
+    short = message("short.band", count=judged, repeats=len(ladder.noise.repeats))
     if not any(finding.excess > 1 for finding in findings):
-        return StageResult(band, Status.SAME, summary, tuple(findings))
+        return StageResult(band, Status.SAME, summary, tuple(findings), short=short)
     findings.sort(key=lambda finding: (finding.excess <= 1, finding.step or 0))
-    return StageResult(band, Status.DIFFERENT, summary, tuple(findings)).telling(sentences(*departure(ladder)))
+    first_out = findings[0].what if isinstance(findings[0].what, Message) else None
+    result = StageResult(band, Status.DIFFERENT, summary, tuple(findings), short=short, differs=first_out)
+    return result.telling(sentences(*departure(ladder)))
 
 
 def left(ladder: Ladder, each: Banded) -> list[Finding]:
@@ -47,6 +50,6 @@ def parts(each: Banded) -> list[Finding]:
     quantity, found = QUANTITIES[each.series.name], []
     for part in each.drifts:
         first, last = (int(each.series.steps[index]) for index in (part.start, part.stop - 1))
-        what = message("band.part", what=quantity, first=first, last=last)
+        what = message("band.part", what=quantity, first=first, last=last, from_iteration=first + 1, to_iteration=last + 1)
         found.append(Finding(what, error=abs(part.mean), limit=part.limit, step=first, quantity=quantity))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,8 @@ from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, at_step
-from align_hooks.messages import message, sentences
+from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, at_step, when
+from align_hooks.messages import Message, message, sentences
 
 
 @stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
@@ -22,7 +23,7 @@ def batches(ladder: Ladder) -> StageResult:
     findings: list[Finding] = []
     agreed = (ladder.pair.first or 0) - 1
     for index, step in enumerate(steps):
-        ladder.work.progress(message("progress.batch", step=step), index, len(steps))
+        ladder.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
         ours, theirs = ladder.batches(step)
         unlike, alone = differences(ours, theirs, step)
         findings += [replace(finding, since=agreed + 1) for finding in unlike]  # batches between recorded ones are not known
@@ -32,7 +33,8 @@ def batches(ladder: Ladder) -> StageResult:
     counted, counts = _valid_tokens(ladder.pair)
     findings += [*unlike, *counts, *_consumed(ladder.pair)]
     if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
-        return StageResult(batches, Status.NOT_COMPARABLE, message("batches.normalisation"), reason=Reason.LOSS_NORMALISATION)
+        why = message("batches.normalisation")
+        return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why)
     numbers_alone = message("batches.valid_tokens_alone") if counted else None
     known = [
         message("batches.compared", count=len(steps)) if steps else None,
@@ -40,7 +42,16 @@ def batches(ladder: Ladder) -> StageResult:
     ]
     compared = sentences(*known) if any(known) else sentences(ladder.pair.why_not("batches"), numbers_alone)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
-    return StageResult(batches, status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]))
+    short = message("steps.count", count=len({*steps, *by_digest})) if any(known) else None
+    return StageResult(batches, status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]), short=short, differs=_first(findings))
+
+
+def _first(findings: Sequence[Finding]) -> Message | None:
+    """What differs first, and at which step; None where nothing does."""
+    first = min(findings, key=lambda finding: finding.step or 0, default=None)
+    if first is None:
+        return None
+    return message("batches.differ_first_at", what=first.name or first.quantity, step=when(first.step or 0))
 
 
 def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeAlias
 
 from align_hooks.comparison.findings import WORST, judged, telling_of
@@ -11,7 +12,7 @@ from align_hooks.comparison.limits import CLIPPING
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, excess
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, excess, when
 from align_hooks.messages import message, sentences
 
 NAMES = (Quantity.GRAD_NORM.value, Quantity.CLIP_COEFFICIENT.value)
@@ -37,16 +38,19 @@ def clipping(ladder: Ladder) -> StageResult:
     summary = message("clipping.compared", count=len(ladder.pair.rows))
     if skipped:
         on_one_side = sentences(message("clipping.skipped_on_one_side"), summary)
-        return StageResult(clipping, Status.DIFFERENT, on_one_side, tuple(skipped[:WORST]))
+        differs = message("clipping.skipped_at", step=when(skipped[0].step or 0))
+        return StageResult(clipping, Status.DIFFERENT, on_one_side, tuple(skipped[:WORST]), differs=differs)
     if not numbers:
         return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
+    short = message("steps.count", count=len(ladder.pair.rows))
     result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]])
     if result.status is not Status.SAME:
-        return result
+        return replace(result, short=short)
     free = [number for number in numbers if not ladder.is_banded(number[1])]
     excesses = [excess(error, CLIPPING) for *_, error in free]
     lost = [not math.isfinite(reference) for _, _, reference, _, _ in free]
-    return drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)])
+    result = drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)])
+    return replace(result, short=short)
 
 
 def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:

@@ -24,12 +24,12 @@ def first_loss(ladder: Ladder) -> StageResult:
     if not findings:
         return StageResult(first_loss, Status.INCOMPLETE, message("first_loss.none"), other_title=title)
     result = judged(first_loss, at_step(message("first_loss.loss_and_objective"), step), findings)
-    result = replace(result, other_title=title)
+    result = replace(result, other_title=title, short=message("first_loss.loss_and_objective"))
     if result.status is not Status.DIFFERENT:
         return result
     if ladder.pair.converted:  # and nothing else tells what they started from
         summary = sentences(result.summary, message("first_loss.of_a_log"))
-        return replace(result, status=Status.INCONCLUSIVE, summary=summary, open=True)
+        return replace(result, status=Status.INCONCLUSIVE, summary=summary, open=True, differs=message("first_loss.log_differs"))
     return result.telling(objective_alone(ladder.pair.runs, findings) or weighed_otherwise(ladder))
 
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 
 from align_hooks.comparison import distances
-from align_hooks.comparison.findings import as_finding, furthest, judged
+from align_hooks.comparison.findings import as_finding, furthest, judged, of_tensors
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import SKETCHED
 from align_hooks.comparison.sharding import common_factor
@@ -51,14 +51,19 @@ def first_updates(ladder: Ladder) -> StageResult:
     parted = next((errors for errors in by_step if any(error.excess > 1 for error in errors)), None)  # later ones follow from it
     findings = parted or [error for errors in by_step for error in errors]
     result = judged(first_updates, summary, findings, most=None)
-    result = replace(result, findings=tuple(sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))))
+    short = message("short.updates", count=len(steps), tensors=sum(bool(finding.name) for finding in by_step[0]))
+    result = replace(
+        result, findings=tuple(sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))), short=short
+    )
     if result.status is not Status.DIFFERENT:
         return result
+    result = replace(result, differs=of_tensors(first_updates, findings))
     clear = any(finding.excess > pair.limits.clear_update or not (finding.error or 0.0) <= MOST for finding in result.findings)
     if not clear and not ladder.noise.repeats:
-        return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings))
+        return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings), short=short)
     factor = common_factor([replace(finding, limit=pair.limits.update) for finding in findings if finding.scale is not None])
-    return result if factor is None else result.telling(message("first_updates.every_update_scaled", factor=factor))
+    scaled = message("first_updates.every_update_scaled", factor=factor) if factor is not None else None
+    return result if scaled is None else replace(result, differs=None).telling(scaled)
 
 
 def _errors(ladder: Ladder, step: int) -> list[Finding]:

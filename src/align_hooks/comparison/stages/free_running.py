@@ -18,7 +18,8 @@ def free_running(ladder: Ladder) -> StageResult:
     repeats make a band, that judges the later steps, and what their tensors did is looked at where it is left."""
     exact: list[Finding] = []
     free: list[Finding] = []
-    parts, gaps, banded = [], [], 0
+    counts: dict[Quantity, int] = {}
+    gaps, banded = [], 0
     pair, limit = ladder.pair, ladder.pair.limits.free
     for kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS, Quantity.WEIGHTS):
         steps = [step for step in pair.known(kind) if step != pair.first]
@@ -33,13 +34,15 @@ def free_running(ladder: Ladder) -> StageResult:
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact
             findings[:] = telling([*findings, *labelled])
-        parts += [message("free_running.compared", kind=kind, count=len(steps))] if steps else []
+        counts |= {kind: len(steps)} if steps else {}
         gaps += pair.gaps(kind)
     if not exact and not free and banded:
         return StageResult(free_running, Status.NOT_COMPARED, message("free_running.banded", count=banded))
     if not exact and not free:
         return StageResult(free_running, Status.NOT_COMPARED, message("free_running.none"))
-    result = drifting(ladder, free_running, terms(parts), exact, free)
+    compared = terms(message("free_running.compared", kind=kind, count=count) for kind, count in counts.items())
+    result = drifting(ladder, free_running, compared, exact, free)
+    result = replace(result, short=message("short.free_running", count=max(counts.values()), kinds=len(counts)))
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result

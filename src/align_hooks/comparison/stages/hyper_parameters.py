@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from align_hooks.comparison import settings
-from align_hooks.comparison.findings import rates_equal
+from align_hooks.comparison.findings import from_step, rates_equal
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.settings import as_written
+from align_hooks.comparison.settings import as_written, several
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
-from align_hooks.messages import message
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, at_step
+from align_hooks.messages import Message, message, sentences
 
 
 @stage("hyper-parameters", Phase.UPDATE, place=Place.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist"))
 def hyper_parameters(ladder: Ladder) -> StageResult:
     """What the optimizers were built with, and the learning rate of every step."""
     ours, theirs = (run.facts.optimizer for run in ladder.pair.runs)
-    rates, steps = learning_rates(ladder.pair)
+    rates, rate_differs, steps = learning_rates(ladder.pair)
     if not ours or not theirs:  # a log has the rates alone
         if not steps:
             return StageResult(hyper_parameters, Status.NOT_COMPARED, message("settings.not_on_record"))
         status = Status.DIFFERENT if rates else Status.SAME
-        return StageResult(hyper_parameters, status, message("hyper_parameters.rates_alone", count=steps), tuple(rates))
+        alone, short = message("hyper_parameters.rates_alone", count=steps), message("steps.count", count=steps)
+        return StageResult(hyper_parameters, status, alone, tuple(rates), short=short, differs=unlike([], rate_differs))
     shared = ours.by_parameter().keys() & theirs.by_parameter().keys()
     together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
     own = ladder.pair.incomparable
-    findings = [*settings.hyper_parameters(ours, theirs, rates=together, left_out=own), *rates]
-    status = Status.DIFFERENT if findings else Status.SAME if shared or own else Status.INCOMPLETE
-    return StageResult(hyper_parameters, status, message("hyper_parameters.compared", count=len(shared), steps=steps), tuple(findings))
+    built = settings.hyper_parameters(ours, theirs, rates=together, left_out=own)
+    status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
+    compared, short = (message(id, count=len(shared), steps=steps) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
+    return StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=unlike(built, rate_differs))
 
 
-def learning_rates(pair: Pair) -> tuple[list[Finding], int]:
-    """Where the learning rates of the common steps first differ, and of how many steps both are known; those of a log to its digits."""
+def unlike(built: Sequence[Finding], rate: Message | None) -> Words | None:
+    """Which settings differ, and from which step on the learning rate; None where nothing does."""
+    names = list(dict.fromkeys(finding.what for finding in built))
+    differing = message("differs.settings", names=several(names)) if names else None
+    return sentences(differing, rate) if differing or rate else None
+
+
+def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
+    """Where the learning rates of the common steps first differ, that as a sentence, and of how many steps both are known; those of a log
+    to its digits."""
     rates = [(ours.step, ours.learning_rate, theirs.learning_rate) for ours, theirs in pair.rows]
     known = [(step, ours, theirs) for step, ours, theirs in rates if ours is not None and theirs is not None]
     within = SETTING + pair.resolution_of("learning_rate")
     apart = [(step, ours, theirs) for step, ours, theirs in known if not rates_equal(ours, theirs, within)]
     if not apart:
-        return [], len(known)
+        return [], None, len(known)
     (step, *unlike), later = apart[0], len(apart) - 1
     subject = at_step(Quantity.LEARNING_RATE, step)
     if later:
         subject = message("hyper_parameters.rate_and_later", step=step, iteration=step + 1, count=later)
     ours, theirs = map(as_written, unlike)
-    return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], len(known)
+    differs = from_step(Quantity.LEARNING_RATE, step, on=0 < later == sum(other > step for other, *_ in known))
+    return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], differs, len(known)

@@ -19,7 +19,8 @@ def initial_weights(ladder: Ladder) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
     result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
     if result.status is Status.DIFFERENT and not result.common:
-        result = result.telling(_converted(ladder, result))
+        known = _converted(ladder, result)
+        result = replace(result, differs=None).telling(known) if known is not None else result
     if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
         return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
     return result

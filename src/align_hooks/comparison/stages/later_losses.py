@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from align_hooks.comparison.distances import Distance
-from align_hooks.comparison.findings import Limit, as_finding, telling_of, without_reference, worse_loss
+from align_hooks.comparison.findings import Limit, as_finding, from_step, telling_of, without_reference, worse_loss
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.steps import drifting
@@ -36,12 +36,16 @@ def later_losses(ladder: Ladder) -> StageResult:
             (exact if ladder.pair.is_exact(ours.step) else free).append(Apart(ours.step, distance, limit))
     count = len(exact) + len(free)
     if not count:
-        return StageResult(later_losses, Status.INCOMPLETE if rows else Status.NOT_COMPARED, message("later_losses.none"))
+        return StageResult(
+            later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
+        )
     of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart.step)])
     wrong = [finding for finding in (*of_exact, *findings(free)) if finding.excess > 1]
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
     summary = sentences(message("steps.count", count=count), beyond)
-    result = drifting(ladder, later_losses, summary, of_exact, judged_free)
+    result = replace(drifting(ladder, later_losses, summary, of_exact, judged_free), short=message("steps.count", count=count))
+    if wrong and result.status is Status.DIFFERENT:
+        result = replace(result, differs=from_step(Quantity.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
         result = result.telling(message("later_losses.second_parts"))
     lost = len(rows) - count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from align_hooks.comparison.ladder import Ladder
@@ -23,24 +23,32 @@ def match(ladder: Ladder) -> StageResult:
     ]
     if unfit := _unfit(ladder):
         reason, why = unfit
-        return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
+        shown = tuple(problems) if reason is not Reason.NO_REPEAT else ()
+        return StageResult(match, Status.NOT_COMPARABLE, why, shown, reason=reason, differs=why)
     nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
     ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.runs)
     own = ladder.pair.incomparable
     ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in (ours, theirs))
-    summary = _laid_out(ladder, None if nameless else (ours, theirs))
+    summary, short = _laid_out(ladder, None if nameless else (ours, theirs)), _in_short(ladder, ours.keys() & theirs.keys())
 
     def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:
-        return StageResult(match, Status.NOT_COMPARABLE, sentences(why, summary), (*findings, *problems), reason=reason)
+        told = sentences(why, summary)
+        return StageResult(match, Status.NOT_COMPARABLE, told, (*findings, *problems), reason=reason, short=short, differs=why)
 
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
     if padding:
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
-    if apart := _unlike_parameters(ours, theirs, ladder.allow_missing):
-        return not_comparable(message("match.other_model"), Reason.OTHER_MODEL, *apart)
+    left_out = _left_out(ladder, ours, theirs)
+    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, ladder.allow_missing)
+    if shapes or alone:
+        counts = {"match.other_shapes": len(shapes), "match.one_side_only": len(alone)}
+        unlike = terms(message(id, count=count) for id, count in counts.items() if count)
+        return not_comparable(message("match.other_model", what=unlike), Reason.OTHER_MODEL, *shapes, *alone)
     if not ladder.pair.rows:
         return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
-    return StageResult(match, Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+    broken = message("match.not_whole", side=problems[0].reference, problem=problems[0].what) if problems else None
+    status = Status.INCOMPLETE if problems else Status.SAME
+    return StageResult(match, status, summary, tuple(problems), short=short, differs=broken)
 
 
 def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
@@ -73,12 +81,28 @@ def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
     return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
 
 
-def _unlike_parameters(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
-    """Parameters of other shapes, and parameters that one side lacks."""
+def _in_short(ladder: Ladder, names: Collection[str]) -> Words:
+    """How many steps both have, of how many where these are not all, and how many parameters."""
+    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
+    made = message("steps.count", count=steps) if steps == expected else message("short.steps_of", count=steps, expected=expected)
+    return terms([made, message("short.names", count=len(names))]) if names else made
+
+
+def _left_out(ladder: Ladder, ours: Shapes, theirs: Shapes) -> Collection[str]:
+    """The other run's parameters that a dump does not have: another tool chose what it keeps."""
+    lacked = zip(ladder.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
+    return {name for (side, _), names in lacked if side in ladder.pair.dumped for name in names}
+
+
+def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
+    """Parameters that both sides have in different shapes."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
-    kind, shapes = Quantity.SHAPE, {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
-    return [
-        *(Finding(message("match.shape", name=name), *pair, name=name, quantity=kind) for name, pair in shapes.items()),
-        *(Finding(message("match.missing", name=name), *presence(name in ours), name=name, quantity=kind) for name in missing),
-    ]
+    shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
+    return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Quantity.SHAPE) for name, pair in shapes.items()]
+
+
+def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
+    """Parameters that one side lacks and may not lack."""
+    lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
+    alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+    return [Finding(name, *presence(name in ours), name=name, quantity=Quantity.SHAPE) for name in alone]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.comparison import distances
-from align_hooks.comparison.findings import WORST, furthest, steps_text
+from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import ALWAYS, has_choices, is_given, unlike
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, when
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.routing import in_layers
 
@@ -41,7 +41,9 @@ def routing(ladder: Ladder) -> StageResult | None:
         return StageResult(routing, Status.INCOMPLETE, message("routing.unlike", name=lacking))
     summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))
     shown = first_wrong(wrong) if wrong else furthest(changed or findings)
-    result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown)
+    short = message("short.layers", count=len(by_step[steps[0]]), steps=in_short(steps))
+    result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown, short=short)
+    result = replace(result, differs=shown[0].what) if wrong and isinstance(shown[0].what, Message) else result
     free = [step for step in steps if any(finding.error for finding in by_step[step]) and not is_given(*pair.runs, step)]
     return replace(result, ties=min(free, default=None))
 
@@ -55,7 +57,7 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
         default = max(limits.ties, ALWAYS / max(distance.reference, 1.0))
         limit = ladder.noise.limit("routing", step, distance.name, default)
         tokens = round(distance.error * distance.reference)
-        what = at_step(message("routing.of_tokens", name=distance.name, count=tokens, all=int(distance.reference)), step)
+        what = message("routing.of_tokens", name=distance.name, count=tokens, all=int(distance.reference), step=when(step))
         findings.append(Finding(what, error=distance.error, limit=limit, name=distance.name, step=step, quantity=Quantity.ROUTING))
     return findings
 

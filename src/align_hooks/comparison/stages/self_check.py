@@ -18,7 +18,9 @@ def self_check(ladder: Ladder) -> StageResult:
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
     findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
     if findings:
-        return StageResult(self_check, Status.DIFFERENT, message("self_check.contradictions", count=len(findings)), tuple(findings[:WORST]))
+        summary = message("self_check.contradictions", count=len(findings))
+        first = message("self_check.contradicts", what=findings[0].what)
+        return StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]
     if not known or not all(check.steps for check in known):
@@ -29,7 +31,9 @@ def self_check(ladder: Ladder) -> StageResult:
         *(message("self_check.steps", checked=checked, all=total, side=side) for side, (checked, total) in counts.items() if total)
     )
     inexact = max(check.inexact for check in checks.values())
-    return StageResult(self_check, Status.SAME, message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies)))
+    norms = message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies))
+    checked = sum(checked for checked, _ in counts.values())
+    return StageResult(self_check, Status.SAME, norms, short=message("short.self_check", count=checked))
 
 
 def _unchecked(ladder: Ladder, checks: Mapping[Side, SelfCheck]) -> Message:

@@ -8,8 +8,9 @@ import numpy as np
 
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.settings import listed
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, when
 from align_hooks.messages import message
 
 
@@ -29,9 +30,14 @@ def state(ladder: Ladder) -> StageResult | None:
             findings += [] if finding is None else [finding]
         if findings:
             summary = message("training_state.first_different", count=len(findings), all=len(names), step=step, iteration=step + 1)
-            return StageResult(state, Status.DIFFERENT, summary, tuple(findings))
+            unlike = listed([finding.name for finding in findings])
+            differs = message("training_state.differs", names=unlike, step=when(step))
+            return StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
         compared += bool(names)
-    return StageResult(state, Status.SAME, message("training_state.compared", count=compared)) if compared else None
+    if not compared:
+        return None
+    short = message("steps.count", count=compared)
+    return StageResult(state, Status.SAME, message("training_state.compared", count=compared), short=short)
 
 
 def empty(pair: Pair, without: Sequence[int]) -> int:
@@ -53,4 +59,4 @@ def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
                 yield name, None
             elif name not in told:
                 told.add(name)
-                yield name, Finding(at_step(name, step), ours, theirs, step=step, quantity=Quantity.STATE)
+                yield name, Finding(at_step(name, step), ours, theirs, name=name, step=step, quantity=Quantity.STATE)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.comparison import token_losses as tokens
-from align_hooks.comparison.findings import judged, steps_text
+from align_hooks.comparison.findings import in_short, judged, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import apart as routes_apart
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, StageResult, Status
-from align_hooks.messages import Message, message, sentences
+from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Words, when
+from align_hooks.messages import Joined, Message, message, sentences
 
 
 @stage("token losses", Phase.FORWARD, place=Place.FORWARD, draws=True)
@@ -55,8 +55,21 @@ def token_losses(ladder: Ladder) -> StageResult:
     summary = sentences(_tokens(sizes, list(by_step)), without)
     result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings])
     shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
-    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
-    return result.telling(ladder.parted.words(pair.runs)) if result.status is Status.DIFFERENT else result
+    tokens_in_short = message("short.tokens", count=max(sizes), steps=in_short(list(by_step)))
+    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1], short=tokens_in_short)  # all of a step show where
+    if result.status is not Status.DIFFERENT:
+        return result
+    common = ladder.parted.words(pair.runs)
+    return replace(result, differs=_differ(ladder.parted, result.findings[0], common)).telling(common)
+
+
+def _differ(parted: tokens.Parted, first: Finding, common: Words | None) -> Message:
+    """At which step token losses first differ, and at which positions, or what else is known of them."""
+    step = when(first.step or 0)
+    if parted.step is None:
+        return message("token_losses.mean_differs", step=step)
+    known = common.parts[0] if isinstance(common, Joined) else common
+    return message("token_losses.differ", step=step, where=known or parted.where)
 
 
 def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:

@@ -22,7 +22,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.updates import MOVED, Explanation, blind, explain
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
+from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import Work
 
@@ -75,13 +75,17 @@ def weights_after_update(ladder: Ladder) -> StageResult:
     gaps = pair.gaps("optimizer_state")
     injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
     summary = sentences(injected, *(checked.note for checked in sides), *gaps[:1])
-    result = judged(weights_after_update, summary, equal, incomplete=bool(gaps))
+    short = message("short.after_update", injected=len(pair.handed)) if pair.handed else message("short.follow")
+    result = replace(judged(weights_after_update, summary, equal, incomplete=bool(gaps)), short=short)
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
     wrong = [finding for checked in sides for finding in checked.findings]
     if result.status is Status.NOT_COMPARABLE:
         return result
     if any(known) and wrong:
-        return StageResult(weights_after_update, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if differs else ())))
+        shown = (*wrong, *(furthest(equal) if differs else ()))
+        return StageResult(weights_after_update, Status.DIFFERENT, summary, shown, short=short, differs=differs_of(sides))
+    if differs:
+        result = replace(result, differs=message("after_update.weights_differ", step=when(result.findings[0].step or 0)))
     if differs and all(known):
         return replace(result, summary=sentences(summary, message("after_update.settings_differ")))
     if differs or equal or all(known):
@@ -90,6 +94,14 @@ def weights_after_update(ladder: Ladder) -> StageResult:
         return StageResult(weights_after_update, Status.INCONCLUSIVE, summary, tuple(wrong))
     judges = message("after_update.neither_follows") if wrong else None
     return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
+
+
+def differs_of(sides: Sequence[Checked]) -> Message:
+    """Which side's updates do not follow its own settings, and in what."""
+    side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
+    if first.term is not None:
+        return message("after_update.contradicts", side=side, term=first.term)
+    return message("after_update.no_adamw" if first.unit is Unit.ROUNDINGS else "after_update.not_updated", side=side)
 
 
 def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
