@@ -14,7 +14,7 @@ from align_hooks import Verdict, open_run
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import rendered
 from align_hooks.record.distill import distill
-from align_hooks.report.failure import times
+from align_hooks.report.text import describe
 from align_hooks.testing import assert_aligned
 from golden.write import other_forward
 from synthetic import Synthetic, grown, scalars_only
@@ -76,7 +76,7 @@ def test_a_failure_says_what_a_log_needs(here: Path) -> None:
     assert comparison.first is not None and comparison.blame is not None
     first, worst = lines[0], comparison.first.findings[0]
     assert first.startswith(rendered(comparison.verdict)) and rendered(comparison.first.title) in first
-    assert times(worst.excess) in lines[1] and rendered(worst.what) in lines[1]
+    assert lines[1].strip() == rendered(describe(worst)) and "×" in lines[1]
     assert any(words("terminal.likely", cause=comparison.blame.likely[0]) in line for line in lines)
     assert any(words("terminal.next", what=comparison.next) in line for line in lines)
     assert lines[-1].strip() == words("failure.command", command=f"align-hooks compare {here / 'reference.zip'} {here / 'faulty'}")
@@ -112,8 +112,3 @@ def test_a_verdict_that_there_is_not_is_refused_before_anything_is_read(tmp_path
         assert_aligned(tmp_path / "a", tmp_path / "b", allow="alligned")
     with pytest.raises(RecordError):
         assert_aligned(tmp_path / "a", tmp_path / "b")
-
-
-@pytest.mark.parametrize(("excess", "text"), [(1.2345, "1.23"), (45.678, "45.7"), (2734.5, "2,734"), (1e9, "1,000,000,000")])
-def test_how_many_times_a_limit_it_is(excess: float, text: str) -> None:
-    assert times(excess) == text

@@ -71,7 +71,7 @@ def compare(
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
     repeated = [word for path in noise or () for word in ("--noise", path)]
-    command = shlex.join(["align-hooks", "compare", reference, candidate, *repeated])
+    command = shlex.join(map(str, ("align-hooks", "compare", reference, candidate, *repeated)))
     written("--junit", junit, lambda: as_junit(comparison, command))
     written("--markdown", markdown, lambda: as_markdown(comparison, drifts(*runs, comparison.eps), command))
     written("--plan", plan, lambda: plan_text(Pair(*runs)))

@@ -26,7 +26,7 @@ def run_of(text: str, option: str = "") -> Run:
     try:
         return open_run(storage.place_of(text))
     except ValueError as error:
-        raise RecordError(f"{option}{shown(text)} {error}") from None
+        raise RecordError(f"{option}{shown(str(text))} {error}") from None
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:

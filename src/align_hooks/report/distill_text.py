@@ -9,7 +9,7 @@ from rich.text import Text
 
 from align_hooks.messages import message, rendered
 from align_hooks.record.holdings import OTHER, ranges
-from align_hooks.report.console import Trimmed, grid, paragraph, plain
+from align_hooks.report.console import Trimmed, command, grid, paragraph, plain
 from align_hooks.report.text import size
 
 
@@ -18,7 +18,7 @@ def render_distilled(
 ) -> None:
     """Print what became of a run in ``place``, a file of ``total`` bytes. ``kept`` maps each quantity to the steps that the file holds,
     ``sizes`` to its bytes in the file, and ``left_out`` to the steps that the run recorded and the file does not hold."""
-    paragraph(console, message("distill.written", place=place, size=size(total)), indent=0)
+    command(console, rendered(message("distill.written", place=place, size=size(total))), indent=0)  # in one line: the path is copied
     table = grid(message("distill.holds"), message("distill.size"), message("distill.steps"), numbers=(1,))
     for name, steps in kept.items():
         table.add_row(Text(plain(name)), size(sizes.get(name, 0)), f"{ranges(tuple(steps))} ({len(steps)})")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.verdict import Comparison, Finding, Verdict
+from align_hooks.comparison.verdict import Comparison, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
 from align_hooks.report.console import plain
-from align_hooks.report.text import blamed, parts_of, values
+from align_hooks.report.text import blamed, describe, parts_of
 
 WORST = 5
 """The most findings that are told."""
@@ -24,7 +23,7 @@ def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, pag
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
     findings = comparison.first.findings[:WORST] if comparison.first is not None else ()
-    yield from map(told, findings)
+    yield from map(describe, findings)
     if comparison.blame is not None:
         yield from blamed(comparison.blame, [finding.what for finding in findings])
     if comparison.next:
@@ -34,19 +33,3 @@ def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, pag
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)
-
-
-def told(finding: Finding) -> Argument:
-    """A finding with both values and how many times its limit it is."""
-    sides = values(finding)
-    line: Argument = message("terminal.finding", what=finding.what, values=sides) if sides.parts else finding.what
-    if finding.error is None or finding.limit is None:
-        return line
-    if not math.isfinite(finding.excess):
-        return message("failure.of_no_limit", finding=line, error=finding.error, limit=finding.limit)
-    return message("failure.finding", finding=line, error=finding.error, times=times(finding.excess))
-
-
-def times(excess: float) -> str:
-    """How many times its limit something is, as people write it: 1.23, 45.6, 2,730."""
-    return f"{excess:,.0f}" if excess >= 100 else f"{excess:.3g}"

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 from align_hooks.comparison.verdict import Comparison, StageResult, Status, Verdict
 from align_hooks.messages import rendered
 from align_hooks.report.console import plain
-from align_hooks.report.failure import failure, told
+from align_hooks.report.failure import failure
+from align_hooks.report.text import describe
 
 SUITE, CLASS = "align-hooks compare", "align_hooks.compare"
 KINDS = {
@@ -52,7 +53,7 @@ def junit(comparison: Comparison, command: str) -> str:
 
 def _stage(suite: ElementTree.Element, result: StageResult) -> None:
     summary = plain(rendered(result.summary))
-    wrong = [plain(rendered(told(finding))) for finding in result.findings if finding.excess > 1][:SHOWN]
+    wrong = [plain(rendered(describe(finding))) for finding in result.findings if finding.excess > 1][:SHOWN]
     _case(suite, result.name, KINDS.get(result.status, ""), result.status.value, summary, "\n".join([summary, *wrong]))
 
 

@@ -9,8 +9,7 @@ from align_hooks.comparison.signed import Drift
 from align_hooks.comparison.verdict import Comparison, StageResult, Status
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.report.console import plain
-from align_hooks.report.failure import times, told
-from align_hooks.report.text import blamed, parts_of, worst
+from align_hooks.report.text import blamed, describe, parts_of, times, worst
 
 WORST, KINDS = 3, 12
 """The most findings, and the most kinds of parameters, that are told."""
@@ -33,15 +32,15 @@ def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Ite
     yield ""
     yield escaped(comparison.headline, LINE)
     yield ""
-    told_of = comparison.first.findings[:WORST] if comparison.first is not None else ()
+    shown = comparison.first.findings[:WORST] if comparison.first is not None else ()
     advice, *commands = parts_of(comparison.next) if comparison.next else (None,)
-    said = [finding.what for finding in told_of]
-    lines = [*map(told, told_of), *(blamed(comparison.blame, said) if comparison.blame is not None else ())]
+    said = [finding.what for finding in shown]
+    lines = [*map(describe, shown), *(blamed(comparison.blame, said) if comparison.blame is not None else ())]
     lines += [message("terminal.next", what=advice)] if advice else []
     yield from (f"- {escaped(line, LINE)}" for line in lines)
-    yield from (f"  - {escaped(command, LINE)}" for command in commands)
+    yield from (f"  - {code(rendered(command))}" for command in commands)
     yield ""
-    heads = (message("page.stage"), message("page.result"), message("markdown.worst"), message("page.compared"))
+    heads = (message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared"))
     yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))
     if drifts:
         yield ""
@@ -50,14 +49,13 @@ def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Ite
         kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
         yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))
     yield ""
-    yield f"`{plain(command).replace('`', '')}`"
+    yield code(command)
 
 
 def _stage(result: StageResult) -> list[str]:
     status = escaped(result.status)
-    found = worst(result)
-    beyond = "" if found is None else message("markdown.times", times=times(found.excess))
-    return [escaped(result.title), status if result.status in PLAIN else f"**{status}**", escaped(beyond), escaped(result.summary)]
+    shown = status if result.status in PLAIN else f"**{status}**"
+    return [escaped(result.title), shown, escaped(times(worst(result))), escaped(result.short or result.summary)]
 
 
 def _chosen(drifts: Sequence[Drift]) -> list[Drift]:
@@ -81,3 +79,8 @@ def escaped(text: Argument, longest: int = CELL) -> str:
     words = plain(rendered(text))
     cut = words if len(words) <= longest else f"{words[:longest]}…"
     return MENTION.sub("\\1\u200b", MARKUP.sub(r"\\\1", cut.replace("&", "&amp;")))
+
+
+def code(text: str) -> str:
+    """A command as code, in which nothing is markup."""
+    return f"`{plain(text).replace('`', '')}`"

@@ -12,7 +12,7 @@ from rich.console import Console
 from align_hooks.comparison.verdict import Comparison
 from align_hooks.report.text import render
 
-WIDTH = 140
+WIDTH = 80
 """Columns of what is no terminal: those of a pipe."""
 PAGE = "<pre style=\"white-space: pre; line-height: normal; font-family: Menlo, 'DejaVu Sans Mono', consolas, monospace\">{code}</pre>"
 
