@@ -19,6 +19,11 @@ def install(session: Any, module: Any) -> None:
     session.ledger.replace(module, "brand_new", "put there by a hook")
 
 
+def add_a_name(session: Any, module: Any) -> None:
+    """A body that only adds a name."""
+    module.a_name = "added"
+
+
 def break_down(session: Any, module: Any) -> None:
     """A body with a bug, after it has changed something."""
     session.ledger.replace(module, "evaluate", None)

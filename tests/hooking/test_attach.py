@@ -194,3 +194,26 @@ def test_hooks_on_one_module_attach_together(observe: Observe) -> None:
     """)
     assert {name: facts["calls"] for name, facts in seen.items()} == {"first": 1, "second": 1, "third": 0}
     assert {facts["state"] for facts in seen.values()} == {"attached"}
+
+
+@pytest.mark.parametrize("order", ["offer(*given); import stand_in.seams", "import stand_in.seams; offer(*given)"])
+def test_a_name_that_is_offered_is_added_with_no_account(observe: Observe, order: str) -> None:
+    seen = observe(f"""
+        from align_hooks.hooking.attach import offer
+        from align_hooks.settings import Settings
+        session = new_session(Settings())
+        given = [hook(targets=(), body="hook_bodies:add_a_name")], session
+        {order}
+        seen = [stand_in.seams.a_name, session.ledger.pending, session.ledger.attached, session.ledger.failed]
+    """)
+    assert seen == ["added", {}, {}, {}]
+
+
+def test_a_name_is_not_added_to_a_version_on_which_it_was_not_proven_and_nobody_is_told(observe: Observe) -> None:
+    seen = observe("""
+        from align_hooks.hooking.attach import offer
+        offer([hook(targets=(), body="hook_bodies:add_a_name", supports=">=9")], new_session())
+        import stand_in.seams
+        seen = hasattr(stand_in.seams, "a_name")
+    """)
+    assert seen is False

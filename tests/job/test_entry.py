@@ -499,18 +499,20 @@ def test_torchrun_starts_the_runner_on_every_rank_and_passes_on_a_failure(tmp_pa
 # The import form
 
 
-def test_the_import_form_attaches_nothing_when_nothing_is_set(tmp_path: Path) -> None:
+def test_the_import_form_attaches_nothing_but_a_name_to_be_when_nothing_is_set(tmp_path: Path) -> None:
     write(
         tmp_path,
         """
         import sys
-        finders = list(sys.meta_path)
-        import align_hooks.ms_side
-        print(sys.meta_path == finders, {"torch", "megatron", "mindspore", "mindformers"} & set(sys.modules))
+        before = list(sys.meta_path), sys.excepthook
+        import align_hooks.torch_side
+        print((sys.meta_path, sys.excepthook) == before)
+        import align_hooks.ms_side, wrapt.importer
+        print(list(wrapt.importer._post_import_hooks), {"torch", "megatron", "mindspore", "mindformers"} & set(sys.modules))
         sys.exit(4)
         """,
     )
-    assert run(tmp_path, "script.py") == Ended(4, "True set()\n", "")
+    assert run(tmp_path, "script.py") == Ended(4, "True\n['mindformers.dataset.base_dataset'] set()\n", "")
 
 
 @pytest.mark.parametrize("code", [0, 4])

@@ -101,11 +101,12 @@ def mindformers(
     family: str = LLAMA,
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
+    flags: Sequence[str] = (),
     launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of the ``family``'s YAML."""
+    """Train with MindFormers by our launcher; ``change`` sets keys of the ``family``'s YAML, ``flags`` are added."""
     config = yaml.safe_load(launched(family, "yaml").read_text())
     for key, value in ({"lr_schedule.total_steps": STEPS} | dict(change or {})).items():
         *path, name = key.split(".")
@@ -115,7 +116,7 @@ def mindformers(
         section[name] = value
     where.mkdir(parents=True, exist_ok=True)
     (where / f"{family}.yaml").write_text(yaml.safe_dump(config))
-    command = [*launcher, str(script), "--config", str(where / f"{family}.yaml")]
+    command = [*launcher, str(script), "--config", str(where / f"{family}.yaml"), *flags]
     return python(where, command, REHEARSAL | variables, environment or {})
 
 

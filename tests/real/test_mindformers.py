@@ -9,16 +9,17 @@ import pytest
 
 from align_hooks import Run, open_run
 from real import frameworks
+from real.test_by_hand import NEEDED
 from real.test_pair import third_opinion
 from synthetic import save_by_hand
 
 
-def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide_s_yaml(tmp_path: Path, reference: Path) -> None:
+def test_the_import_form_works_after_mindformers_was_imported_and_with_a_yaml_by_hand(tmp_path: Path, reference: Path) -> None:
     done = frameworks.mindformers(
         tmp_path,
         script=frameworks.SCRIPTS / "import_form.py",
         launcher=(),
-        change={"train_dataset.data_loader.dataset_dir": str(reference), "model.model_config.input_sliced_sig": True},
+        change={"train_dataset.data_loader.dataset_dir": str(reference), **NEEDED},
         RUN=tmp_path / "run",
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,

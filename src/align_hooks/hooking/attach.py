@@ -6,6 +6,7 @@ let a second import of the same module succeed unhooked.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -57,6 +58,19 @@ def attach(hooks: Iterable[Hook], session: Attached) -> None:
     for hook in asked:
         late = hook.trigger in sys.modules
         wrapt.register_post_import_hook(functools.partial(_on_import, hook, session, late), hook.trigger)
+
+
+def offer(hooks: Iterable[Hook], session: Attached) -> None:
+    """Have hooks that only add a name add it, in a script where nothing is switched on: with no account, and not where it does not fit."""
+    for hook in hooks:
+        wrapt.register_post_import_hook(functools.partial(_on_offer, hook, session), hook.trigger)
+
+
+def _on_offer(hook: Hook, session: Attached, module: ModuleType) -> None:
+    """Add a name to the module of its trigger, where the framework is of a version on which that was proven."""
+    with contextlib.suppress(UnsupportedVersion):
+        check_version(hook)
+        load(hook.body)(session, module)
 
 
 def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) -> None:

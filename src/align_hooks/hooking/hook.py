@@ -29,6 +29,7 @@ class Hook:
     With targets, the function takes ``(session, wrapped, instance, args, kwargs)`` and is called in place of each target.
     Without, it takes ``(session, module)`` and is called once, when the trigger has been imported.
     ``supports`` is empty for a package that says no version: the body then checks the package for what it needs of it.
+    ``only_a_name`` says that it adds a name which a script may use, and touches nothing: it is offered where nothing is switched on too.
     """
 
     name: str
@@ -40,3 +41,4 @@ class Hook:
     why: str
     targets: tuple[str, ...] = ()
     must_fire: bool = True
+    only_a_name: bool = False

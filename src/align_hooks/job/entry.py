@@ -17,8 +17,8 @@ from dataclasses import replace
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from align_hooks.errors import AlignHooksError
-from align_hooks.hooking.attach import attach
+from align_hooks.errors import AlignHooksError, SettingsError
+from align_hooks.hooking.attach import attach, offer
 from align_hooks.hooking.hook import Hook
 from align_hooks.job import arguments_only
 from align_hooks.process.ranks import Launch
@@ -90,7 +90,7 @@ def variables(side: str, settings: Settings) -> dict[str, str]:
 
 
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
-    """Environment, session and hooks of one process; None when nothing is switched on.
+    """Environment, session and hooks of one process; None when nothing is switched on: then only names are offered.
 
     With ``restart`` the interpreter is replaced where a variable must be set when it starts. Without it (the import form) the record says
     that the variable is not effective. With ``lazily`` the hooks begin the session when they see that this process is going to train.
@@ -99,7 +99,10 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
         settings, restart, lazily = Settings(device=settings.device), False, True
         environment.pop(VARIABLE, None)
-    if not settings.any_set() or arguments_only.VARIABLE in environment:
+    if arguments_only.VARIABLE in environment:
+        return None
+    if not settings.any_set():
+        offer_names(side, environment)
         return None
     hold()
     module, wanted = room(side), variables(side, settings)
@@ -122,6 +125,13 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         session.begin()
     attach(hooks_of(side), session)
     return None if scheduler else session
+
+
+def offer_names(side: str, environment: MutableMapping[str, str]) -> None:
+    """Have names registered that a script may use although nothing is switched on, where its launcher's variables make sense."""
+    if names := [hook for hook in hooks_of(side) if hook.only_a_name]:
+        with contextlib.suppress(SettingsError):
+            offer(names, room(side).make_session(Settings(), Launch.from_environment(environment)))
 
 
 def hooks_of(side: str) -> tuple[Hook, ...]:

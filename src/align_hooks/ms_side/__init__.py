@@ -2,7 +2,9 @@
 
 Start a script with ``python -m align_hooks.ms_side run_mindformer.py …`` (``msrun … python -m …``), or write ``import
 align_hooks.ms_side`` anywhere before the Trainer is built. That import attaches when an ``ALIGN_HOOKS_*`` variable is set, and is
-the only import in this package that has an effect. Sites that may not use hooks call the public functions from a patch of their own.
+the only import in this package that has an effect. With none set it attaches nothing: the one thing that it then does is to have
+``NumpyDataloader`` registered, once MindFormers is imported, for a YAML that names it by hand. Sites that may not use hooks call the
+public functions from a patch of their own.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ HOOKS: tuple[Hook, ...] = (
         trigger="mindformers.dataset.base_dataset",
         body=f"{_ROOM}.dataloader:install",
         why="registers NumpyDataloader",
+        only_a_name=True,
     ),
     Hook(
         "train_cell",

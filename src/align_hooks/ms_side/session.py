@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass
 class MsSession(Session):
     """``train_cell`` is the built MFTrainOneStepCell and ``model`` the model in it, ``reducer`` the capturing Cell, None where nothing is
-    captured.
+    captured. ``data_loader`` is the class of recorded batches, and ``config`` what the Trainer builds everything from.
 
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
     number of rows that this rank of such a job is fed per step. ``terms`` are those of a newer model's loss in the step that ends,
@@ -32,6 +32,7 @@ class MsSession(Session):
     parameters: Parameters | None = None
     model: Model | None = None
     config: Config = None
+    data_loader: type | None = None
     train_cell: Cell = None
     reducer: CaptureGradients | CaptureShards | None = None
     token_losses: CaptureTokenLosses | None = None

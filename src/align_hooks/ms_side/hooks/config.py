@@ -11,9 +11,10 @@ import importlib
 import inspect
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import mindspore
-from mindformers.tools.register import MindFormerConfig
+from mindformers.tools.register import MindFormerConfig, MindFormerModuleType, MindFormerRegister
 
 from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
@@ -32,6 +33,9 @@ from align_hooks.settings import PREFIX
 
 NO_PADDING = -1
 """An id that never occurs. Without flash attention MindFormers also hides pad ids from the attention, and Megatron does not."""
+
+COLUMNS, BY_NAME = "train_dataset.input_columns", "train_dataset.construct_args_key"
+"""The columns of a batch, and the arguments of the model that they are: without the second they are fed by position."""
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -82,8 +86,7 @@ def replay(session: MsSession, config: Config) -> None:
     """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
     feed = session.replay
     assert feed is not None
-    cut = feeds_cut(config)
-    columns = list(RESET if resets(config) else CUT if cut else UNCUT)
+    fed = as_recorded(config)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
         sequence=of_model(config, "seq_length"),
@@ -103,11 +106,10 @@ def replay(session: MsSession, config: Config) -> None:
     else:
         rows = sizes.batch_size(facts.rows, feed.source)
         if not sizes.whole:  # an entry for each column
-            strategy = [[sizes.dp, 1, 1, 1] if name == "attention_mask" else [sizes.dp, 1] for name in columns]
+            strategy = [[sizes.dp, 1, 1, 1] if name == "attention_mask" else [sizes.dp, 1] for name in fed[COLUMNS]]
             change(session, config, {"parallel.dataset_strategy": strategy}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
-        "train_dataset.input_columns": columns,
         "train_dataset.batch_size": rows,
         "train_dataset.repeat": 1,
         "train_dataset.num_parallel_workers": 1,
@@ -116,16 +118,27 @@ def replay(session: MsSession, config: Config) -> None:
         "runner_config.epochs": 1,
         "runner_config.batch_size": rows,
         "model.model_config.batch_size": rows,
-        "model.model_config.pad_token_id": NO_PADDING,
-    }
-    if cut:
-        changes["train_dataset.construct_args_key"] = columns
-    if cut and not is_newer(config):
-        changes["model.model_config.input_sliced_sig"] = True
-    if not cut:
+    } | fed
+    if not feeds_cut(config):
         changes["model.model_config.ignore_token_id"] = IGNORED
+    register(session)  # again: a class that a user added has the same name, and may have come later
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
+
+
+def as_recorded(config: Config) -> dict[str, Any]:
+    """The settings with which a model computes the loss of a recorded batch, whoever sets them."""
+    cut = feeds_cut(config)
+    columns = list(RESET if resets(config) else CUT if cut else UNCUT)
+    settings = {COLUMNS: columns} | ({BY_NAME: columns} if cut else {})
+    sliced = {"model.model_config.input_sliced_sig": True} if cut and not is_newer(config) else {}
+    return settings | sliced | {"model.model_config.pad_token_id": NO_PADDING}
+
+
+def register(session: MsSession) -> None:
+    """Have the name NumpyDataloader mean the class of recorded batches."""
+    if session.data_loader is not None:
+        MindFormerRegister.register(MindFormerModuleType.DATASET)(session.data_loader)
 
 
 def of_model(config: Config, name: str) -> int:

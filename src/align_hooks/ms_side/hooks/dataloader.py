@@ -1,15 +1,18 @@
 """``NumpyDataloader``: recorded batches as a MindFormers data set.
 
-The guide's appendix adds a class of this name to ``mindformers/dataset``. Here it is registered from outside, so the
-appendix's YAML works unchanged, and ``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. Unlike the guide's
-class it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists. For the
-LlamaForCausalLM of MindFormers 1.3 it feeds columns that the model cuts to the recorded batch (:mod:`align_hooks.ms_side.columns`).
+The guide's appendix adds a class of this name to ``mindformers/dataset``. Here it is registered from outside, and
+``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. A YAML may also name it by hand, with no variable set: it then needs the
+settings of :func:`align_hooks.ms_side.hooks.config.as_recorded`. Where the guide's appendix was followed, the user's own class of this
+name stays, except in a replay. Unlike the guide's class this one keeps every row of a step, feeds the loss mask, and follows the recorded
+steps instead of whatever the directory lists. For the LlamaForCausalLM of MindFormers 1.3 it feeds columns that the model cuts to the
+recorded batch (:mod:`align_hooks.ms_side.columns`).
 
 Seam: the end of ``import mindformers.dataset.base_dataset``, where its base class and the register exist.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -19,13 +22,14 @@ from mindspore.dataset import GeneratorDataset
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import as_taken, columns, positions
-from align_hooks.ms_side.hooks.config import ignored_label, resets, share
+from align_hooks.ms_side.hooks.config import BY_NAME, COLUMNS, as_recorded, get, ignored_label, register, resets, share
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import Source, Steps
 
+DIRECTORY = "train_dataset.data_loader.dataset_dir"
 LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
 """MindFormers' defaults from 1.7 on; 1.3 to 1.6 fail where a YAML leaves these out."""
 
@@ -78,26 +82,48 @@ def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
 
 
 def install(session: MsSession, module: ModuleType) -> None:
-    """Register the class under the guide's name."""
+    """Register the class under the guide's name, unless the user's own has it."""
 
-    @MindFormerRegister.register(MindFormerModuleType.DATASET)
     class NumpyDataloader(module.BaseDataset):  # type: ignore[misc,name-defined]
         """Recorded batches, from ``data_loader.dataset_dir``."""
 
         def __new__(cls, dataset_config: Config = None, **options: object) -> GeneratorDataset:
             config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
+            session.config = session.config or kept()
             config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
-            feed = session.replay or from_yaml(config, share(session))
+            feed = session.replay or by_hand(session, config)
             steps = RecordedSteps(feed, config.get("input_columns"), ignored_label(session.config), resets=resets(session.config))
             return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
 
+    session.data_loader = NumpyDataloader
+    if not MindFormerRegister.is_exist(MindFormerModuleType.DATASET, NumpyDataloader.__name__):
+        register(session)
 
-def from_yaml(config: Config, ranks: tuple[int, int]) -> Replay:
-    """The replay of a YAML that names the data loader itself, with no variable set."""
-    directory = config.data_loader.get("dataset_dir")
-    if not directory:
+
+def kept() -> Config:
+    """The configuration that ``build_context`` keeps, for a script in which no hook sees it; None where there is none. The class that keeps
+    it has been called Context since 1.4."""
+    module = sys.modules.get("mindformers.core.context.build_context")
+    keeper = getattr(module, "Context", None) or getattr(module, "_Context", None)
+    return getattr(getattr(keeper, "_instance", None), "config", None)
+
+
+def by_hand(session: MsSession, dataset: Config) -> Replay:
+    """The replay of a YAML that names the data loader itself. Raises RefusedRun where its other settings do not fit what was recorded.
+
+    By now the Trainer has taken ``construct_args_key`` out of the configuration. It is named with the others, and cannot be looked at.
+    """
+    directory = (dataset.get("data_loader") or {}).get("dataset_dir")
+    wanted = as_recorded(session.config)
+    seen = {COLUMNS: list(dataset.get("input_columns") or []), BY_NAME: wanted.get(BY_NAME)}
+    seen |= {key: get(session.config, key) for key in wanted if key not in seen}
+    unlike = [key for key, value in wanted.items() if seen[key] != value]
+    if not directory or unlike:
+        needs = {DIRECTORY: str(directory or "DIRECTORY_OF_THE_RECORD")} | wanted
         raise RefusedRun(
-            "train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES"
+            f"a YAML that names NumpyDataloader itself needs {'; '.join(f'{key}: {value}' for key, value in needs.items())} "
+            f"(not so: {', '.join([DIRECTORY] * (not directory) + unlike)}); "
+            f"set them, or leave the YAML as it was and set ALIGN_HOOKS_REPLAY_BATCHES"
         )
-    return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=ranks)
+    return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=share(session))
