@@ -209,7 +209,7 @@ def test_only_the_command_line_and_the_report_need_the_cli_extra() -> None:
 
 def test_only_pages_need_the_html_extra() -> None:
     """And the terminal's report needs none of them."""
-    pages = ("align_hooks.report.frame", "align_hooks.report.glance")
+    pages = ("align_hooks.report.frame",)
     assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
     assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page", "watch_page")} == importers(
         "align_hooks.report.frame"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from align_hooks.messages import Side, message
 from align_hooks.record.schema import Facts, Training
 from align_hooks.report import to_change
 from align_hooks.report.curve_plots import axis_of
-from align_hooks.report.glance import MOST, glance
+from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, nice
 from align_hooks.report.identity import of_runs
 from align_hooks.report.page import page, settings
 from checklist.exercises import OLD, megatron, mindformers
@@ -149,20 +150,24 @@ def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Co
 # ---- the loss at a glance
 
 
-def lines(svg: str) -> list[str]:
-    """What its lines are drawn by."""
-    return re.findall(r'class="mark-line.*?d="([^"]*)"', svg)
-
-
 def test_a_glance_has_both_losses_and_their_difference() -> None:
     shown = glance([Curve("loss", [0, 1, 2], [3.0, 2.0, 1.0], [3.0, None, 1.5], [1e-6] * 3)])
     assert shown is not None
-    drawn_lines = lines(shown["english"])
-    assert len(drawn_lines) == 3
-    assert [line.count("M") for line in drawn_lines] == [1, 2, 2]  # a value that is missing leaves a gap
-    assert shown["english"] != shown["chinese"]
-    assert "style=" not in shown["english"]
-    assert "clip-path" not in shown["english"]  # whose ids would be those of another plot
+    assert [path.count("M") for path in (shown.reference, shown.candidate, shown.difference)] == [1, 2, 2]  # what is missing leaves a gap
+    assert shown.band.count("Z") == 1
+    assert (shown.noise, shown.is_plain) == ("", False)
+    assert [label for _, label in shown.upper] == ["1", "2", "3"]
+    assert [label for _, label in shown.across] == ["0", "1", "2"]
+
+
+def test_a_glance_goes_from_left_to_right_and_stays_within_its_panels() -> None:
+    values = [9.0 / (1 + step / 5) for step in range(50)]
+    shown = glance([Curve("loss", list(range(50)), values, [value * 1.5 for value in values], [1e-6] * 50, [5e-7] * 50)])
+    assert shown is not None
+    for path, (top, foot) in ((shown.reference, UPPER), (shown.candidate, UPPER), (shown.difference, LOWER), (shown.band, LOWER)):
+        points = [tuple(map(float, point.split(","))) for point in re.findall(r"[\d.]+,[\d.]+", path)]
+        assert all(LEFT <= x <= RIGHT and top <= y <= foot for x, y in points)
+        assert path == shown.band or [x for x, _ in points] == sorted(x for x, _ in points)
 
 
 def test_a_glance_at_a_long_run_shows_few_of_its_steps() -> None:
@@ -171,7 +176,14 @@ def test_a_glance_at_a_long_run_shows_few_of_its_steps() -> None:
         [Curve("loss", list(range(count)), [float(step % 7) for step in range(count)], [float(step % 7) for step in range(count)])]
     )
     assert shown is not None
-    assert all(line.count("L") < 2 * MOST for line in lines(shown["english"]))
+    assert all(path.count("L") < 2 * MOST for path in (shown.reference, shown.candidate, shown.difference))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1e-320), (-1.7e308, 1.7e308), (3.0, 3.0), (1.0, math.nextafter(1.0, 2.0)), (5e15, 5e15 + 1)]
+)
+def test_ticks_of_any_axis_are_few(low: float, high: float) -> None:
+    assert 1 <= len(nice(low, high, 3)) < 10
 
 
 def test_there_is_no_glance_at_no_number() -> None:
@@ -183,13 +195,13 @@ def test_there_is_no_glance_at_no_number() -> None:
 @pytest.mark.parametrize(("furthest", "is_plain"), [(0.0, True), (5e-6, True), (1e-3, False)])
 def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_plain: bool) -> None:
     axis = axis_of([0.0, None, -furthest], [1e-6, 1e-6, 1e-6])
-    assert axis["plain"] is is_plain
-    assert {-1e-6, 0.0, 1e-6} <= set(axis["ticks"])
-    assert (axis["small"] == 1e-6) is not is_plain
+    assert axis.plain is is_plain
+    assert {-1e-6, 0.0, 1e-6} <= set(axis.ticks)
+    assert (axis.small == 1e-6) is not is_plain
 
 
 def test_an_axis_without_a_limit_is_plain() -> None:
-    assert axis_of([0.0, 3.0, float("nan")], [])["plain"]
+    assert axis_of([0.0, 3.0, float("nan")], []).plain
 
 
 # ---- the order of things

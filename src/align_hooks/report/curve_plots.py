@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from align_hooks.comparison.places import place
 from align_hooks.comparison.stages.local_norms import local_norms
@@ -21,6 +22,15 @@ PLAIN = 10
 """How many times its limit a difference may be on a linear axis; what is further out would flatten the limit to a line."""
 
 
+class Axis(NamedTuple):
+    """The axis of differences, as signals of :func:`.plots.steps`: whether it is ``plain``, else beyond ``small`` logarithmic, and its
+    ``ticks``: the ends, the limit, zero."""
+
+    plain: bool
+    small: float
+    ticks: list[float]
+
+
 def curve_plot(curve: Curve) -> Table:
     """A number of every step, or of a long run of the steps that show most, with what to say of it where it cannot be seen."""
     kept, name = drawn(curve), TITLES.get(curve.name, curve.name)
@@ -30,7 +40,7 @@ def curve_plot(curve: Curve) -> Table:
     return {
         **plot(f"plot-{curve.name}", "steps", name, said, [curve.steps[index] for index in kept], series),
         "single": not curve.candidate,
-        "axis": axis_of(series["d"], series["limit"]),
+        "axis": axis_of(series["d"], series["limit"])._asdict(),
     }
 
 
@@ -40,16 +50,15 @@ def series_of(curve: Curve, kept: Sequence[int]) -> dict[str, list[Value]]:
     return {key: [values[index] for index in kept] if values else [] for key, values in whole.items()}
 
 
-def axis_of(differences: Sequence[Value], limits: Sequence[Value]) -> Table:
-    """The axis of differences, as signals of :func:`.plots.steps`: whether it is ``plain``, else beyond ``small`` logarithmic, and its
-    ``ticks``: the ends, the limit, zero."""
+def axis_of(differences: Sequence[Value], limits: Sequence[Value]) -> Axis:
+    """The axis on which some differences are seen beside their limits."""
     known, bounds = numbers(differences), [value for value in numbers(limits) if value > 0]
     low, high, limit = min([0.0, *known]), max([0.0, *known]), max(bounds, default=0.0)
     furthest = max(-low, high)
     is_plain = furthest <= PLAIN * limit or not limit
     ends = [end for end in (low, high) if abs(end) > 3 * limit]
     small = 1e3 * (furthest or limit or 1e-6) if is_plain else limit
-    return {"plain": is_plain, "small": small, "ticks": [rounded(tick, 4) for tick in (*ends, -limit, 0.0, limit)]}
+    return Axis(is_plain, small, [float(f"{tick:.4g}") for tick in (*ends, -limit, 0.0, limit)])
 
 
 def numbers(values: Sequence[Value]) -> list[float]:

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 
 Spec: TypeAlias = dict[str, object]
 """A specification of Vega, or a part of one."""
-
-
-class Heights(NamedTuple):
-    """Of the upper panel of a plot, of the space below it, which holds the lower panel's title, and of the lower panel."""
-
-    upper: int
-    gap: int
-    lower: int
-
-
-LARGE, SMALL = Heights(160, 38, 84), Heights(92, 30, 52)
-"""Of a plot to read, and of one that is looked at in passing."""
+UPPER, GAP, LOWER = 160, 38, 84
+"""Heights of the upper panel, of the space below it, which holds the lower panel's title, and of the lower panel."""
 CELL, WIDEST, LABELS, FEW = 20, 130, 190, 24
 """Height of a row of the picture, the most that a column and the labels of rows are wide, and the most columns with numbers in them."""
 MANY = 600
@@ -138,7 +128,7 @@ def _in_language(text: Message) -> str:
     return f"(zh ? {chinese} : {english})"
 
 
-def steps(*, single: bool = False, heights: Heights = LARGE) -> Spec:
+def steps(*, single: bool = False) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
     Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
@@ -147,12 +137,11 @@ def steps(*, single: bool = False, heights: Heights = LARGE) -> Spec:
     ``ticks`` are its labels. The page hands over the rows in sight, and thins out thousands.
     """
     bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
-    upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, heights.upper, zero=False)
+    upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
     reference = _line("a", "var(--reference)", 2.2)
     if single:
-        return _panels([upper], [reference], [], bottom, heights)
-    fields, below = ["d", "limit", "below"], heights.upper + heights.gap
-    lower = _scale("lower", "symlog", fields, below, heights.lower, zero=True, nice=False, constant={"signal": "small"})
+        return _panels([upper], [reference], [], bottom)
+    lower = _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"})
     plain, beyond = _in_language(message("page.relative_difference")), _in_language(message("page.logarithmic_beyond"))
     zero = {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": {"value": "var(--line)"}}
     return _panels(
@@ -165,7 +154,6 @@ def steps(*, single: bool = False, heights: Heights = LARGE) -> Spec:
             _line("d", "var(--difference)", 1.4, scale="lower"),
         ],
         bottom,
-        heights,
         signals=[{"name": "plain", "value": True}, {"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
         lower_axis={"values": {"signal": "ticks"}, "title": {"signal": f"plain ? {plain} : {beyond}"}},
     )
@@ -178,17 +166,13 @@ def tensors() -> Spec:
     layer begins, and its name.
     """
     return _panels(
-        [
-            _scale("upper", "log", ["a", "b"], 0, LARGE.upper),
-            _scale("lower", "log", ["d", "limit"], LARGE.upper + LARGE.gap, LARGE.lower),
-        ],
+        [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)],
         [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)],
         [
             *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
             *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
         ],
         _bottom(message("page.layer"), "labels[indexof(starts, datum.value)]", values={"signal": "starts"}),
-        LARGE,
         upper_axis={"title": title(message("page.logarithmic_norm")), "tickCount": 3},
         lower_axis={"title": title(message("page.logarithmic_difference"))},
         signals=[{"name": "starts", "value": []}, {"name": "labels", "value": []}],
@@ -240,7 +224,6 @@ def _panels(
     upper: list[Spec],
     lower: list[Spec],
     bottom: Spec,
-    heights: Heights,
     *,
     signals: Sequence[Spec] = (),
     data: Sequence[Spec] = (),
@@ -252,17 +235,17 @@ def _panels(
     Dragging zooms (signal ``domain``), and a rule stands where the pointer is (``hover``). ``upper_axis`` and ``lower_axis`` are added to
     the axes on the left.
     """
-    height, below, axis, is_zoomed = heights.upper, [], [], heights is LARGE
+    height, below, axis = UPPER, [], []
     if lower:
-        top = heights.upper + heights.gap
-        height = top + heights.lower
+        top = UPPER + GAP
+        height = top + LOWER
         powers = {"labels": {"update": {"text": {"signal": f"format(datum.value, {POWERS})"}}}}
         axis = [{**LEFT, "scale": "lower", "tickCount": 3, "encode": powers, **ABOVE, "titleY": top - 8, **(lower_axis or {})}]
-        size = {"width": {"signal": "width"}, "height": {"value": heights.lower}, "y": {"value": top}}
+        size = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": top}}
         raised = {"update": {"y": {"value": -top}}}  # scales count from the top of both panels
         marks = [{"type": "group", "encode": raised, "marks": [mark]} for mark in lower]
-        below = [{"type": "group", "name": "lower", "clip": is_zoomed, "encode": {"update": size}, "marks": marks}]
-    size = {"width": {"signal": "width"}, "height": {"value": heights.upper}}
+        below = [{"type": "group", "name": "lower", "clip": True, "encode": {"update": size}, "marks": marks}]
+    size = {"width": {"signal": "width"}, "height": {"value": UPPER}}
     across = {"name": "x", "type": "linear", "range": "width", "nice": False}
     return {
         **FRAME,
@@ -278,14 +261,14 @@ def _panels(
         "data": [{"name": "rows", "values": []}, *data],
         "scales": [{**across, "domain": {"signal": "extent"}, "domainRaw": {"signal": "domain"}}, *scales],
         "marks": [
-            {"type": "group", "clip": is_zoomed, "encode": {"update": size}, "marks": upper},
+            {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper},
             *below,
             {"type": "rect", **SILENT, "encode": {"update": DRAGGED}},
             {"type": "rule", **SILENT, "encode": {"update": HOVERED}},
         ],
         "axes": [
             bottom,
-            {**LEFT, "tickCount": 5 if is_zoomed else 3, "scale": "upper", "format": "~g", **ABOVE, "titleY": -8, **(upper_axis or {})},
+            {**LEFT, "tickCount": 5, "scale": "upper", "format": "~g", **ABOVE, "titleY": -8, **(upper_axis or {})},
             *axis,
         ],
     }
