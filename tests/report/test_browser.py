@@ -12,9 +12,10 @@ from axe_core_python.sync_playwright import Axe
 
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.verdict import Comparison, Status, Verdict, when
-from align_hooks.messages import CHINESE, Message, message, rendered
+from align_hooks.messages import CHINESE, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
+from align_hooks.report.text import parts_of
 from report.conftest import FAULT, HOSTILE, Open, Opened, Pairs, assert_inert, drawn, healthy, model, planted, renamed
 from worded import words
 
@@ -355,8 +356,8 @@ def test_the_command_of_the_next_step_can_be_copied(opened: Open, text: str, div
     result.click("#next [lang=en] button.copy")
     copied = result.locator(f"button.copy:text-is('{words('page.copied')}')")
     copied.wait_for()  # not wait_for_function, whose eval the page's policy refuses
-    assert isinstance(diverged.next, Message)
-    assert result.evaluate("navigator.clipboard.readText()") == diverged.next.arguments["fed"]
+    _, command = parts_of(diverged.next)
+    assert result.evaluate("navigator.clipboard.readText()") == rendered(command)
 
 
 def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(opened: Open, text: str) -> None:
