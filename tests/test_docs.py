@@ -127,8 +127,10 @@ def test_the_chinese_readme_has_the_commands_of_the_english_one() -> None:
     assert [block for block in chinese if block not in english] == []
 
 
-def test_the_chinese_guide_has_the_commands_of_the_english_one() -> None:
-    english, chinese = ([without_comments(block) for block in blocks(ROOT / "docs" / name)] for name in ("guide.md", "guide.zh-CN.md"))
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.zh-CN.md")), ids=lambda page: page.name)
+def test_a_chinese_page_has_the_commands_of_the_english_one(page: Path) -> None:
+    pair = page.with_name(page.name.replace(".zh-CN", "")), page
+    english, chinese = ([without_comments(block) for block in blocks(one)] for one in pair)
     assert english
     assert chinese == english
 
