@@ -31,6 +31,23 @@ APACHE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 each_page = pytest.mark.parametrize("page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
 
 
+CHINESE = ".zh-CN.md"
+PAIRS = [(page.with_name(page.name.replace(CHINESE, ".md")), page) for page in PAGES if page.name.endswith(CHINESE)]
+ENGLISH_ALONE = {"checklist.md", "record.md", "reference.md", "report.md", "zoo.md", "json.md"}
+"""Pages of which most is made by the code, in English."""
+each_pair = pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=[one.name for one, _ in PAIRS])
+
+
+def tables(page: Path) -> list[list[str]]:
+    """The rows of every table of a page."""
+    return [table.splitlines() for table in re.findall(r"(?:^\|.*\n)+", page.read_text(encoding="utf-8"), re.M)]
+
+
+def numbers(row: str) -> list[str]:
+    """The cells of a row that are a number, with its unit or without."""
+    return [cell for cell in (each.strip() for each in row.split("|")) if re.fullmatch(r"[+~]?\d[\d.,]*(e[-+]\d+)?( \w+)?", cell, re.ASCII)]
+
+
 def blocks(page: Path, language: str = "sh") -> list[str]:
     """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
@@ -120,19 +137,36 @@ def test_every_file_that_contributors_are_told_of_exists() -> None:
     assert sorted(name for name in named if name not in names and not any((home / name).is_file() for home in homes)) == []
 
 
-def test_the_chinese_readme_has_the_commands_of_the_english_one() -> None:
-    english = [without_comments(block) for block in blocks(ROOT / "README.md")]
-    chinese = [without_comments(block) for block in blocks(ROOT / "README.zh-CN.md")]
-    assert chinese
-    assert [block for block in chinese if block not in english] == []
+@each_pair
+def test_both_languages_of_a_page_have_the_same_commands(english: Path, chinese: Path) -> None:
+    for language in ("sh", "python", "yaml"):
+        own, other = ([without_comments(block) for block in blocks(page, language)] for page in (english, chinese))
+        assert other == own
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.zh-CN.md")), ids=lambda page: page.name)
-def test_a_chinese_page_has_the_commands_of_the_english_one(page: Path) -> None:
-    pair = page.with_name(page.name.replace(".zh-CN", "")), page
-    english, chinese = ([without_comments(block) for block in blocks(one)] for one in pair)
-    assert english
-    assert chinese == english
+@each_pair
+def test_both_languages_of_a_page_have_the_same_numbers_in_their_tables(english: Path, chinese: Path) -> None:
+    """Row by row: what was measured is copied by hand, and goes stale by hand."""
+    own, other = (tables(page) for page in (english, chinese))
+    assert [len(table) for table in other] == [len(table) for table in own]
+    assert [numbers(row) for table in other for row in table] == [numbers(row) for table in own for row in table]
+
+
+@each_pair
+def test_a_reader_on_a_forge_can_change_the_language(english: Path, chinese: Path) -> None:
+    assert f"English | [简体中文]({chinese.name})" in english.read_text(encoding="utf-8")
+    assert f"[English]({english.name}) | 简体中文" in chinese.read_text(encoding="utf-8")
+
+
+@each_pair
+def test_a_chinese_page_leads_to_chinese_pages(english: Path, chinese: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+\.md)", prose(chinese))
+    assert [link for link in links if (chinese.parent / link.replace(".md", CHINESE)).is_file() and link != english.name] == []
+
+
+def test_every_page_that_is_read_first_is_in_both_languages() -> None:
+    alone = {page.name for page in (ROOT / "docs").glob("*.md") if not page.name.endswith(CHINESE)} - {one.name for one, _ in PAIRS}
+    assert alone <= ENGLISH_ALONE
 
 
 def test_the_license_is_the_unmodified_text_and_goes_into_the_wheel() -> None:

@@ -103,7 +103,8 @@ FLOORS = (
     ("job", "evidence", "scenarios"),
     ("torch_side", "ms_side", "hf_side", "doctor"),
     ("report",),
-    ("cli",),
+    ("cli", "python"),
+    ("testing",),
 )
 """The rooms of the package, the lowest floor first. A room imports rooms of floors below its own, and none beside it."""
 ROOMS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -133,7 +134,20 @@ def test_nothing_imports_an_entrance() -> None:
 
 
 READS = (
-    *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems", "routing", "terms", "activations"),
+    *(
+        "reader",
+        "schema",
+        "batch",
+        "batch_digests",
+        "shard",
+        "tensors",
+        "self_check",
+        "holdings",
+        "problems",
+        "routing",
+        "terms",
+        "activations",
+    ),
     *("layout", "part"),  # for the type of an array, and the size of a block
 )
 """What of a record its readers import: what a run is and what it gives, and nothing that writes one."""
@@ -167,6 +181,7 @@ def test_report_imports_only_what_is_reported() -> None:
         *compared,
         *checked,
         "comparison.band.watching",
+        "comparison.signed",
         "comparison.unmoved",
         "scenarios",
         "doctor.examination",
@@ -194,7 +209,7 @@ def test_only_the_command_line_and_the_report_need_the_cli_extra() -> None:
 
 def test_only_pages_need_the_html_extra() -> None:
     """And the terminal's report needs none of them."""
-    pages = ("align_hooks.report.frame",)
+    pages = ("align_hooks.report.frame", "align_hooks.report.glance")
     assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
     assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page", "watch_page")} == importers(
         "align_hooks.report.frame"

@@ -35,7 +35,7 @@ LAUNCH = Path(__file__).parents[1] / "launch"
 EXAMPLES = LAUNCH / "examples"
 EVERY = sorted(path for path in EXAMPLES.iterdir() if path.is_file())
 SCRIPTS = [path for path in EVERY if path.suffix in (".sh", ".sbatch")]
-MANIFESTS = [path for path in EVERY if path.suffix == ".yaml"]
+MANIFESTS = [path for path in EVERY if path.name.startswith("kubernetes_")]
 PRESETS = {path.stem for path in (LAUNCH / "presets").glob("*.env")}
 
 WRITES_DOWN = """
@@ -322,7 +322,7 @@ def test_every_variable_of_ours_exists() -> None:
     assert any(named.values())
 
 
-@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*SCRIPTS, *MANIFESTS], ids=lambda path: path.name)
 def test_every_preset_that_is_named_exists(path: Path) -> None:
     text = path.read_text()
     by = (r"PRESET:-(\w+)", r"^begin (\w+)", r"Presets: (\w+)", r"presets/(\w+)\.env")

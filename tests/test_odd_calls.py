@@ -94,8 +94,14 @@ PLACES = [
     "compare run run --html X",
     "compare run run --json X --html X",
     "compare run run --allow-missing X",
+    "compare run run --junit X",
+    "compare run run --markdown X",
     "show X",
+    "show run --json X",
     "show run --html X",
+    "distill X OUT",
+    "distill run X",
+    "distill run OUT --sketches X",
     "check X args",
     "check args X",
     "check run X",
@@ -123,8 +129,9 @@ OVERWRITTEN = {"a file", "a log", "a binary file", "an empty file", "a sparse fi
 def calls() -> Iterator[tuple[str, str]]:
     for where in PLACES:
         for odd in ODD:
-            writes = "--html X" in where or "--json X" in where or where == "convert log X"
-            outside = where == "convert log X" and odd == "the root"  # where whoever may would really write
+            writes = any(f"--{name} X" in where for name in ("html", "json", "junit", "markdown"))
+            writes = writes or where in ("convert log X", "distill run X")
+            outside = where in ("convert log X", "distill run X") and odd == "the root"  # where whoever may would really write
             if outside or (where.startswith("doctor X") and odd in DOCTOR_LOOKS) or (writes and odd in OVERWRITTEN):
                 continue
             yield where, odd
@@ -184,6 +191,8 @@ ODD_LINES = {
     "convert onto a file": (["convert", "log", "args"], None),
     "convert onto a run": (["convert", "log", "run"], 2),
     "convert one": (["convert", "log"], 2),
+    "distill onto what is no distilled run": (["distill", "run", "args"], 2),
+    "distill into the run": (["distill", "run", "run/run.json/reference.zip"], 2),
     "version of nothing": (["check", "args", "args", "--mindformers", "9.9"], 2),
     "a command of many words": (["check", "python " + "a " * 5000, "args"], None),
     "a number": (["compare", "0", "1"], 3),

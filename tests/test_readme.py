@@ -1,56 +1,50 @@
-"""The README's tables are made from the code, and its commands come first."""
+"""The README is one screen and a little more: what it answers, the picture, the commands, the two clusters, what is supported."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from pathlib import Path
 
-from checklist.table import PAGE, page
-from docs import reference
-from matrix.table import table
+import pytest
 
-README_FILE = Path(__file__).parents[1] / "README.md"
-README = README_FILE.read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+SIZE = 8000
+"""Bytes of a README, in either language."""
+SCREEN = 40
+"""Lines of the first screen."""
 
-
-def test_the_table_of_variables_is_what_the_code_prints() -> None:
-    printed = subprocess.run([sys.executable, "-m", "align_hooks", "env", "--markdown"], capture_output=True, text=True, check=True).stdout
-    table = README.partition("<!-- align-hooks env --markdown -->\n")[2].partition("<!-- end -->")[0]
-    assert table == printed
+each = pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
 
 
-def test_the_table_of_versions_is_made_from_the_committed_results() -> None:
-    """``python tests/matrix/table.py`` prints what belongs here."""
-    assert README.partition("<!-- python tests/matrix/table.py -->\n")[2].partition("<!-- end -->")[0] == table()
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_the_two_commands_come_first() -> None:
-    first = README.partition("```sh\n")[2].partition("```")[0].splitlines()
-    assert [line.split("#")[0].strip() for line in first] == ["make demo", "make test"]
+@each
+def test_it_is_short(name: str) -> None:
+    assert (ROOT / name).stat().st_size <= SIZE
 
 
-def test_the_table_of_the_checklist_is_made_from_the_rows() -> None:
-    """``python tests/checklist/table.py`` writes it."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert page(text) == text
+@each
+def test_the_first_screen_holds_what_a_newcomer_needs(name: str) -> None:
+    first = text(name).splitlines()[:SCREEN]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", "\n".join(first), re.MULTILINE | re.DOTALL)
+    assert [line.split("#")[0].strip() for line in blocks[0].splitlines()] == ["make demo", "make test"]
+    assert re.findall(r"(?:run|compare)\b", blocks[1]).count("compare") == 1
+    assert blocks[1].replace("\\\n", "").count("\n") == 6
+    assert any(line.startswith("![") for line in first)
+    supported = [line for line in first if line.startswith("| ")][2:]
+    assert len(supported) == 6
 
 
-def test_the_reference_is_made_from_the_code() -> None:
-    """``python tests/docs/reference.py`` writes it."""
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
+@each
+def test_it_names_the_six_variables_that_are_used_most(name: str) -> None:
+    assert len(re.findall(r"^\| `ALIGN_HOOKS_\w+` \|", text(name), re.MULTILINE)) == 6
 
 
-def test_the_example_of_a_check_is_what_it_says(tmp_path: Path) -> None:
-    launch = README_FILE.parent / "launch"
-    other = tmp_path / "llama.yaml"
-    other.write_text(
-        (launch / "llama.yaml").read_text(encoding="utf-8").replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"), encoding="utf-8"
-    )
-    said = subprocess.run(
-        [sys.executable, "-m", "align_hooks", "check", str(launch / "llama.args"), str(other)], capture_output=True, text=True, check=False
-    )
-    shown = README.partition("differs: 1 setting")[2].partition("```")[0]
-    lines = [line.strip() for line in ("differs: 1 setting" + shown).splitlines() if line.strip() and "…" not in line]
-    assert said.returncode == 1
-    assert [line for line in lines if line not in {one.strip() for one in said.stdout.splitlines()}] == []
+@each
+def test_it_leads_to_every_page_that_is_written_by_hand(name: str) -> None:
+    """But for those that the home page and other pages lead to."""
+    linked = {Path(link).name.partition(".")[0] for link in re.findall(r"\]\(docs/([\w.-]+\.md)", text(name))}
+    pages = {path.name.partition(".")[0] for path in (ROOT / "docs").glob("*.md")}
+    assert pages - linked <= {"index", "families", "report"}

@@ -18,7 +18,7 @@ from zoo.run import script
 from zoo.table import PRECISIONS, depth, families, opinions, pages, points, read, table
 
 ZOO = Path(__file__).parent / "zoo"
-README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def named(script: str) -> set[str]:
@@ -80,28 +80,36 @@ def test_every_fault_of_a_forward_pass_comes_about_at_a_point() -> None:
     assert not any(CASES[name].stage in ("", "weights", "optimizer", "clipping", "configuration") for name in POINTS)
 
 
-def test_what_the_readme_says_of_pages_is_what_was_found() -> None:
+def test_what_the_docs_say_of_pages_is_what_was_found() -> None:
     places = json.loads((ZOO / "results" / "pages.json").read_text())
     assert [one["name"] for one in places] == [case.name for case in FAULTS]
     first = sum(one["scrolls"] == 0 for one in places)
-    assert f"on its first screen for {first} of the {len(places)} planted faults" in README.read_text()
-    assert f"{len(places)}处植入的偏差中，{first}处的原因" in README.with_name("README.zh-CN.md").read_text()
+    assert f"on its first screen for {first} of the {len(places)} planted faults" in (DOCS / "index.md").read_text()
+    assert f"{len(places)}处植入的偏差中，{first}处的原因" in (DOCS / "index.zh-CN.md").read_text()
 
 
-def test_what_the_readme_says_is_what_was_found() -> None:
+def test_what_the_docs_say_is_what_was_found() -> None:
     found, guide, sketched = (rates([row[way] for row in read("float32")]) for way in ("measured", "guide", "sketches"))
     half = rates([row["measured"] for row in read("bfloat16")])
+    found_all = (
+        f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged",
+        f"{found['placed']} on the right stage, {found['culprit']} with the culprit",
+        f"of {found['honest']} honest differences none is. The guide's acceptance standard sees {guide['detected']}.",
+    )
+    found_all_zh = (
+        f"共{found['faults']}处，全部检出，{found['placed']}处阶段判断正确，{found['culprit']}处在前三个怀疑对象中点出了原因",
+        f"{found['honest']}种正常差异没有一种误报。 指南的精度标准只能看出{guide['detected']}处。",
+    )
     said = {
-        "README.md": (
-            f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged",
-            f"{found['placed']} on the right stage, {found['culprit']} with the culprit",
-            f"of {found['honest']} honest differences none is. The guide's acceptance standard sees {guide['detected']}.",
+        "README.md": found_all,
+        "README.zh-CN.md": found_all_zh,
+        "docs/index.md": (
+            *found_all,
             f"sketches: {sketched['detected']}, {sketched['placed']} on the right stage, {sketched['culprit']} named",
             f"{half['detected']} of {half['faults']}, {half['placed']} and {half['culprit']}, none of {half['honest']} honest ones",
         ),
-        "README.zh-CN.md": (
-            f"共{found['faults']}处，全部检出，{found['placed']}处阶段判断正确，{found['culprit']}处在前三个怀疑对象中点出了原因",
-            f"{found['honest']}种正常差异没有一种误报。 指南的精度标准只能看出{guide['detected']}处。",
+        "docs/index.zh-CN.md": (
+            *found_all_zh,
             f"检出{sketched['detected']}处，阶段正确{sketched['placed']}处，点出原因{sketched['culprit']}处",
             f"{half['faults']}处中检出{half['detected']}处，阶段正确{half['placed']}处，点出原因{half['culprit']}处，{half['honest']}种正常",
         ),

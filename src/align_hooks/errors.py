@@ -7,6 +7,9 @@ their file access in broad handlers, which would swallow the news.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONG = 200
 """Letters of what a person wrote that a message repeats."""
 
@@ -27,6 +30,16 @@ def shown(text: str) -> str:
     """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
     cut = text if len(text) <= LONG else f"{text[:LONG]}…"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in cut)
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Let ``what`` import packages of an optional ``extra``; raises AlignHooksError, which names the extra, where one is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise AlignHooksError(f"{what} needs {package}, which is not installed; pip install 'align-hooks[{extra}]'") from None
 
 
 class SettingsError(AlignHooksError):

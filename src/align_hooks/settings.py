@@ -1,8 +1,8 @@
 """Every ``ALIGN_HOOKS_*`` variable: its name, how it is read, what it does.
 
 This file is the only definition, but for the variables that ask for recorded quantities: each has its own (:mod:`.quantities`). The
-``env`` command, the README table, the refusal of unknown names and the settings kept in a record are all made from the fields below.
-Parsing happens once, from a mapping that the caller passes in (``os.environ`` in the runners), and reports every problem at once.
+``env`` command, the table of docs/reference.md, the refusal of unknown names and the settings kept in a record are all made from the fields
+below. Parsing happens once, from a mapping that the caller passes in (``os.environ`` in the runners), and reports every problem at once.
 """
 
 from __future__ import annotations

@@ -46,6 +46,19 @@ def test_stored_tensors_of_one_side_meet_sketches_of_the_other(compared: Compare
     assert outcome.first.findings[0].error == pytest.approx(2)
 
 
+@pytest.mark.parametrize(("times", "status"), [(1 + 5e-7, Status.SAME), (1 + 1e-4, Status.DIFFERENT)])
+def test_squared_sums_are_as_exact_as_their_recorders(compared: Compared, tmp_path: Path, times: float, status: Status) -> None:
+    """A recorder sums fp32 in chunks, and the reader, where only the tensor was stored, fp64: equal weights are equal nevertheless."""
+
+    def rounded(row: dict[str, Any]) -> None:
+        for sums in row["sums"].values():
+            sums[0] *= times
+
+    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
+    bend_rows(run / "sketches/weights/rank_0.jsonl", rounded)
+    assert stage(compared(run, against=HONEST), "initial weights").status is status
+
+
 def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthetic) -> None:
     candidate.gradients[0][Q] = candidate.gradients[0][Q][::-1].copy()
     outcome = compared(candidate, against=HONEST_SKETCHED)
@@ -216,3 +229,12 @@ def with_another_row(run: Path) -> Path:
     with path.open("a") as file:
         file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
     return run
+
+
+def test_equal_weights_whose_norms_two_recorders_round_otherwise_are_equal() -> None:
+    """Megatron-LM's side takes norms in fp32 chunks, MindFormers' side in fp64: both started from one checkpoint here."""
+    tensor = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    ours = {name: np.array(sums) for name, sums in sketched({Q: tensor}).items()}
+    rounded, moved = ({Q: ours[Q] * np.array([1 + size, *[1.0] * 16])} for size in (1e-7, 1e-5))
+    errors = [next(of_sketches(ours, theirs)).error for theirs in (rounded, moved)]
+    assert errors == [0.0, pytest.approx(5e-6, rel=1e-2)]

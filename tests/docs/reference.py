@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import typer
+from typer.testing import CliRunner
 
 from align_hooks.cli import app
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES
@@ -15,7 +15,6 @@ from align_hooks.comparison.token_losses import Rows
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -23,7 +22,12 @@ SIDES = {"Megatron-LM": TORCH_HOOKS, "MindFormers": MS_HOOKS}
 HEAD = """# Reference
 
 Made from the code by `python tests/docs/reference.py`; a test holds it current. The CheckList's rows are in [checklist.md](checklist.md),
-the versions that were tried in the [README](../README.md#compatibility), the limits that a comparison uses in every page's *Methods*.
+the versions that were tried in [compatibility.md](compatibility.md#version-by-version), the limits that a comparison uses in every page's
+*Methods*.
+"""
+VARIABLES = """On both sides unless said. `align-hooks env` prints this table, with `--markdown` as it stands here.
+
+*steps* is `all`, `none`, or a comma list of `N`, `A-B`, `A-B/S`. Step N is the iteration that the frameworks print as N+1.
 """
 
 
@@ -33,10 +37,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in line)} |\n" for line in lines)
 
 
-def variables() -> Iterator[Sequence[str]]:
-    """Every variable."""
-    for one in fields(Settings):
-        yield f"`{PREFIX}{one.name.upper()}`", one.metadata["value"], one.metadata["effect"]
+def variables() -> str:
+    """The table of all variables, as ``align-hooks env --markdown`` prints it."""
+    return CliRunner().invoke(app, ["env", "--markdown"], catch_exceptions=False).stdout
 
 
 def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
@@ -78,7 +81,7 @@ def commands() -> Iterator[Sequence[str]]:
 def page() -> str:
     """The whole page."""
     parts = [HEAD, "## Commands\n", table(("command", "what it does", "exit codes", "example"), commands())]
-    parts += ["## Variables\n", "On both sides unless said.\n", table(("variable", "value", "effect"), variables())]
+    parts += ["## Variables\n", VARIABLES, variables()]
     parts += [
         "## Hooks\n",
         "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it ends with 3.\n",

@@ -22,11 +22,12 @@ import numpy as np
 import yaml
 
 import synthetic
-from align_hooks import settings
+from align_hooks import open_run, settings
 from align_hooks.evidence.convert import convert
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import writer
+from align_hooks.record.distill import distill
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
@@ -137,6 +138,14 @@ def two_ranks(path: Path) -> None:
             made.sketches(WEIGHTS, step + 1, kept(run.weights[step + 1]))
             made.scalars(row(step, random=[{"torch": "0" * 16}]))
         made.finish(HowEnded("finished"), hooks={"seams": {"fired": 3}})
+
+
+def distilled(path: Path) -> None:
+    """A run as one file, beside a run."""
+    one_rank(path)
+    content = distill(open_run(path / RUN)).content
+    shutil.rmtree(path / RUN)
+    (path / RUN).write_bytes(content)
 
 
 def sharded(path: Path) -> None:
@@ -275,6 +284,8 @@ BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_lo
 RECORDS = [*both_formats(*BUILT), Seed("made_by_hand", made_by_hand)]
 DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
 """Records of which every file has a digest."""
+DISTILLED = [Seed("distilled", distilled)]
+"""Records that are one file."""
 CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = [
@@ -282,7 +293,7 @@ CONFIGURATIONS = [
     Seed("record_and_yaml", record_and_yaml, older=True),
 ]
 LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
-SEEDS = {seed.name: seed for seed in (*RECORDS, *CONFIGURATIONS, *LOGS)}
+SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS)}
 
 
 def linked(seed: Path, path: Path) -> Path:

@@ -11,8 +11,10 @@ from align_hooks import open_run
 from align_hooks.cli.check import check
 from align_hooks.cli.compare import compare
 from align_hooks.cli.convert import convert
+from align_hooks.cli.distill import distill
 from align_hooks.cli.show import show
 from align_hooks.errors import RecordError
+from align_hooks.process.archive import packed
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.holdings import not_whole
 from align_hooks.record.reader import Run
@@ -121,6 +123,13 @@ def convert_log(place: Place) -> None:
     convert(place.scene / LOG, place.out / RUN, names)
 
 
+def read_packed(place: Place) -> None:
+    """Read everything of a mutated record that somebody put into a zip file."""
+    files = [path for path in Scene(place.scene, (place.run,), None).files() if path.suffix != ".claim" and str(path).isascii()]
+    (place.out / "run.zip").write_bytes(packed({str(path.relative_to(place.run)): path.read_bytes() for path in files}))
+    read_everything(place.out / "run.zip")
+
+
 TARGETS = {
     "open": Target("`open_run`, and everything read", lambda at: bool(read_everything(at.run)) and None, seeds.RECORDS, 22),
     "show": Target("`show --verify RUN`", lambda at: show(at.run, verify=True), seeds.RECORDS, 18),
@@ -137,6 +146,9 @@ TARGETS = {
     ),
     "check_page": Target("`check RUN OTHER --html`", lambda at: check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
     "convert": Target("`convert LOG RUN`", convert_log, seeds.LOGS, 9, guarded=False),
+    "distill": Target("`distill RUN FILE`", lambda at: distill(str(at.run), at.out / "run.zip"), seeds.RECORDS, 5),
+    "packed": Target("a record in a zip, and everything read", read_packed, seeds.RECORDS, 5),
+    "distilled": Target("`compare FILE OTHER`", lambda at: compare(str(at.run), str(at.partner)), seeds.DISTILLED, 5),
     "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 20, mutate=damage.one_byte),
 }  # fmt: skip
 """By name."""

@@ -29,10 +29,10 @@ def fuzzed(*arguments: str) -> dict[str, dict[str, object]]:
     return json.loads(done.stdout[done.stdout.index("{") :])
 
 
-def test_a_thousand_inputs_are_without_a_fault() -> None:
-    tallies = fuzzed("--inputs", "1000", "--seed", "18")
+def test_five_hundred_inputs_are_without_a_fault() -> None:
+    tallies = fuzzed("--inputs", "500", "--seed", "18")
     assert tallies.keys() == {name for name, target in TARGETS.items() if target.weight}
-    assert sum(tally["inputs"] for tally in tallies.values()) == 1000
+    assert sum(tally["inputs"] for tally in tallies.values()) == 500
 
 
 def test_what_was_once_found_is_without_a_fault() -> None:

@@ -22,8 +22,12 @@ from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.signed import Drift
+from align_hooks.comparison.verdict import Comparison, Quantity, Verdict
 from align_hooks.record.norms import squared_sum
+from align_hooks.report.failure import failure
+from align_hooks.report.junit import junit
+from align_hooks.report.markdown import markdown
 from align_hooks.report.page import page
 from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer
@@ -42,9 +46,9 @@ MASKS = {
 """What is another on each day or machine."""
 LONG = re.compile(r"\d+\.\d{6,}(e[-+]\d+)?")
 """Numbers whose last digits another processor may round otherwise."""
-BLOCKS = {"title", "button", "h1", "h2", "h3", "p", "li", "dt", "dd", "tr", "summary", "legend", "label", "option", "figcaption", "nav"}
+BLOCKS = {"title", "h1", "h2", "h3", "p", "li", "dt", "dd", "tr", "summary", "legend", "label", "option", "figcaption", "nav"}
 """Elements that begin a line."""
-CELLS = {"td", "th", "a"}
+CELLS = {"td", "th", "a", "button"}
 """Elements that stand apart from what is before them, as a ``span`` does that has no language."""
 
 
@@ -124,7 +128,7 @@ class Read(HTMLParser):
         attributes = dict(attrs)
         if self.closed:
             return
-        if tag in ("script", "style") or (tag == "span" and attributes.get("lang") == self.hidden):
+        if tag in ("script", "style", "svg") or (tag == "span" and attributes.get("lang") == self.hidden):
             self.closed = tag
         if tag in BLOCKS:
             self.pieces.append("")
@@ -151,10 +155,22 @@ def on_page(comparison: Comparison, language: str) -> str:
     return "\n".join(Read(page(comparison, "VERSION"), language).lines)
 
 
+COMMAND = "align-hooks compare reference.zip runs/candidate"
+DRIFTS = [Drift(Quantity.LOSS, -1e-7, 2e-7, 3, 3), Drift(Quantity.LOCAL_NORMS, 3e-7, 5e-7, 6, 3, "self_attn.q_proj")]
+
+
+def as_failure(comparison: Comparison) -> str:
+    """The error of a test."""
+    return failure(comparison, [Verdict.ALIGNED], COMMAND, "build/page.html")
+
+
 RENDERERS: dict[str, Callable[[Comparison], str]] = {
     "terminal_en.txt": on_terminal,
     "page_en.txt": partial(on_page, language="en"),
     "page_zh_CN.txt": partial(on_page, language="zh"),
+    "failure_en.txt": as_failure,
+    "junit_en.txt": partial(junit, command=COMMAND),
+    "markdown_en.txt": partial(markdown, drifts=DRIFTS, command=COMMAND),
 }
 """The file of each renderer and language."""
 

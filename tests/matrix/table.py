@@ -1,12 +1,16 @@
-"""The README's compatibility table, made from the committed results of the matrix. ``python tests/matrix/table.py`` prints it."""
+"""The tables of docs/compatibility.md, made from the committed results of the matrix: ``python tests/matrix/table.py`` writes them."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TypedDict
 
 RESULTS = Path(__file__).resolve().parent / "results"
+DOCS = RESULTS.parents[2] / "docs"
+PAGES = (DOCS / "compatibility.md", DOCS / "compatibility.zh-CN.md")
+PART = re.compile(r"(?s)(<!-- python tests/matrix/table.py -->\n).*?(<!-- end -->)")
 SIDES = {"megatron": "Megatron-LM", "mindformers": "MindFormers"}
 BESIDE = ("torch", "mindspore")
 """The package whose version stands in the table; the result has all of them."""
@@ -66,5 +70,11 @@ def worst(errors: dict[str, float]) -> str:
     return f"{errors[stage]:.1e} ({stage})" if errors[stage] else "0"
 
 
+def filled(page: str) -> str:
+    """A page with the table as it is now."""
+    return PART.sub(lambda found: found[1] + table() + found[2], page)
+
+
 if __name__ == "__main__":
-    print(table(), end="")
+    for each in PAGES:
+        each.write_text(filled(each.read_text(encoding="utf-8")), encoding="utf-8")

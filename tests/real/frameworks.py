@@ -10,11 +10,12 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 
 from align_hooks import Run
@@ -180,6 +181,11 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", random.SystemRandom().randrange(20000, 30000)))
             return int(probe.getsockname()[1])
+
+
+def slow_but(names: Iterable[str], *quick: str) -> list[object]:
+    """Names of cases as parameters: ``quick`` ones for every run of the tests, the others, which are of their kind, for the slow one."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 _corpus: list[Path] = []

@@ -101,6 +101,7 @@ def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, fa
     assert faulty["forced"].facts.taught.steps == (0,)
 
 
+@pytest.mark.slow
 def test_a_forced_run_of_either_framework_agrees_with_its_teacher(reference: Path, tmp_path: Path) -> None:
     fed = {"REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "TEACHER": f"{reference}@0"}
     for train, allowed in ((frameworks.megatron, 0.0), (frameworks.mindformers, 3e-6)):

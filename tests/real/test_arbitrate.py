@@ -49,7 +49,7 @@ def test_an_honest_pair_is_right_on_both_sides(reference: Path, candidate: Path,
     assert said.ruling is (Ruling.BOTH_RIGHT if step == 0 else Ruling.UNDECIDED)
 
 
-@pytest.mark.parametrize("fault", POINTS)
+@pytest.mark.parametrize("fault", frameworks.slow_but(POINTS, "mlp_clamped"))
 def test_a_fault_is_found_at_the_point_where_it_sits(fault: str, tmp_path: Path, reference: Path) -> None:
     given = {"environment": {"PLANTED": fault}, "change": {"--train-iters": "1"}, **frameworks.fed_by(reference)}
     run = frameworks.recorded(frameworks.megatron, tmp_path, script=PLANTED, ACTIVATIONS="0", **given)

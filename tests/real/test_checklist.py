@@ -651,8 +651,10 @@ def test_rows_hold_what_a_configuration_builds(mindformers: dict[str, Any], name
 # --- MindFormers: traps ---
 
 
-def said_by_traps(text: str) -> str:
-    return "\n".join(rendered(trap) for trap in traps.traps(as_read(mindformers_configuration(text), "1.9")))
+def trapped(text: str) -> set[tuple[str, str]]:
+    """What the traps say of a YAML: ids of messages, and the key that each is of."""
+    said = traps.traps(as_read(mindformers_configuration(text), "1.9"))
+    return {(trap.id, str(trap.arguments.get("name", ""))) for trap in said}
 
 
 def test_every_trap_is_tried() -> None:
@@ -691,8 +693,9 @@ def test_keys_that_are_passed_over(mindformers: dict[str, Any], family: str) -> 
         if key in newer_names.READ_BY and family not in EXPERTS:
             continue
         real = outcome(mindformers, f"ignored {family} {key}", family, "")  # the values are what 1.8 took
-        said = said_by_traps(model_yaml(family, **{key: tried}))
-        ours = next((word for word in ("ignored", "refused") if f"{key} is {word}" in said), "read")
+        said = trapped(model_yaml(family, **{key: tried}))
+        words = {"trap.ignored": "ignored", "trap.refused": "refused", "trap.refused_for_good": "refused"}
+        ours = next((word for id, word in words.items() if (id, key) in said), "read")
         wrong |= {key: f"said to be {ours}, is {real}"} if ours != real else {}
     assert wrong == {}
 
@@ -703,7 +706,7 @@ def test_keys_that_are_refused(mindformers: dict[str, Any], family: str) -> None
     tried = [key for one, key in conflicts().values() if one == family]
     refused = {key for key in tried if outcome(mindformers, f"conflict {family} {key}", family) == "refused"}
     refused -= {"use_gmm"}  # for the grouped product that it was tried with, not for its name
-    said = {key for key in tried if f"{key} is refused" in said_by_traps(model_yaml(family, **{key: 1}))}
+    said = {key for key in tried if trapped(model_yaml(family, **{key: 1})) & {("trap.refused", key), ("trap.refused_for_good", key)}}
     said -= {"extend_method", "use_fused_swiglu"}  # refused with values that mean something, as the test above has it
     assert {"refused, not said": sorted(refused - said), "said, not refused": sorted(said - refused)} == {
         "refused, not said": [],
@@ -714,13 +717,13 @@ def test_keys_that_are_refused(mindformers: dict[str, Any], family: str) -> None
 def test_dropout_of_a_newer_model(mindformers: dict[str, Any]) -> None:
     for family in TRAINED:
         real = value(mindformers["newer"][f"default {family}"])["hidden_dropout"]
-        assert ("does not set hidden_dropout" in said_by_traps(model_yaml(family))) == (real == 0.1)
+        assert (("trap.hidden_dropout", "") in trapped(model_yaml(family))) == (real == 0.1)
         assert real in (0.0, 0.1)
     for name in ("hidden_dropout", "attention_dropout"):
         assert f"{name} should be a float" in mindformers["newer"][f"{name} 0"]["refused"]
         assert value(mindformers["newer"][f"{name} 0.0"])[name] == 0.0
-        assert f"{name}: 0 is refused" in said_by_traps(model_yaml("qwen3", **{name: 0}))
-        assert f"{name}: 0 is refused" not in said_by_traps(model_yaml("qwen3", **{name: 0.0}))
+        assert ("trap.no_float", name) in trapped(model_yaml("qwen3", **{name: 0}))
+        assert ("trap.no_float", name) not in trapped(model_yaml("qwen3", **{name: 0.0}))
 
 
 def test_a_number_that_stays_text(mindformers: dict[str, Any]) -> None:

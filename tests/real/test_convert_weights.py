@@ -105,7 +105,7 @@ def mindspore(what: str, folder: Path, file: Path) -> None:
     ).succeeded()
 
 
-@pytest.mark.parametrize("kind", ["F32", "BF16"])
+@pytest.mark.parametrize("kind", [pytest.param("F32", marks=pytest.mark.slow), "BF16"])
 def test_mindspore_and_we_read_each_others_files(tmp_path: Path, kind: str) -> None:
     content = {
         name: (kind, numbers & np.array(0xFF7F if kind == "BF16" else 0xFF7FFFFF, numbers.dtype))

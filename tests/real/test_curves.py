@@ -23,6 +23,7 @@ def same(record: Run, curves: Run) -> None:
         assert theirs.consumed_samples == ours.consumed_samples
 
 
+@pytest.mark.slow
 def test_both_frameworks_events_are_their_runs(tmp_path: Path) -> None:
     events = tmp_path / "events"
     flags = ("--tensorboard-dir", str(events / "megatron"), "--log-interval", "2")  # its text log has means of two steps

@@ -82,7 +82,7 @@ def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]
     return str(path)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", frameworks.slow_but(BUILT, "experts"))
 def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: str, tmp_path: Path) -> None:
     change, flags = BUILT[name]
     frameworks.megatron(tmp_path, change=change | {"--train-iters": "1"}, flags=flags, RUN=tmp_path / "run").succeeded()
@@ -101,7 +101,7 @@ OLDER: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", OLDER)
+@pytest.mark.parametrize("name", frameworks.slow_but(OLDER, "grouped"))
 def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, tmp_path: Path, reference: Path) -> None:
     change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
     frameworks.mindformers(tmp_path, change=change, RUN=tmp_path / "run", REPLAY_BATCHES=f"{reference}@0").succeeded()

@@ -19,6 +19,7 @@ from align_hooks.comparison.verdict import Status
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
+from align_hooks.evidence.monitor import convert_monitored
 from align_hooks.names.points import GRADIENT, in_order
 from comparison.conftest import stage
 from real import frameworks
@@ -99,6 +100,7 @@ def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_pa
     assert [origin.name for origin in found.origins] == ["model.layers.1.self_attn.o_proj"]
 
 
+@pytest.mark.slow
 def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Path, tmp_path: Path) -> None:
     configured(tmp_path / "dump.json", tmp_path / "dump", "1-2", "1")
     frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference)).succeeded()
@@ -109,6 +111,7 @@ def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Pat
     assert not any(point.startswith("model.layers.0") for point in points)
 
 
+@pytest.mark.slow
 def test_a_cpu_makes_no_statistics(reference: Path, tmp_path: Path) -> None:
     """What ``docs/dumps.md`` says of it; a release that does shows here."""
     configured(tmp_path / "dump.json", tmp_path / "dump", "0", "all", "--statistics")
@@ -127,7 +130,9 @@ def of_msprobe(where: Path, level: str, task: str) -> tuple[Path, Mapping[str, s
 
 
 @msprobe
-@pytest.mark.parametrize(("level", "task"), [("L0", "tensor"), ("L0", "statistics"), ("mix", "tensor")])
+@pytest.mark.parametrize(
+    ("level", "task"), [("L0", "statistics"), *(pytest.param(level, "tensor", marks=pytest.mark.slow) for level in ("L0", "mix"))]
+)
 def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: Path, recorded: Path, tmp_path: Path) -> None:
     dump, environment = of_msprobe(tmp_path, level, task)
     script = frameworks.SCRIPTS / "dump_pretrain.py"
@@ -181,3 +186,23 @@ def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: P
     (folder / "grad_3.npy").unlink()
     done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
     assert "grad_3.npy is missing" in str(done.exception)
+
+
+@msprobe
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_norms_of_msprobes_monitor_are_ours(tmp_path: Path, version: str) -> None:
+    """Its first version rounds to six decimals, by which limits are wider; the second has all digits."""
+    environment = {"OUT": str(tmp_path / "monitor"), "MONITOR": version}
+    script = frameworks.SCRIPTS / "monitored_pretrain.py"
+    run = tmp_path / "run"
+    switches = {"RUN": run, "LOCAL_NORMS": "all", "SEED": "42", "DETERMINISTIC": "1"}
+    frameworks.megatron(tmp_path, script=script, environment=environment, change={"--train-iters": "3"}, **switches).succeeded()
+    convert_monitored(tmp_path / "monitor", tmp_path / "monitored", run)
+    ours, theirs = open_run(run), open_run(tmp_path / "monitored")
+    assert theirs.steps == ours.steps
+    for step in ours.steps:
+        norms = {name: norm for name, norm in ours.local_norms(step).items() if name in theirs.local_norms(step)}
+        assert len(norms) == 11
+        assert theirs.local_norms(step) == pytest.approx(norms, rel=theirs.facts.resolution["local_norms"] + 3e-7)
+    assert stage(compare(ours, theirs), "local norms").status is Status.SAME

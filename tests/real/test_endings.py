@@ -23,7 +23,7 @@ def as_usual() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=lambda number: number.name)
 def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tmp_path / "run" / "scalars" / "rank_0.jsonl"
 

@@ -168,6 +168,7 @@ def test_weights_not_updated_under_msrun(tmp_path: Path) -> None:
     frameworks.aligned(reference, candidate)
 
 
+@pytest.mark.slow
 def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
     command = [LAUNCH / "msrun.sh", "benchmark_error", *mindformers(tmp_path / "ms")]
     done = launch(tmp_path / "ms", command, tmp_path / "run", ALIGN_HOOKS_DEVICE="cpu", MASTER_PORT=str(frameworks.free_port()))
@@ -184,6 +185,7 @@ def test_the_benchmark_twice(tmp_path: Path) -> None:
     frameworks.aligned(*runs)
 
 
+@pytest.mark.slow
 def test_megatrons_parser_has_the_flags_that_shrink_knows(tmp_path: Path) -> None:
     done = frameworks.python(tmp_path, [str(frameworks.SCRIPTS / "megatron_flags.py"), str(LAUNCH)], {}, {}).succeeded()
     assert "every flag is Megatron's" in done.output

@@ -65,7 +65,7 @@ LAYOUTS: dict[str, tuple[str, int, Sequence[str]]] = {
 }
 """What a layout is called, the single rank that it is held against, its number of ranks, and its flags."""
 
-QUICK = ("TP2 with sequence parallelism", "bf16, DP2 with the distributed optimizer")
+QUICK = ("TP2 with sequence parallelism",)
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 DENSE_FIRST = {"--moe-layer-freq": "[0,1,1,1]"}

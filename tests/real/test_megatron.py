@@ -156,7 +156,7 @@ def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Pa
     frameworks.mindformers(tmp_path / "planted", change=yaml, RUN=tmp_path / "planted" / "run", REPLAY_BATCHES=padded).succeeded()
     apart = frameworks.compare(padded, tmp_path / "planted" / "run")
     assert apart.code == 3
-    assert "next: give the candidate the reference's 384 rows of the embedding, vocab_size: 384, and record it again" in apart.output
+    assert "vocab_size: 384" in apart.output
     advice = differing(padded, tmp_path / "planted" / "llama.yaml")
     assert advice == {"rows_of_the_embedding": "vocab_size: 384"}
     key, _, value = advice["rows_of_the_embedding"].partition(": ")

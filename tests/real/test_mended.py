@@ -20,7 +20,7 @@ from align_hooks.configuration.yaml_edits import with_settings
 from checklist.exercises import EXERCISES, Exercise, flags, megatron
 from checklist.shipped import REAL
 from checklist.wheels import installed
-from real import advice
+from real import advice, frameworks
 from real.advice import FAMILIES, base, changed
 
 PAIRS = Path(__file__).parents[1] / "checklist" / "pairs"
@@ -32,12 +32,11 @@ TAKEN: dict[str, dict[str, str]] = {
     "deepseek3 671b": {"use_parallel": "False", f"{MODEL}num_hidden_layers": "4", f"{MODEL}n_routed_experts": "16"},
 }
 """Pairs whose YAML MindFormers 1.9 ships and a machine without NPUs can build, and what of a YAML such a machine is too small for."""
-QUICK = ("qwen3 32b", "deepseek3 671b")
 HERE = {"train_dataset.num_parallel_workers": "1", "auto_trans_ckpt": "False"}
 """MindSpore refuses more workers than the machine has processors, and the weights to convert are to be filled in."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TAKEN])
+@pytest.mark.parametrize("name", frameworks.slow_but(TAKEN, "qwen3 32b"))
 def test_a_mended_file_is_taken_by_mindformers(name: str) -> None:
     reference, candidate = str(PAIRS / REAL[name].script), str(installed(REAL[name].yaml))
     checklist = check_files(reference, candidate, {})

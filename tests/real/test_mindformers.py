@@ -66,6 +66,7 @@ def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference
     frameworks.aligned(reference, path)
 
 
+@pytest.mark.slow
 def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: Path, reference: Path) -> None:
     """Both schedules warm up, so that all rates are 0 at first and only the schedules tell the groups apart."""
     schedule = {"type": "ConstantWarmUpLR", "learning_rate": 1e-3, "warmup_steps": 2, "total_steps": frameworks.STEPS}
@@ -132,6 +133,7 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_
         assert [name for name in gradients[0] if (gradients[0][name] != gradients[1][name]).any()] == []
 
 
+@pytest.mark.slow
 def test_the_fused_projections_of_such_a_llama_are_refused(tmp_path: Path, reference: Path) -> None:
     ended = frameworks.mindformers(
         tmp_path,

@@ -165,7 +165,11 @@ def without_hyper_parameters(run: Path, copy: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("source", "refusal"),
-    [("{run}@0-5", "has no gradients of step 3"), ("{run}@7", "holds no gradients"), ("{other}", "do not fit this model")],
+    [
+        pytest.param("{run}@0-5", "has no gradients of step 3", marks=pytest.mark.slow),
+        ("{run}@7", "holds no gradients"),
+        pytest.param("{other}", "do not fit this model", marks=pytest.mark.slow),
+    ],
     ids=["a step too many", "no step", "another model"],
 )
 def test_gradients_that_do_not_fit_are_refused_before_training(tmp_path: Path, reference: Path, source: str, refusal: str) -> None:

@@ -50,7 +50,7 @@ MEGATRON = {
 }
 
 
-@pytest.mark.parametrize("case", MEGATRON)
+@pytest.mark.parametrize("case", frameworks.slow_but(MEGATRON, "sequence length", "NaN", "a step that is never made"))
 def test_megatron_refuses(case: str, tmp_path: Path, reference: Path, broken: Path) -> None:
     change, flags, variables, part = MEGATRON[case]
     weights = reference / "step_0" / "rank_0" / "weights"
@@ -77,7 +77,7 @@ MINDFORMERS: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", MINDFORMERS)
+@pytest.mark.parametrize("case", frameworks.slow_but(MINDFORMERS, "sequence length", "shapes"))
 def test_mindformers_refuses(case: str, tmp_path: Path, reference: Path, broken: Path) -> None:
     change, variables, part = MINDFORMERS[case]
     given = {name: value and value.format(reference=reference, broken=broken, here=tmp_path) for name, value in variables.items()}
@@ -98,6 +98,7 @@ def test_latent_attention_that_tensor_parallel_ranks_get_wrong_is_refused(tmp_pa
     refused(frameworks.megatron(tmp_path, family="deepseek_v3", flags=flags, RUN=tmp_path / "run"), "--multi-latent-attention")
 
 
+@pytest.mark.slow
 def test_what_trains_without_a_graph_is_refused(tmp_path: Path) -> None:
     """The trainer that comes to no hook but this one, and newer models that the usual trainer would build of another kind."""
     script = frameworks.SCRIPTS / "pynative_trainer.py"
@@ -106,7 +107,7 @@ def test_what_trains_without_a_graph_is_refused(tmp_path: Path) -> None:
     refused(frameworks.mindformers(tmp_path / "mode", **given), "context.mode is 1", "set mode: 0 in the YAML")
 
 
-@pytest.mark.parametrize("source", [".", "step_0/rank_0/weights"], ids=["record", "directory"])
+@pytest.mark.parametrize("source", [".", pytest.param("step_0/rank_0/weights", marks=pytest.mark.slow)], ids=["record", "directory"])
 def test_a_newer_model_refuses_weights_of_another_family(source: str, tmp_path: Path, reference: Path) -> None:
     given = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference / source}
     refused(frameworks.mindformers(tmp_path, family="qwen3", **given), "model.layers.0.self_attn.k_norm.weight [32] is missing")

@@ -11,6 +11,7 @@ from align_hooks import open_run
 from real import frameworks
 from real.test_refusals import refused
 
+pytestmark = pytest.mark.slow
 FLAGS = ("--reset-position-ids", "--reset-attention-mask")
 SCRIPT = frameworks.SCRIPTS / "lines_are_documents.py"
 
@@ -31,12 +32,11 @@ def test_they_are_recorded(reset: Path) -> None:
     assert np.array_equal(starts[:, 1:], batch.tokens[:, :-1] == 10)
 
 
-@pytest.mark.parametrize("family", ["qwen3", pytest.param(frameworks.LLAMA, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", ["qwen3", frameworks.LLAMA])
 def test_a_model_that_makes_its_own_refuses_them(family: str, tmp_path: Path, reset: Path) -> None:
     refused(frameworks.mindformers(tmp_path, family=family, REPLAY_BATCHES=reset), "use_eod_reset")
 
 
-@pytest.mark.slow
 def test_a_pair_is_aligned_with_use_eod_reset(tmp_path: Path, reset: Path) -> None:
     change = {"model.model_config.use_eod_reset": True}
     candidate = frameworks.recorded(frameworks.mindformers, tmp_path, family="qwen3", change=change, **frameworks.fed_by(reset))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
 from real import frameworks
 
 STEPS, BROKEN = 4, 2
+BY_HAND = {"tokens.npy", "labels.npy", "loss_mask.npy", "position_ids.npy"}
 CHANGE = {"--train-iters": str(STEPS), "--ckpt-format": "torch", "--lr-decay-iters": "8", "--lr-decay-style": "linear"}
 SCRIPT = frameworks.SCRIPTS / "planted_resuming.py"
 
@@ -102,24 +104,67 @@ def test_the_biases_of_experts_that_were_not_saved_are_named(tmp_path: Path) -> 
     assert "expert_bias" in rendered(comparison.first.findings[0].what)
 
 
+class MindFormers:
+    """A run of MindFormers on a reference's weights and batches, unbroken, and what goes on from the checkpoint of its like.
+
+    Of the older models: MindFormers 1.9 resumes a newer one, which has biases of experts, under ``use_parallel: True`` alone.
+    """
+
+    def __init__(self, where: Path, source: Path) -> None:
+        self.where, self.source = where, source
+        self.change: dict[str, object] = {"lr_schedule.total_steps": STEPS, "output_dir": str(where / "out")}
+        whole = frameworks.recorded(frameworks.mindformers, where / "whole", change=self.change, **frameworks.fed_by(source))
+        self.whole = open_run(whole)
+        saver = {"type": "CheckpointMonitor", "prefix": "llama", "save_checkpoint_steps": BROKEN}
+        part = self.change | {"callbacks": [{"type": "MFLossMonitor"}, saver]}
+        feed = {"REPLAY_BATCHES": f"{source}@0-{BROKEN - 1}", "LOAD_WEIGHTS": source}
+        frameworks.mindformers(where / "part", change=part, **feed).succeeded()
+
+    def resumed(self, name: str, batches: Path | None = None) -> Comparison:
+        """The unbroken run against one that goes on from the checkpoint with a fault, none where there is no name; ``batches`` feeds it."""
+        change = self.change | {"load_checkpoint": str(self.where / "out/checkpoint"), "resume_training": True}
+        planted = {"script": frameworks.SCRIPTS / "planted_resuming_mindformers.py", "environment": {"PLANTED": name}} if name else {}
+        where = self.where / f"again_{name}_{batches is not None}"
+        again = frameworks.recorded(frameworks.mindformers, where, change=change, REPLAY_BATCHES=batches or self.source, **planted)
+        return compare(self.whole, open_run(again))
+
+
+@pytest.fixture(scope="module")
+def of_mindformers(unbroken: tuple[Run, Path], tmp_path_factory: pytest.TempPathFactory) -> MindFormers:
+    return MindFormers(tmp_path_factory.mktemp("of_mindformers"), unbroken[0].path)
+
+
 @pytest.mark.slow
-def test_a_resumed_run_of_mindformers_is_aligned_and_an_update_too_many_is_named(unbroken: tuple[Run, Path], tmp_path: Path) -> None:
-    source = unbroken[0].path
-    change: dict[str, object] = {"lr_schedule.total_steps": STEPS, "output_dir": str(tmp_path / "out")}
-    saver = {"type": "CheckpointMonitor", "prefix": "llama", "save_checkpoint_steps": BROKEN}
-    whole = frameworks.recorded(frameworks.mindformers, tmp_path / "whole", change=change, **frameworks.fed_by(source))
-    part = change | {"callbacks": [{"type": "MFLossMonitor"}, saver]}
-    feed = {"REPLAY_BATCHES": f"{source}@0-{BROKEN - 1}", "LOAD_WEIGHTS": source}
-    frameworks.mindformers(tmp_path / "part", change=part, **feed).succeeded()
-    resumed = change | {"load_checkpoint": str(tmp_path / "out/checkpoint"), "resume_training": True}
-    again = frameworks.recorded(frameworks.mindformers, tmp_path / "again", change=resumed, REPLAY_BATCHES=source)
-    comparison = compare(open_run(whole), open_run(again))
+def test_a_run_of_mindformers_that_restored_everything_is_aligned(of_mindformers: MindFormers) -> None:
+    comparison = of_mindformers.resumed("")
     assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
     assert "training state" in [stage.name for stage in comparison.stages]
-    script = frameworks.SCRIPTS / "planted_resuming_mindformers.py"
-    wrong = frameworks.recorded(frameworks.mindformers, tmp_path / "wrong", change=resumed, script=script, REPLAY_BATCHES=source)
-    comparison = compare(open_run(whole), open_run(wrong))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "stage", "name"), [("update_more", "training state", UPDATES), ("moments_exchanged", "initial optimizer state", "")]
+)
+def test_what_mindformers_did_not_restore_is_named(of_mindformers: MindFormers, fault: str, stage: str, name: str) -> None:
+    comparison = of_mindformers.resumed(fault)
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
-    assert [finding.what for finding in comparison.first.findings] == [at_step(UPDATES, BROKEN)]
+    assert (comparison.first.name, comparison.blame.place) == (stage, "state")
+    if name:
+        assert [finding.what for finding in comparison.first.findings] == [at_step(name, BROKEN)]
+    else:
+        moved = {rendered(finding.what) for finding in comparison.first.findings if finding.excess > 1}
+        assert len(moved) == 4 and all("self_attn.o_proj.weight" in what for what in moved), moved
+
+
+@pytest.mark.slow
+def test_a_batch_that_mindformers_was_fed_twice_is_named(of_mindformers: MindFormers, tmp_path: Path) -> None:
+    """A directory as the guide's snippet makes it, whose batches after the break are each one too early."""
+    for step in range(STEPS):
+        batch = of_mindformers.source / f"step_{step - (step >= BROKEN)}" / "rank_0"
+        shutil.copytree(batch, tmp_path / "late" / f"step_{step}" / "rank_0", ignore=lambda _, names: {*names} - BY_HAND)
+    comparison = of_mindformers.resumed("", tmp_path / "late")
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None and comparison.blame is not None
+    assert (comparison.first.name, comparison.blame.place) == ("batches", "data")
+    assert {finding.step for finding in comparison.first.findings} == set(range(BROKEN, STEPS))

@@ -68,6 +68,7 @@ def test_two_ranks_are_aligned_with_one(two_ranks: tuple[Path, frameworks.Ended]
     assert done.code == 0, done.output
 
 
+@pytest.mark.slow
 def test_a_replay_gives_each_rank_of_megatron_its_rows(tmp_path: Path, reference: Path) -> None:
     frameworks.megatron(
         tmp_path,

@@ -32,6 +32,7 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, re
     assert "the model is given decoder_input beside the batch" in shown
 
 
+@pytest.mark.slow
 def test_it_is_said_without_any_batch_recorded(tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "decoder_input.py"
     done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", change={"--train-iters": "1"}).succeeded()
@@ -46,7 +47,6 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
     assert open_run(reference).self_check.contradictions == ()
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
     assert shown.exit_code == 1
-    assert "as their mean under the mask" in " ".join(shown.output.split())
     blame = compare(open_run(reference), run).blame
     assert blame is not None
     assert blame.place == "loss normalisation"
@@ -88,6 +88,7 @@ def test_random_states_are_recorded_at_every_step(side: str, request: pytest.Fix
         assert len(states) == 1  # without dropout nothing is drawn, so that no micro-batch begins in another state than the step
 
 
+@pytest.mark.slow
 def test_dropout_moves_the_random_state_from_micro_batch_to_micro_batch(tmp_path: Path) -> None:
     dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "2"}
     frameworks.megatron(tmp_path, change=dropout, RUN=tmp_path / "run").succeeded()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from align_hooks.names.blocks import Dims
 from sharded import Grid, Model, write
 
@@ -32,6 +34,7 @@ print(json.dumps([pstats.Stats(counted).total_calls, kilobytes * 1024, stages, a
 """
 
 
+@pytest.mark.slow
 def test_512_ranks_are_compared_in_2_gib_with_few_calls_a_rank(tmp_path: Path) -> None:
     gradients = BIG.tensors(1)
     paths = [write(tmp_path / name, MANY, gradients, model=BIG) for name in ("reference", "candidate")]

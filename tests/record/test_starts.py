@@ -56,7 +56,7 @@ def test_states_that_a_killed_start_wrote_over_are_not_those_of_the_run_before(t
             writer._claim.release()
     run = open_run(path)
     assert run.steps == [0, 1] and run.weight_steps() == [] and run.problems == []
-    with pytest.raises(RecordError, match="record the run with"):
+    with pytest.raises(RecordError, match="weights after 1 update are not recorded; recorded: none"):
         run.weights(1)
 
 

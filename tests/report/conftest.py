@@ -13,14 +13,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+import drifting
 from align_hooks import open_run
 from align_hooks.checklist.result import Checklist, check
+from align_hooks.comparison.band.watching import Watch
 from align_hooks.comparison.health import Health, health
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Comparison
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
+from align_hooks.report.watch_page import watch_page
 from checklist.exercises import OLD, megatron, mindformers
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
@@ -170,6 +173,17 @@ def checked() -> Checklist:
 @pytest.fixture(scope="session")
 def check_text() -> str:
     return check_page(checked(), "1.2.3")
+
+
+@pytest.fixture(scope="session")
+def watch_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a job that runs and has left the band."""
+    folder, hard = tmp_path_factory.mktemp("watch"), drifting.hardness(1)
+    runs = [drifting.recorded(folder / str(number), drifting.differences(number, hard=hard)) for number in range(3)]
+    watch = Watch(runs[0], runs[1:])
+    for one in drifting.recorded(folder / "job", drifting.differences(3, hard=hard) + 0.1).rows[:300]:
+        watch.see(one)
+    return watch_page(watch, "runs/candidate", None, None, "1.2.3", 3600)
 
 
 @dataclass

@@ -11,8 +11,8 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 
 from align_hooks.comparison.health import Condition
-from align_hooks.comparison.verdict import Comparison, Verdict, when
-from align_hooks.messages import CHINESE, message, rendered
+from align_hooks.comparison.verdict import Comparison, Status, Verdict, when
+from align_hooks.messages import CHINESE, Message, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from report.conftest import FAULT, HOSTILE, Open, Opened, Pairs, assert_inert, drawn, healthy, model, planted, renamed
@@ -28,6 +28,12 @@ def settled(result: Any) -> None:
 
 def visible(result: Any, selector: str) -> str:
     return str(result.locator(selector).inner_text())
+
+
+def unfolded(result: Any) -> Any:
+    """The page with its table of tensors open."""
+    result.click("details:has(#tensors) > summary")
+    return result
 
 
 # ---- opening
@@ -76,7 +82,7 @@ def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work
     assert counts["LayoutCount"] < 50  # 10, however many plots there are
     assert counts["RecalcStyleCount"] < 50
     assert counts["JSEventListeners"] < 200
-    assert whole.locator("#tensor-table tbody tr").count() == 50
+    assert whole.locator("#tensor-table tbody tr").count() == 12
 
 
 def work(opened: Opened) -> dict[str, int]:
@@ -95,6 +101,7 @@ def work(opened: Opened) -> dict[str, int]:
 
 
 def test_the_table_filters(whole: Any) -> None:
+    unfolded(whole)
     names = whole.locator("#tensor-table tbody th")
     assert names.first.inner_text() == FAULT
     whole.fill("#filter", "layers.1 MLP")
@@ -110,7 +117,9 @@ def test_the_table_filters(whole: Any) -> None:
 
 
 def test_the_table_sorts_by_a_key_press(whole: Any) -> None:
+    unfolded(whole)
     whole.select_option("#of-stage", label=words("stage.gradients"))
+    whole.click("#more")
     errors = whole.locator("#tensor-table tbody tr td:nth-child(3)")
     whole.focus("#tensor-table button[data-key=error]")
     whole.keyboard.press("Enter")
@@ -126,7 +135,8 @@ def test_the_table_sorts_by_a_key_press(whole: Any) -> None:
 
 
 def test_more_rows_are_shown_when_asked_for(whole: Any) -> None:
-    assert whole.locator("#tensor-table tbody tr").count() == 50
+    unfolded(whole)
+    assert whole.locator("#tensor-table tbody tr").count() == 12
     whole.click("#more")
     assert whole.locator("#tensor-table tbody tr").count() > 100
     assert whole.locator("#more").is_hidden()
@@ -137,12 +147,11 @@ def test_configurations_show_what_differs_and_on_demand_all(opened: Open, compar
     candidate = planted(reference, "lm_head.weight")
     candidate.model |= {"rms_norm_eps": 1e-6}
     result = opened(page(compared(reference, candidate), "1.2.3")).page
-    shown = result.locator("table.configuration tbody tr:not(.group):visible th")
-    assert "rms_norm_eps ≠" in shown.all_inner_texts()
-    assert "path" in shown.all_inner_texts()
-    assert "model_type" not in shown.all_inner_texts()
-    result.uncheck("#only-different")
-    assert "model_type" in shown.all_inner_texts()
+    section = result.locator("section[aria-labelledby=configurations]")
+    shown = section.locator("tbody tr:not(.group) th:visible")
+    assert shown.all_inner_texts() == ["rms_norm_eps ≠"]
+    section.locator("summary").last.click()
+    assert {"model_type", "path", "rms_norm_eps ≠"} <= set(shown.all_inner_texts())
 
 
 # ---- deep links
@@ -172,12 +181,18 @@ def test_a_name_that_looks_like_an_address_is_linked_whole(opened: Open, compare
     assert result.locator("#tensor-table tbody tr").count() > 1
 
 
-def test_a_link_to_a_stage_opens_it(whole: Any) -> None:
-    stage = whole.locator("#stage-local-norms")
-    assert stage.get_attribute("open") is None
-    whole.click(".ladder a[href='#stage-local-norms']")
-    whole.wait_for_selector("#stage-local-norms[open]")
+@pytest.mark.parametrize("slug", ["stage-gradients", "stage-local-norms"])
+def test_a_link_to_a_stage_opens_it_and_what_it_is_folded_in(opened: Open, text: str, slug: str) -> None:
+    stage = opened(text, f"#{slug}").page.locator(f"#{slug}")
+    assert stage.locator("p.method").is_visible()
     assert stage.evaluate("it => it.getBoundingClientRect().top") < 300
+
+
+def test_the_ladder_leads_to_the_findings_of_a_stage(whole: Any) -> None:
+    assert whole.locator("#stage-gradients table").is_hidden()
+    whole.click(".ladder a[href='#stage-gradients']")
+    whole.wait_for_selector("#stage-gradients[open]")
+    assert whole.locator("#stage-gradients table").is_visible()
 
 
 def test_every_address_on_the_page_is_there_once(whole: Any) -> None:
@@ -213,10 +228,10 @@ def test_a_plot_zooms_by_dragging_and_by_numbers(whole: Any) -> None:
     figure.scroll_into_view_if_needed()
     box = figure.locator("svg").bounding_box()
     assert box is not None
-    whole.mouse.move(box["x"] + 300, box["y"] + 80)
+    whole.mouse.move(box["x"] + 150, box["y"] + 80)
     whole.mouse.down()
-    whole.mouse.move(box["x"] + 500, box["y"] + 90, steps=5)
-    whole.mouse.move(box["x"] + 700, box["y"] + 90, steps=5)
+    whole.mouse.move(box["x"] + 300, box["y"] + 90, steps=5)
+    whole.mouse.move(box["x"] + 450, box["y"] + 90, steps=5)
     whole.mouse.up()
     settled(whole)
     assert 0 < int(first.input_value()) < int(last.input_value()) < 39
@@ -311,19 +326,22 @@ def test_the_picture_shows_where_it_starts_and_leads_to_the_tensor(whole: Any) -
 
 
 def test_chinese_by_the_switch_the_address_and_the_browser(opened: Open, text: str, whole: Any) -> None:
-    whole.click("#language")
+    pressed = whole.locator("#language [aria-pressed=true]")
+    assert pressed.get_attribute("data-language") == "en"
+    whole.click("#language [data-language=zh]")
+    assert pressed.get_attribute("data-language") == "zh"
     assert whole.evaluate("document.documentElement.lang") == "zh"
     english, chinese = rendered(Verdict.DIVERGED), rendered(Verdict.DIVERGED, CHINESE)
     assert chinese in visible(whole, "#verdict-title")
     assert english not in visible(whole, "main")
-    assert rendered(message("page.error"), CHINESE) in visible(whole, "#tensor-table thead")
+    assert rendered(message("page.error"), CHINESE) in whole.locator("#tensor-table thead").text_content()
     assert rendered(message("page.step"), CHINESE) in whole.locator("#plot-loss svg").text_content()
     labels = "[...document.querySelectorAll('[data-label-zh]')].map((one) => [one.getAttribute('aria-label'), one.dataset.labelZh])"
     labelled = whole.evaluate(labels)
     assert len(labelled) > 10
     assert all(shown == other for shown, other in labelled)
     assert whole.title() == whole.locator("title").get_attribute("data-zh")
-    whole.click("#language")
+    whole.click("#language [data-language=en]")
     assert [shown for shown, other in whole.evaluate(labels) if shown == other] == []
     assert english in visible(whole, "#verdict-title")
     assert chinese in visible(opened(text, "?lang=zh").page, "#verdict-title")
@@ -331,12 +349,39 @@ def test_chinese_by_the_switch_the_address_and_the_browser(opened: Open, text: s
     assert english in visible(opened(text, "?lang=en", locale="zh-CN").page, "#verdict-title")
 
 
-def test_the_next_step_can_be_copied(opened: Open, text: str, diverged: Comparison) -> None:
+def test_the_command_of_the_next_step_can_be_copied(opened: Open, text: str, diverged: Comparison) -> None:
+    """The command alone, and not the sentence that it stands in."""
     result = opened(text, permissions=["clipboard-read", "clipboard-write"]).page
-    result.click("button.copy")
+    result.click("#next [lang=en] button.copy")
     copied = result.locator(f"button.copy:text-is('{words('page.copied')}')")
     copied.wait_for()  # not wait_for_function, whose eval the page's policy refuses
-    assert result.evaluate("navigator.clipboard.readText()") == rendered(diverged.next)
+    assert isinstance(diverged.next, Message)
+    assert result.evaluate("navigator.clipboard.readText()") == diverged.next.arguments["fed"]
+
+
+def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(opened: Open, text: str) -> None:
+    for javascript in (True, False):
+        result = opened(text, java_script_enabled=javascript).page
+        about, word = result.locator("#about-limit"), result.locator(".words [popovertarget=about-limit]").first
+        assert about.is_hidden()
+        word.focus()
+        result.keyboard.press("Enter")
+        assert words("method.limits") in about.inner_text()
+        result.keyboard.press("Escape")
+        assert about.is_hidden()
+
+
+def test_the_explanation_of_a_stage_leads_to_its_findings(whole: Any) -> None:
+    whole.click(".ladder [popovertarget=about-stage-gradients]")
+    whole.click("#about-stage-gradients a")
+    whole.wait_for_selector("#stage-gradients[open]")
+    assert whole.locator("#about-stage-gradients").is_hidden()
+
+
+def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, diverged: Comparison) -> None:
+    quiet = [result for result in diverged.stages if result.status in (Status.SAME, Status.NOT_COMPARED)]
+    assert whole.locator(".ladder .term").count() == len(diverged.stages)
+    assert whole.locator(".ladder li").count() < len(diverged.stages) - len(quiet) / 2
 
 
 # ---- a hostile record
@@ -347,11 +392,12 @@ def test_hostile_names_are_inert(opened: Open, hostile: Comparison) -> None:
     whole = drawn(result)
     assert_inert(result)
     assert "{{7*7}}" in visible(whole, ".suspects")
+    unfolded(whole)
     whole.fill("#filter", HOSTILE[:30].lower())
     assert whole.locator("#tensor-table tbody th").first.inner_text().count("<script>") == 1
     whole.locator("#picture svg path[aria-label*='<script>']").hover()
     assert "<script>" in visible(whole, ".vega-tip")
-    whole.click("#language")
+    whole.click("#language [data-language=zh]")
     assert whole.title() != "owned"
     assert result.clean
 

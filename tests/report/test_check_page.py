@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from align_hooks.checklist.batches import Look
 from align_hooks.checklist.result import Judgement, check
 from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.configuration.values import Place, Value
@@ -19,7 +20,12 @@ def test_the_difference_is_on_the_first_screen_with_both_values(opened: Open, ch
     row = drawn(result).locator("table.checked tr", has_text="rms_norm_eps").first
     assert row.bounding_box()["y"] < 800
     cells = [cell.inner_text() for cell in row.locator("th, td").all()]
-    assert [cells[0], cells[1].split()[0], cells[2].split()[0], cells[3]] == ["rms_norm_eps", "1e-06", "1e-05", "rms_norm_eps: 1.0e-06"]
+    assert [cells[0].split()[0], cells[1].split()[0], cells[2].split()[0], cells[3]] == [
+        "rms_norm_eps",
+        "1e-06",
+        "1e-05",
+        "rms_norm_eps: 1.0e-06",
+    ]
     assert result.page.locator("#verdict-title .chip").inner_text() == rendered(Judgement.DIFFERS)
     assert result.clean
 
@@ -60,3 +66,12 @@ def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: Compa
     assert "rms_norm_eps" in drawn(result).locator("section[aria-labelledby='checklist']").inner_text()
     assert result.clean
     assert drawn(opened(page(aligned, "1.2.3"))).locator("#checklist").count() == 0
+
+
+def test_a_check_of_recorded_batches_draws_its_schedules(opened: Open) -> None:
+    """A section of the page is called ``data``; what its script reads is not."""
+    side = replace(checked().sides[0], look=Look([0], rows=4, tokens=8, counted=8))
+    result = opened(check_page(replace(checked(), sides=(side, checked().sides[1])), "1.2.3"))
+    assert drawn(result).locator("#data").count() == 1
+    assert result.page.locator("#plot-learning svg").count() == 1
+    assert result.clean

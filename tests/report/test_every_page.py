@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_core_python.sync_playwright import Axe
 
-from align_hooks.messages import message
+from align_hooks.comparison.verdict import Comparison
+from align_hooks.messages import Command, Message, message
+from align_hooks.report.page import page
 from report.conftest import FAULT, Open, drawn
 from worded import words
 
 
-@pytest.fixture(params=["text", "check_text"])
+@pytest.fixture(params=["text", "check_text", "watch_text"])
 def any_text(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
@@ -28,7 +31,17 @@ def test_no_accessibility_rule_is_broken(opened: Open, any_text: str, language: 
 def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
     whole = drawn(opened(any_text, width=width, height=800))
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
-    assert any(culprit in whole.locator("#verdict").inner_text() for culprit in (FAULT, "rms_norm_eps"))
+    assert any(culprit in whole.locator("#verdict").inner_text() for culprit in (FAULT, "rms_norm_eps", words("quantity.loss")))
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Comparison, width: int) -> None:
+    path = "/shared/storage/of/somebody/with_a_long_name/experiments_of_this_year/run_that_is_compared"
+    long = replace(diverged, sides=tuple(replace(side, path=path) for side in diverged.sides))
+    assert isinstance(long.next, Message)
+    long = replace(long, next=message(long.next.id, **long.next.arguments | {"fed": Command(f"ALIGN_HOOKS_RUN={path} {path}")}))
+    whole = drawn(opened(page(long, "1.2.3"), width=width, height=800))
+    assert whole.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_dark_mode_reaches_the_plots(opened: Open, text: str) -> None:
@@ -48,7 +61,7 @@ def test_it_prints(opened: Open, text: str, tmp_path: Path) -> None:
 
 def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> None:
     result = opened(text, java_script_enabled=False).page
-    assert result.locator("button:visible, input:visible, select:visible").count() == 0
+    assert result.locator("button:not(.term):visible, input:visible, select:visible").count() == 0
 
 
 def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:

@@ -17,8 +17,11 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
+from align_hooks.report.curve_plots import curve_text, rounded
 from align_hooks.report.frame import in_both, number, times
-from align_hooks.report.page import Bin, bin_of, curve_text, page, picture, pictures_of, rounded, slug, suspects, tensor_rows
+from align_hooks.report.glossary import slug
+from align_hooks.report.page import page, suspects
+from align_hooks.report.tensors import Bin, bin_of, picture, pictures_of, tensor_rows
 from align_hooks.report.text import describe, worst
 from report.conftest import HOSTILE
 from worded import result
@@ -48,7 +51,7 @@ class Parsed(HTMLParser):
     @property
     def data(self) -> str:
         """What the page hands to its script."""
-        return next(text for attributes, text in self.inside if attributes.get("id") == "data")
+        return next(text for attributes, text in self.inside if attributes.get("id") == "page-data")
 
 
 @pytest.fixture(scope="module")

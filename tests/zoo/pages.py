@@ -10,9 +10,9 @@ import argparse
 import math
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from align_hooks import __version__, open_run
+from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison.health import health
 from align_hooks.comparison.runs import compare
 from align_hooks.record.holdings import holdings, not_whole
@@ -31,27 +32,29 @@ from align_hooks.report.run_page import run_page
 from zoo.cases import CASES, FAULTS, Case
 from zoo.kept import keep
 from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_noise, train_references
-from zoo.table import HEIGHT
+from zoo.table import HEIGHT, OF_TELEPHONE
 
-WIDTH = 1280
-"""Of the window that a page is opened in: a laptop's."""
+WIDTH, OF_TELEPHONES = 1280, 390
+"""Of the windows that a page is opened in: a laptop's and a telephone's."""
 DOCS = Path(__file__).parents[2] / "docs" / "report"
-SHOWN = "rope_missing_on_keys"
-"""The case that the docs show."""
-PICTURES = {
-    "first_screen.png": ("#verdict", {"viewport": {"width": WIDTH, "height": 640}}, ""),
-    "where_it_starts.png": ("#where", {"viewport": {"width": WIDTH, "height": 440}, "color_scheme": "dark"}, ""),
-    "norms.png": ("#norms", {"viewport": {"width": WIDTH, "height": 580}}, ""),
-    "telephone.png": ("#verdict", {"viewport": {"width": 390, "height": 640}}, "?lang=zh"),
+LAPTOP, TELEPHONE = {"width": WIDTH, "height": HEIGHT}, {"width": OF_TELEPHONES, "height": OF_TELEPHONE}
+SHOWN = {
+    "rope_missing_on_keys": {
+        "first_screen.png": ("header", {"viewport": LAPTOP}, ""),
+        "where_it_starts.png": ("#where", {"viewport": {"width": WIDTH, "height": 500}, "color_scheme": "dark"}, ""),
+        "norms.png": ("#norms", {"viewport": {"width": WIDTH, "height": 440}}, ""),
+        "telephone.png": ("header", {"viewport": TELEPHONE}, "?lang=zh"),
+    },
+    "mf_eps": {"change.png": ("header", {"viewport": LAPTOP}, "")},
 }
-"""File to what it shows, the window, and the end of the address."""
+"""The cases that the docs show: file to what it shows, the window, and the end of the address."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a case's culprit stands first on its page: the line, the pixel at which it ends, and the screens to scroll to it.
 
-    ``scrolls`` is None where the page names another culprit.
+    ``scrolls`` is None where the page names another culprit. ``on_telephone`` are the screens to scroll on a telephone.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Place:
     within: str = ""
     bottom: int = 0
     scrolls: int | None = None
+    on_telephone: int | None = None
 
 
 @contextmanager
@@ -81,7 +85,17 @@ def opened(browser: Any, path: Path, address: str = "", **options: Any) -> Any:
     return view
 
 
-def place(view: Any, case: Case) -> Place:
+def places_of(browser: Any, path: Path, case: Case) -> Place:
+    """Where the culprit of a case stands on a laptop and on a telephone."""
+    places = []
+    for window in (LAPTOP, TELEPHONE):
+        view = opened(browser, path, viewport=window)
+        places.append(place(view, case, window["height"]))
+        view.context.close()
+    return replace(places[0], on_telephone=places[1].scrolls)
+
+
+def place(view: Any, case: Case, height: int) -> Place:
     """The first line under "first suspects" or "likely", or else of the evidence, that names the culprit of a case."""
     lines = {"first suspects": ".suspects li", "likely": ".causes li", "what shows it": "#verdict .findings tbody th"}
     for within, selector in lines.items():
@@ -90,20 +104,24 @@ def place(view: Any, case: Case) -> Place:
             if any(fnmatchcase(text, f"*{pattern}*") for pattern in case.culprit):
                 box = line.bounding_box()
                 bottom = math.ceil(box["y"] + box["height"])
-                return Place(case.name, text, within, bottom, max(0, math.ceil((bottom - HEIGHT) / HEIGHT)))
+                return Place(case.name, text, within, bottom, max(0, math.ceil((bottom - height) / height)))
     return Place(case.name)
 
 
-def pictures(browser: Any, path: Path, run: Path) -> None:
-    """The pictures of the docs, small, and of runs that lie where everybody's may."""
+def pictures(browser: Any, path: Path, run: Path, noise: Path, shown: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> None:
+    """Pictures of the docs, small, and of runs that lie where everybody's may."""
     DOCS.mkdir(exist_ok=True)
-    path = renamed(path, {run: "runs/megatron", path.with_name("run"): "runs/candidate"})
-    for file, (at, options, address) in PICTURES.items():
+    path = renamed(path, {run: "runs/megatron", noise: "runs/megatron_noise", path.with_name("run"): "runs/candidate"})
+    for file, (at, options, address) in shown.items():
         view = opened(browser, path, address, **options)
         view.locator(at).scroll_into_view_if_needed()
-        view.evaluate("at => document.querySelector(at).closest('section').scrollIntoView()", at)
+        view.evaluate("at => (document.querySelector(at).closest('section') ?? document.body).scrollIntoView()", at)
         photograph(view, DOCS / file)
         view.context.close()
+
+
+def picture_of_run(browser: Any, path: Path, run: Path) -> None:
+    """The picture of a run alone."""
     run_file = path.with_name("run.html")
     read = open_run(run)
     run_file.write_text(run_page(health(read, holdings(read), not_whole(read)), __version__))
@@ -123,11 +141,11 @@ def renamed(path: Path, names: dict[Path, str]) -> Path:
 
 
 def photograph(view: Any, path: Path) -> None:
-    """What is in the window, in few colours."""
+    """What is in the window, in as few colours as keep the rare ones."""
     view.wait_for_timeout(200)
     view.screenshot(path=path)
     with Image.open(path) as image:
-        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> int:
@@ -147,13 +165,15 @@ def main() -> int:
         for case in cases:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
-            path.write_text(page(compare(*runs, noise=[open_run(noise[case.reference])]), __version__), encoding="utf-8")
-            view = opened(browser, path)
-            places.append(place(view, case))
-            print(f"{case.name}: {places[-1].line or 'another culprit'} ({places[-1].within}), {places[-1].scrolls} scrolls", flush=True)
-            view.context.close()
-            if case.name == SHOWN:
-                pictures(browser, path, references[case.reference])
+            comparison = compare(*runs, noise=[open_run(noise[case.reference])])
+            path.write_text(page(comparison, __version__, check_runs(*runs)), encoding="utf-8")
+            found = places_of(browser, path, case)
+            scrolls = f"{found.scrolls} scrolls, {found.on_telephone} on a telephone"
+            print(f"{case.name}: {found.line or 'another culprit'} ({found.within}), {scrolls}", flush=True)
+            places.append(found)
+            if case.name in SHOWN:
+                pictures(browser, path, references[case.reference], noise[case.reference], SHOWN[case.name])
+                picture_of_run(browser, path, references[case.reference])
     if options.keep or not options.names:
         keep(RESULTS / "pages.json", {each.name: asdict(each) for each in places}, (case.name for case in FAULTS))
     return int(any(each.scrolls is None for each in places))

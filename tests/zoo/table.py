@@ -12,8 +12,8 @@ from zoo.cases import CASES
 from zoo.grade import WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
-HEIGHT = 800
-"""Of the window that ``pages.py`` opens pages in."""
+HEIGHT, OF_TELEPHONE = 900, 844
+"""Of the windows that ``pages.py`` opens pages in, a laptop's and a telephone's."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -131,12 +131,19 @@ FIVE = ("keys_as_values", "rope_missing_on_keys", "loss_over_fewer_tokens", "dec
 def pages() -> str:
     """Where on its page a culprit stands, for five cases and for all."""
     rows = {row["name"]: row for row in json.loads((RESULTS / "pages.json").read_text())}
-    lines = ["| planted | the line that names it | under | ends at pixel | scrolls |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| planted | the line that names it | under | ends at pixel | scrolls, on a telephone |", "| --- | --- | --- | --- | --- |"]
     for name in FIVE:
         row = rows[name]
-        lines.append(f"| {CASES[name].title} | {row['line']} | {row['within']} | {row['bottom']} of {HEIGHT} | {row['scrolls']} |")
+        scrolls = f"{row['scrolls']}, {row['on_telephone']}"
+        lines.append(f"| {CASES[name].title} | {row['line']} | {row['within']} | {row['bottom']} of {HEIGHT} | {scrolls} |")
     first = sum(row["scrolls"] == 0 for row in rows.values())
-    return "\n".join([*lines, "", f"Of all {len(rows)} faults the culprit is named on the first screen in {first}."]) + "\n"
+    opened = [row for row in rows.values() if "on_telephone" in row]
+    small = sum(row["on_telephone"] == 0 for row in opened)
+    said = [
+        f"Of all {len(rows)} faults the culprit is named on the first screen in {first};",
+        f"of the {len(opened)} whose pages were opened on a telephone too, on its first screen in {small}.",
+    ]
+    return "\n".join([*lines, "", *said]) + "\n"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from align_hooks.configuration.values import Configuration, ConfigurationError, 
 from align_hooks.errors import shown
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
 from align_hooks.record.reader import Run, open_run
 
@@ -82,16 +83,16 @@ def check_runs(reference: Run, candidate: Run) -> Checklist | None:
 def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:
     """The configuration of one side, and its run where it is a record."""
     progress(message("progress.reading", path=side))
-    if not is_directory(side):
+    if not may_be_record(side):
         return read(side, environment), None
     run = open_run(side)
     return recorded(run.manifest, side), run
 
 
-def is_directory(side: str) -> bool:
-    """Whether a side may be a record, in a directory or in object storage."""
+def may_be_record(side: str) -> bool:
+    """Whether a side may be a record, in a directory, in one file or in object storage."""
     try:
-        return is_address(side) or (bool(side.strip()) and Path(side).is_dir())
+        return is_address(side) or (bool(side.strip()) and (Path(side).is_dir() or is_archive(Path(side))))
     except (OSError, ValueError):
         return False
 

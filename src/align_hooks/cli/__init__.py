@@ -12,7 +12,23 @@ except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
 from align_hooks.cli.application import app, main
-from align_hooks.cli import compare, accept, frozen, watch, ladder, arbitrate, check, show, convert, dump_config, run, doctor, demo, env
+from align_hooks.cli import (
+    compare,
+    accept,
+    frozen,
+    watch,
+    ladder,
+    arbitrate,
+    check,
+    show,
+    distill,
+    convert,
+    dump_config,
+    run,
+    doctor,
+    demo,
+    env,
+)
 
 __all__ = [
     "accept",
@@ -22,6 +38,7 @@ __all__ = [
     "compare",
     "convert",
     "demo",
+    "distill",
     "doctor",
     "dump_config",
     "env",

@@ -18,6 +18,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
+from align_hooks.process.archive import is_archive
 from align_hooks.record.atomic import json_text
 from align_hooks.record.reader import Run, open_run
 from align_hooks.report.console import paragraph, verdict
@@ -67,7 +68,7 @@ def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run
     source = place_of(text, option)
     if is_curves(source):
         convert_curves(source, folder, side)
-    elif source.is_file():
+    elif source.is_file() and not is_archive(source):
         convert(source, folder)
     else:
         return run_of(text, option)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,16 @@ from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
-from align_hooks.cli.files import report_file, report_files, run_of, written
+from align_hooks.cli.files import refuse_one_for_two, report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.runs import compare as compare_runs
+from align_hooks.comparison.signed import drifts
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.record.atomic import json_text
+from align_hooks.report.junit import junit as as_junit
 from align_hooks.report.machine import as_json
+from align_hooks.report.markdown import markdown as as_markdown
 from align_hooks.report.text import render
 from align_hooks.scenarios.bisect import plan_text
 
@@ -34,6 +38,8 @@ def compare(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
+    junit: Annotated[Path | None, typer.Option(help="write it to this file as JUnit XML, a test case a stage (docs/ci.md)")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="write it to this file in short, as a comment on a pull request")] = None,
     plan: Annotated[Path | None, typer.Option(help="write a ladder to this file that narrows the difference down (docs/ladder.md)")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
     tokenizer: Annotated[
@@ -50,7 +56,8 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     html, json = report_files(html, json)
-    plan = report_file("--plan", plan)
+    plan, junit, markdown = report_file("--plan", plan), report_file("--junit", junit), report_file("--markdown", markdown)
+    refuse_one_for_two({"--html": html, "--json": json, "--junit": junit, "--markdown": markdown, "--plan": plan})
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         repeats = [run_of(path, "--noise ") for path in noise or ()]
@@ -63,6 +70,10 @@ def compare(
     render(comparison, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
+    repeated = [word for path in noise or () for word in ("--noise", path)]
+    command = shlex.join(map(str, ("align-hooks", "compare", reference, candidate, *repeated)))
+    written("--junit", junit, lambda: as_junit(comparison, command))
+    written("--markdown", markdown, lambda: as_markdown(comparison, drifts(*runs, comparison.eps), command))
     written("--plan", plan, lambda: plan_text(Pair(*runs)))
     if html is not None:
         from align_hooks.report.page import page

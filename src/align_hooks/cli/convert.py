@@ -20,6 +20,7 @@ from align_hooks.evidence.convert import convert_curves, is_curves
 from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
 from align_hooks.evidence.dumps.read import is_dump
 from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.monitor import convert_monitored, is_monitored
 from align_hooks.evidence.rows import Scalars
 from align_hooks.report.console import command, paragraph
 
@@ -38,7 +39,8 @@ def convert(
     names: Annotated[
         Path | None,
         typer.Option(
-            help="a record of the same model, for what has no names: by MindFormers for the norms of a log, by Megatron-LM for grad_N.npy"
+            help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
+            "grad_N.npy, by either for the norms of msprobe's monitor"
         ),
     ] = None,
     to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
@@ -64,8 +66,8 @@ def convert(
     Weights are converted (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
     Of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are. Of a dump: what the points
     of the model put out, and their gradients (docs/dumps.md). Of TensorBoard's events, of CSV and of JSON lines, as W&B exports them: the
-    curves of loss, gradient norm and learning rate. What compare, show and their pages say of a record they say of this one too,
-    as far as it goes. Of weights: docs/convert.md.
+    curves of loss, gradient norm and learning rate. Of msprobe's monitor: the norms of gradients. What compare, show and their pages say of
+    a record they say of this one too, as far as it goes. Of weights: docs/convert.md.
 
     Exit codes: 0 written, 2 usage, 3 unreadable.
 
@@ -86,6 +88,12 @@ def convert(
             raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
         config = place_of(config, "--config ") if config is not None else None
         _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
+        return
+    if to is None and is_monitored(source):
+        if choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
+            raise AlignHooksError(f"{source} has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest")
+        scalars, normed = convert_monitored(source, destination, place_of(names, "--names ") if names is not None else None, side)
+        _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
         return
     if to is None and is_curves(source):
         if names is not None or choices != Choices() or config is not None or loss_scale is not None or first_step is not None:

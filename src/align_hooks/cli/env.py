@@ -14,7 +14,7 @@ from align_hooks.settings import PREFIX, Settings
 
 
 @app.command()
-def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as the README holds it.")] = False) -> None:
+def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 
     Example: align-hooks env

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
@@ -26,7 +26,7 @@ def run_of(text: str, option: str = "") -> Run:
     try:
         return open_run(storage.place_of(text))
     except ValueError as error:
-        raise RecordError(f"{option}{shown(text)} {error}") from None
+        raise RecordError(f"{option}{shown(str(text))} {error}") from None
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:
@@ -56,6 +56,14 @@ def report_file(option: str, path: Path | None) -> Path | None:
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
     return file
+
+
+def refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
+    """Raise AlignHooksError where two options name the same file."""
+    named: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is not None and (other := named.setdefault(file, option)) != option:
+            raise AlignHooksError(f"{other} and {option} name the same file, {file}; give each its own")
 
 
 def written(option: str, path: Path | None, text: Callable[[], str]) -> None:

@@ -15,10 +15,12 @@ from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import Work
+from align_hooks.record.atomic import json_text
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
 from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
+from align_hooks.report.run_machine import run_as_json
 from align_hooks.report.run_text import render_run
 
 
@@ -26,6 +28,7 @@ from align_hooks.report.run_text import render_run
 def show(
     path: Annotated[str, typer.Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
     executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
@@ -37,7 +40,7 @@ def show(
 
     Example: align-hooks show runs/megatron --html megatron.html
     """
-    html, _ = report_files(html)
+    html, json = report_files(html, json)
     with progress() as say, executor_of(executor) as workers:
         say(message("progress.reading", path=str(path)))
         run = run_of(path)
@@ -46,6 +49,7 @@ def show(
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
     render_run(state, output())
+    written("--json", json, lambda: json_text(run_as_json(state, align_hooks=__version__, run=str(path))))
     if html is not None:
         from align_hooks.report.run_page import run_page
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Finding, Quantity, Value, Words
 from align_hooks.messages import message
 from align_hooks.record.batch import Batch
+from align_hooks.record.batch_digests import digests_of
 from align_hooks.record.layout import Array
 
 
@@ -35,6 +37,26 @@ def differences(ours: Batch, theirs: Batch, step: int) -> tuple[list[Finding], l
             subject = message("batches.differ_first", what=name, step=step, iteration=step + 1, count=count, all=wrong.size, place=position)
             findings.append(_finding(subject, name, step, left[place].item(), right[place].item()))
     return findings, alone
+
+
+def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
+    """The common steps whose batches are compared by their digests, because a distilled record left one of the two out, and the arrays that
+    are not the same there."""
+    left_out = [run.facts.distilled.batches if run.facts.distilled is not None else {} for run in pair.runs]
+    found: list[Finding] = []
+    steps: list[int] = []
+    for step in sorted(ours.step for ours, _ in pair.rows if any(str(ours.step) in of_run for of_run in left_out)):
+        known = [
+            of_run.get(str(step)) or (digests_of(run.batch(step)) if run.has("batches", step) else {})
+            for run, of_run in zip(pair.runs, left_out, strict=True)
+        ]
+        if shared := [name for name in known[0] if name in known[1]]:
+            steps.append(step)
+            unlike = [name for name in shared if known[0][name] != known[1][name]]
+            found += [
+                _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step) for name in unlike
+            ]
+    return steps, found
 
 
 def weights_of_tokens(batch: Batch, per_token: bool) -> Array | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison import token_losses as tokens
-from align_hooks.comparison.limits import weights_eps
+from align_hooks.comparison.limits import ROUNDED, weights_eps
 from align_hooks.comparison.measures import distances, ratio, relative_difference
 from align_hooks.comparison.routing import apart, shares
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
@@ -214,8 +214,8 @@ def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
 
 
 def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
-    """Two sets of tensors by their sketches: norms and a common factor are exact, the error left without the factor is estimated. Two
-    tensors are at least as far apart as their norms are: what all signs happen to hide is still seen there."""
+    """Two sets of tensors by their sketches: a common factor is exact, the error left without the factor is estimated. Two tensors are at
+    least as far apart as their norms are: what all signs happen to hide is still seen there, but for what recorders round norms by."""
     for name in ours:
         if name not in theirs:
             continue
@@ -229,7 +229,8 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
         else:
             scale = float(reference @ candidate) / known
             left = _root_mean_square(candidate - scale * reference)
-            distance = max(math.hypot((scale - 1) * norm, left), abs(length - norm))
+            of_norms = abs(length - norm)
+            distance = max(math.hypot((scale - 1) * norm, left), of_norms if of_norms > ROUNDED * norm else 0.0)
             yield Distance(name, norm, length, distance / norm, scale, left / length)
 
 

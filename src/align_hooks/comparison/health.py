@@ -123,6 +123,8 @@ def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
         yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
     if run.without_digests is not None:
         yield run.without_digests
+    if run.facts.distilled is not None:
+        yield message("health.distilled", names=terms(run.facts.distilled.left_out))
     for weakness in run.weaker:
         yield message("run.weaker", weakness=weakness)
     skipped = [row.step for row in rows if row.skipped]

@@ -113,6 +113,9 @@ class Ladder:
         dumped = self.pair.dumped
         notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
         notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]
+        for side, run in sides:
+            if run.facts.distilled is not None:
+                notes.append(message("notes.distilled", side=side, names=terms(run.facts.distilled.left_out)))
         reference, candidate = (len(run.steps) for run in self.pair.runs)
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))

@@ -73,6 +73,8 @@ SKETCHED = 2.0
 """Times a tensor's limit, where its error is estimated from sketches (:mod:`align_hooks.record.sketch`: 0.4 to 1.9 times the true one)."""
 SAME_SKETCH = 1e-12
 """Sketches of equal tensors, which were added up in another order."""
+ROUNDED = 6e-7
+"""Norms of two sketches of equal tensors: each recorder's own is within 3e-7 (:mod:`align_hooks.record.sketch`)."""
 SETTING = 1e-6
 """Hyper-parameters are equal within this: one side keeps them as fp32, the other as fp64."""
 

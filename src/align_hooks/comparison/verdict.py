@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -316,6 +317,10 @@ def relative(reference: float, candidate: float) -> float:
     return difference / abs(reference) if reference else difference
 
 
+RELEASES = (("megatron-core", "mindformers"), ("torch", "mindspore"))
+"""Under which names ``run.json`` has the versions of a framework, and of what it stands on."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
@@ -325,6 +330,31 @@ class RunSummary:
     ranks: int
     layout: Mapping[str, int]
     steps: int
+
+    @property
+    def framework(self) -> str:
+        """The framework and its version, ``MindFormers 1.9.0``; what of both is on record."""
+        names, versions = RELEASES[0], self.facts.versions
+        return " ".join([*filter(None, [self.facts.framework]), *(str(versions[name]) for name in names if name in versions)])
+
+    @property
+    def stands_on(self) -> str:
+        """What the framework stands on and its version, ``mindspore 2.9.0``; empty where that is not on record."""
+        return ", ".join(f"{name} {self.facts.versions[name]}" for name in RELEASES[1] if name in self.facts.versions)
+
+    @property
+    def precision(self) -> str:
+        """The compute type, ``bfloat16``; empty where that is not on record."""
+        return self.facts.training.compute_type or ""
+
+    @property
+    def recorded(self) -> datetime | None:
+        """When the run was started, in UTC where its zone is known; None where that is not on record, or is no time."""
+        try:
+            time = datetime.fromisoformat(self.facts.created or "")
+            return time if time.tzinfo is None else time.astimezone(timezone.utc)
+        except (ValueError, OverflowError):
+            return None
 
     @property
     def laid_out(self) -> str:

@@ -20,6 +20,7 @@ from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.job.entry import AT_START, room
+from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
@@ -123,7 +124,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
         if not _is(Path.is_file, given):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
         return Given(imported_side(Path(given)), script=Path(given))
-    if _is(Path.is_dir, given):
+    if _is(Path.is_dir, given) or _is(is_archive, given):
         recorded = open_run(given)
         return Given(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
     configuration = read(given, environment)

@@ -12,6 +12,7 @@ from align_hooks.messages import message
 from align_hooks.process.storage import files_of_storage, is_remote
 from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
+from align_hooks.record.ranges import ranges as ranges
 from align_hooks.record.reader import Run
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
@@ -84,7 +85,7 @@ def bytes_by_kind(run: Run) -> Counter[str]:
     sizes: Counter[str] = Counter()
     if is_remote(run.path):
         for path, size in files_of_storage(run.path):
-            sizes[_kind(path.parts[:-1] or (".",), path.name)] += size
+            sizes[kind_of(path.parts[:-1] or (".",), path.name)] += size
         return sizes
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
     while folders:
@@ -98,34 +99,17 @@ def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
-                    sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
+                    sizes[kind_of(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
                 elif len(inside) < DEEPEST:
                     yield entry.path, (*inside, entry.name)
     except OSError:  # a running job replaced the file, or the folder is not ours to read
         return
 
 
-def _kind(inside: tuple[str, ...], name: str) -> str:
+def kind_of(inside: tuple[str, ...], name: str) -> str:
     """The kind of a file, by its folders in the run and its name (:mod:`.layout`)."""
     if not inside[0].startswith("step_"):
         folder = "/".join(inside)
         return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)
     kind = registry.kind_of_file("/".join((*inside[2:], name)))
     return OTHER if kind is None else kind.name
-
-
-def ranges(steps: tuple[int, ...]) -> str:
-    """Steps as people write them, ``0-9,20``; with a stride ``0-100/10``."""
-    parts: list[str] = []
-    begin = 0
-    while begin < len(steps):
-        stride = steps[begin + 1] - steps[begin] if begin + 1 < len(steps) else 1
-        end = begin + 1
-        while end < len(steps) and steps[end] - steps[end - 1] == stride:
-            end += 1
-        if end - begin == 2 and stride > 1:  # two steps make no stride
-            end -= 1
-        last = f"-{steps[end - 1]}" if end - begin > 1 else ""
-        parts.append(f"{steps[begin]}{last}" + (f"/{stride}" if last and stride > 1 else ""))
-        begin = end
-    return ",".join(parts)

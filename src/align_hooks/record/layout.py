@@ -51,9 +51,12 @@ FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
 MOMENTS = optimizer_state.MOMENTS
 
 
+RUN_FILE = "run.json"
+
+
 def run_file(run: Path) -> Path:
     """Facts of the whole run, written by rank 0."""
-    return run / "run.json"
+    return run / RUN_FILE
 
 
 def manifest(run: Path, rank: int) -> Path:
@@ -98,6 +101,7 @@ BATCH, CHOICES = batches.DESCRIPTION, routing.CHOICES
 """Files that rows list, by their path in ``step_N/rank_M``."""
 FILES = tuple(file for kind in KINDS for file in kind.files)
 """Every file that ``step_N/rank_M`` may hold."""
+ROW_FOLDERS = tuple(kind.name for kind in ROWS)
 LINES = tuple(kind.name for kind in ROWS if kind is not SCALARS)
 """The folders of files of rows whose single rows a row of scalars lists. Everything else that it lists is a file."""
 
@@ -112,6 +116,20 @@ def number(name: str, prefix: str) -> int | None:
     digits = name.removeprefix(prefix)
     fits = name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < 16 and str(int(digits)) == digits
     return int(digits) if fits else None
+
+
+def is_file_of_record(name: str) -> bool:
+    """Whether a name in a run's directory, with ``/`` between its parts, is that of a file in the list above that a reader reads."""
+    *folders, last = name.split("/")
+    of_rank = number(last.rpartition(".")[0], "rank_") is not None
+    match folders:
+        case []:
+            return last == RUN_FILE or any(last in kind.shared for kind in KINDS)
+        case ["manifest"]:
+            return of_rank and last.endswith(".json")
+        case [step, rank, *inner] if number(step, "step_") is not None and number(rank, "rank_") is not None:
+            return "/".join((*inner, last)) in FILES
+    return of_rank and last.endswith(".jsonl") and "/".join(folders) in ROW_FOLDERS
 
 
 def steps(run: Path) -> Iterator[tuple[int, Path]]:

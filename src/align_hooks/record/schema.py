@@ -86,6 +86,14 @@ class Handed(Struct, frozen=True):
     steps: tuple[int, ...] = ()
 
 
+class Distilled(Struct, frozen=True):
+    """What a record that was made of another (:mod:`.distill`) lacks of it. ``left_out`` has the steps, as text, of each quantity that the
+    run recorded and this record does not hold; ``batches`` has of each batch among them, by its step, the digests of its arrays."""
+
+    left_out: dict[str, str] = {}
+    batches: dict[str, dict[str, str]] = {}
+
+
 OPTIMIZER_STATE = "optimizer state"
 """The name of an override of the optimizer's state on either side."""
 
@@ -133,6 +141,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     converted: Json = None
     """What the record was made of, where no run wrote it: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}
+    distilled: Distilled | None = None
 
     def __post_init__(self) -> None:
         long = next((key for key, value in self.model.items() if isinstance(value, int) and abs(value) > 1 << 1000), None)

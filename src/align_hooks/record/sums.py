@@ -37,6 +37,19 @@ def norms(run: Run, step: int) -> dict[str, float]:
     return {name: math.sqrt(squared) for name, squared in total.items()}
 
 
+def norm_columns(run: Run, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """Canonical name to the norms of its whole gradient at ``steps``, each of which must have a row; raises RecordError as :func:`norms`
+    does."""
+    refuse_parts(run, "norm")
+    total: dict[str, NDArray[np.float64]] = {}
+    for rank in run.manifests:
+        rows = run.norm_rows(rank)
+        for shard in run.counted(rank):
+            column = rows.column(shard.name, steps)
+            total[shard.name] = total[shard.name] + column if shard.name in total else column
+    return {name: np.sqrt(squared) for name, squared in total.items()}
+
+
 def weight_norms(run: Run, step: int) -> dict[str, float]:
     """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
     chunks."""

@@ -6,15 +6,26 @@ What a person reads stands as English text, and beside it under ``messages`` as 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from align_hooks.checklist.change import Change
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
+from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.check_fix import block_of
+from align_hooks.report.check_json_types import (
+    CellJson,
+    ChangeJson,
+    CheckBodyJson,
+    CourseJson,
+    EditJson,
+    LookJson,
+    RowJson,
+    SideJson,
+    UncoveredJson,
+)
 from align_hooks.report.check_text import advice
 
 FORMAT = 2
@@ -22,9 +33,7 @@ FORMAT = 2
 
 def check_as_json(checklist: Checklist, **about: str) -> Table:
     """All of a check: outcome and exit code, every row, both schedules at every compared step, data, and what no row covers."""
-    return {
-        "format": FORMAT,
-        **about,
+    body: CheckBodyJson = {
         "verdict": rendered(checklist.judgement),
         "exit_code": checklist.exit_code,
         "counts": {rendered(outcome): count for outcome, count in counts(checklist).items()},
@@ -34,12 +43,13 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
         "sides": [_side(side) for side in checklist.sides],
         "data": rendered(checklist.data),
         "data_alike": checklist.alike,
-        "differ_and_not_covered": [[name, rendered(reference), rendered(candidate)] for name, reference, candidate in checklist.unlike],
+        "differ_and_not_covered": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.unlike],
         "messages": {"data": as_data(checklist.data)},
     }
+    return {"format": FORMAT, **about, **body}
 
 
-def _row(checked: Checked) -> Table:
+def _row(checked: Checked) -> RowJson:
     row, change = checked.row, checked.change
     return {
         "id": row.id,
@@ -65,30 +75,40 @@ def _row(checked: Checked) -> Table:
     }
 
 
-def _change(change: Change) -> Table:
+def _change(change: Change) -> ChangeJson:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
-    edits = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
+    edits: list[EditJson] = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
     parts = as_data(change.parts)
     return {"action": change.action.value, "key": change.key, "value": as_data(change.value), "edits": edits, "parts": parts}
 
 
-def _cell(cell: SideValue) -> Table:
-    texts = {"value": cell.shown, "where": cell.where, "why": cell.why}
-    worded: Table = {name: rendered(text) for name, text in texts.items()}
-    return worded | {"messages": {name: as_data(text) for name, text in texts.items()}}
+def _cell(cell: SideValue) -> CellJson:
+    return {
+        "value": rendered(cell.shown),
+        "where": rendered(cell.where),
+        "why": rendered(cell.why),
+        "messages": {"value": as_data(cell.shown), "where": as_data(cell.where), "why": as_data(cell.why)},
+    }
 
 
-def _course(course: Course) -> Table:
-    return asdict(course) | {
-        "id": course.name.value,
+def _course(course: Course) -> CourseJson:
+    return {
         "name": rendered(course.name),
+        "same": course.same,
         "text": rendered(course.text),
         "schedules": _texts(course.schedules),
+        "steps": list(course.steps),
+        "reference": list(course.reference),
+        "candidate": list(course.candidate),
+        "differing": course.differing,
+        "first": course.first,
+        "most": course.most,
+        "id": course.name.value,
         "messages": {"text": as_data(course.text), "schedules": _data(course.schedules)},
     }
 
 
-def _side(side: CheckedSide) -> Table:
+def _side(side: CheckedSide) -> SideJson:
     return {
         "framework": side.framework,
         "source": side.source,
@@ -96,21 +116,33 @@ def _side(side: CheckedSide) -> Table:
         "notes": _texts(side.notes),
         "traps": _texts(side.traps),
         "gaps": _texts(side.gaps),
-        "not_covered": [asdict(setting) | {"value": rendered(setting.value)} for setting in side.not_covered],
+        "not_covered": [_uncovered(setting) for setting in side.not_covered],
         "data": _look(side),
         "messages": {"notes": _data(side.notes), "traps": _data(side.traps), "gaps": _data(side.gaps)},
     }
 
 
-def _look(side: CheckedSide) -> Table | None:
+def _uncovered(setting: Uncovered) -> UncoveredJson:
+    return {"name": setting.name, "value": rendered(setting.value), "where": setting.where, "matters": setting.matters}
+
+
+def _look(side: CheckedSide) -> LookJson | None:
     look = side.look
     if look is None:
         return None
-    numbers = {key: value for key, value in asdict(look).items() if key not in ("samples", "digests")}
-    return numbers | {
+    return {
+        "steps": look.steps,
+        "rows": look.rows,
+        "tokens": look.tokens,
+        "counted": look.counted,
+        "smallest": look.smallest,
+        "largest": look.largest,
+        "shifted": look.shifted,
+        "pairs": look.pairs,
+        "special": look.special,
         "problems": _texts(look.problems),
         "notes": _texts(look.notes),
-        "decoded": [[rendered(place), text] for place, text in look.decoded],
+        "decoded": [(rendered(place), text) for place, text in look.decoded],
         "messages": {"problems": _data(look.problems), "notes": _data(look.notes)},
     }
 

@@ -7,12 +7,11 @@ from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
 from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import message
 from align_hooks.record.schema import Table
-from align_hooks.report import plots
-from align_hooks.report.check_fix import block_of
-from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
-from align_hooks.report.console import plain
+from align_hooks.report import identity, plots, to_change
+from align_hooks.report.check_text import OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
+from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.frame import for_script, render
-from align_hooks.report.page import curve_plot
+from align_hooks.report.to_change import HARMLESS, MATTERING
 
 SECTIONS = (
     ("verdict", message("page.nav_verdict")),
@@ -39,7 +38,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         title=message("check.title", judgement=checklist.judgement),
         sections=[section for section in SECTIONS if section[0] != "data" or data_lines],
         checklist=checklist,
-        names=[plain(side.source) for side in checklist.sides],
+        identities=identity.of_checked(checklist.sides),
         frameworks=[side.framework for side in checklist.sides],
         colours=LOOKS[checklist.judgement],
         headline=headline(checklist),
@@ -51,9 +50,10 @@ def check_page(checklist: Checklist, version: str) -> str:
         may_matter=not_covered_may_matter(checklist),
         setups=setups(checklist),
         by_hand=[(checked.row.name, checked.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
-        first=shown_rows(checklist, FIRST),
-        to_write=block_of(checklist),
-        others=shown_rows(checklist, OTHERS),
+        to_change=to_change.of_checklist(checklist) if checklist.of(Outcome.DIFFERENT) else None,
+        mattering=shown_rows(checklist, MATTERING),
+        harmless=shown_rows(checklist, HARMLESS),
+        others=shown_rows(checklist, (outcome for outcome in OTHERS if outcome not in HARMLESS)),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from msgspec.structs import asdict
@@ -28,41 +28,64 @@ class Judged(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting, a value for each side; ``differs`` where the sides do not mean the same."""
+    """One setting, a value for each side; ``differs`` where the sides do not mean the same, and ``weighs`` where that may change the
+    result."""
 
     name: str
     values: tuple[str, ...]
     differs: bool
+    weighs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Settings under a head; ``always`` are shown even where only differences are asked for."""
+    """Settings under a head."""
 
     name: Message
     rows: list[Row]
-    always: bool = False
 
 
-def configurations(sides: Sequence[RunSummary]) -> list[Group]:
-    """Groups of settings of one side or of two.
+def configurations(sides: Sequence[RunSummary], harmless: Collection[str] = ()) -> list[Group]:
+    """Groups of settings of one side or of two; ``harmless`` are names of settings that change no result where they differ.
 
-    The frameworks' own arguments are hundreds. Of these only those that differ are shown, where both sides have the same names.
+    The frameworks' own arguments are hundreds. Of these only those that differ are shown, where both sides have the same names. What a
+    run is, its versions, and what align_hooks was asked for, is no setting that a result hangs on.
     """
     facts = [side.facts for side in sides]
     groups = [
-        Group(message("page.group_run"), rows([about(side) for side in sides], Judged.NONE), always=True),
-        Group(message("page.group_versions"), rows([run.versions for run in facts], Judged.COMMON), always=True),
-        Group(message("page.group_model"), rows([run.model for run in facts])),
-        Group(message("page.group_training"), rows([asdict(run.training) for run in facts])),
-        Group(message("page.group_optimizer"), rows([optimizer(run.optimizer) for run in facts])),
-        Group(message("page.group_determinism"), rows([run.determinism for run in facts], Judged.COMMON)),
+        Group(message("page.group_run"), rows([about(side) for side in sides], Judged.NONE)),
+        Group(message("page.group_versions"), rows([run.versions for run in facts], Judged.COMMON)),
+        Group(message("page.group_model"), weighing(rows([run.model for run in facts]), harmless)),
+        Group(message("page.group_training"), weighing(rows([asdict(run.training) for run in facts], Judged.COMMON), harmless)),
+        Group(message("page.group_optimizer"), weighing(rows([optimizer(run.optimizer) for run in facts]), harmless)),
+        Group(message("page.group_determinism"), weighing(rows([run.determinism for run in facts], Judged.COMMON), harmless)),
         Group(message("page.group_asked_for"), rows([run.settings for run in facts], Judged.COMMON)),
         Group(message("page.group_changed"), rows([overrides(run) for run in facts], Judged.NONE)),
-        Group(message("page.group_arguments"), unlike([run.arguments or {} for run in facts])),
-        Group(message("page.group_environment"), unlike([run.environment for run in facts])),
+        Group(message("page.group_arguments"), weighing(unlike([run.arguments or {} for run in facts]), harmless)),
+        Group(message("page.group_environment"), weighing(unlike([run.environment for run in facts]), harmless)),
     ]
     return [group for group in groups if group.rows]
+
+
+def weighing(shown: Sequence[Row], harmless: Collection[str]) -> list[Row]:
+    """Rows of settings on which a result hangs where they differ, but for those that are ``harmless``."""
+    return [replace(row, weighs=row.differs and row.name not in harmless) for row in shown]
+
+
+def telling(groups: Sequence[Group]) -> list[Group]:
+    """What differs and may change the result."""
+    return chosen(groups, lambda row: row.weighs)
+
+
+def beside(groups: Sequence[Group]) -> list[Group]:
+    """What differs and changes no result."""
+    return chosen(groups, lambda row: row.differs and not row.weighs)
+
+
+def chosen(groups: Sequence[Group], is_chosen: Callable[[Row], bool]) -> list[Group]:
+    """Groups with some of their rows alone; none that would be empty."""
+    narrowed = [replace(group, rows=[row for row in group.rows if is_chosen(row)]) for group in groups]
+    return [group for group in narrowed if group.rows]
 
 
 def unlike(tables: Sequence[Mapping[str, object]]) -> list[Row]:

@@ -26,7 +26,7 @@ from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
-from align_hooks.report.text import shown
+from align_hooks.report.text import parts_of, shown
 
 WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")
@@ -98,10 +98,17 @@ def words_of(script: str) -> dict[str, tuple[str, str]]:
 
 def in_both(text: Argument) -> Markup:
     """A text in both languages, of which the page shows one; once where they are the same."""
-    english, chinese = languages(text)
-    if english == chinese:
-        return escape(english)
-    return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
+    english, chinese = (worded(text, language) for language in (ENGLISH, CHINESE))
+    return english if english == chinese else Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
+
+
+def worded(text: Argument, language: str) -> Markup:
+    """A text in a language; each command below it is code, with a button that copies it."""
+    words, *commands = parts_of(text)
+    button = Markup('<button type="button" class="copy">{}</button>').format(rendered(message("page.copy"), language))
+    code = Markup('<span class="paste"><code>{}</code>{}</span>')
+    shown = (code.format(plain(rendered(command, language)), button) for command in commands)
+    return escape(plain(rendered(words, language))) + Markup("").join(shown)
 
 
 def languages(text: Argument) -> tuple[str, str]:

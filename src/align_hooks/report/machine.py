@@ -1,16 +1,24 @@
 """A comparison for programs: everything of it, as versioned strict JSON.
 
-Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back.
+Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back. What each key
+is says :mod:`.json_types`, of which docs/json.md is made.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-
 from align_hooks.comparison.band.watching import Watch, Watched
-from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult
+from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Curve, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
+from align_hooks.report.json_types import (
+    BlameJson,
+    ComparisonBodyJson,
+    CriterionJson,
+    CurveJson,
+    FindingJson,
+    StageJson,
+    WatchBodyJson,
+)
 from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 
@@ -18,16 +26,9 @@ FORMAT = 1
 
 
 def as_json(comparison: Comparison, **about: str) -> Table:
-    """All of a comparison: verdict and exit code, what differs, blame, what to do next and the ``commands`` for it, every stage with its
-    findings, settings, acceptance, notes.
-
-    ``about`` says who compared what. ``calibration`` holds what ``--noise`` runs showed: kind and step to name to relative error.
-    ``curves`` hold what both sides did at every step.
-    """
+    """All of a comparison, as :class:`.json_types.ComparisonJson`; ``about`` says who compared what."""
     advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
-    return {
-        "format": FORMAT,
-        **about,
+    body: ComparisonBodyJson = {
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
         "first": rendered(comparison.first.title) if comparison.first else None,
@@ -37,7 +38,7 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "next": rendered(advice),
         "commands": [rendered(command) for command in commands],
         "stages": [_stage(stage) for stage in comparison.stages],
-        "model_settings": [_finding(finding) for finding in comparison.settings],
+        "model_settings": [finding_as_json(finding) for finding in comparison.settings],
         "acceptance": [criterion_as_json(criterion) for criterion in comparison.acceptance],
         "notes": [rendered(note) for note in comparison.notes],
         "messages": {
@@ -48,11 +49,12 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": run.path, "ranks": run.ranks, "layout": dict(run.layout), "steps": run.steps} for run in comparison.sides],
-        "curves": [asdict(curve) for curve in comparison.curves],
+        "curves": [curve_as_json(curve) for curve in comparison.curves],
     }
+    return {"format": FORMAT, **about, **body}
 
 
-def _blame(blame: Blame) -> Table:
+def _blame(blame: Blame) -> BlameJson:
     """Suspects and causes in words, and by what they are: names of tensors and settings, ids of messages."""
     return {
         "place": blame.place.value,
@@ -64,18 +66,32 @@ def _blame(blame: Blame) -> Table:
     }
 
 
-def criterion_as_json(criterion: Criterion) -> Table:
+def criterion_as_json(criterion: Criterion) -> CriterionJson:
     """One line of the acceptance standard."""
-    own = None if criterion.own is None else rendered(criterion.own)
-    about = {"name": criterion.name, "what": rendered(criterion.what), "passed": criterion.passed}
-    return {**about, "value": rendered(criterion.value), "reference_own": own}
+    return {
+        "name": criterion.name,
+        "what": rendered(criterion.what),
+        "passed": criterion.passed,
+        "value": rendered(criterion.value),
+        "reference_own": None if criterion.own is None else rendered(criterion.own),
+    }
+
+
+def curve_as_json(curve: Curve) -> CurveJson:
+    """One number of every step."""
+    return {
+        "name": curve.name,
+        "steps": list(curve.steps),
+        "reference": list(curve.reference),
+        "candidate": list(curve.candidate),
+        "limits": list(curve.limits),
+        "noise": list(curve.noise),
+    }
 
 
 def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
-    """How a watch ended: what was wrong with which number, and how far the evidence went towards an alarm."""
-    return {
-        "format": 1,
-        **about,
+    """How a watch ended, as :class:`.json_types.WatchJson`: what was wrong with which number, and how far the evidence went."""
+    body: WatchBodyJson = {
         "outcome": outcome.text,
         "exit_code": outcome.exit_code,
         "steps": watch.seen,
@@ -93,9 +109,10 @@ def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
         ],
         "numbers": {name: {"last_step": watch.latest(name), "evidence": number.evidence} for name, number in watch.numbers.items()},
     }
+    return {"format": 1, **about, **body}
 
 
-def _stage(result: StageResult) -> Table:
+def _stage(result: StageResult) -> StageJson:
     return {
         "id": result.stage.id,
         "name": rendered(result.title),
@@ -103,20 +120,28 @@ def _stage(result: StageResult) -> Table:
         "summary": rendered(result.summary),
         "told": rendered(result.common),
         "messages": {"summary": as_data(result.summary), "told": as_data(result.common)},
-        "findings": [_finding(finding) for finding in result.findings],
+        "findings": [finding_as_json(finding) for finding in result.findings],
     }
 
 
-def _finding(finding: Finding) -> Table:
+def finding_as_json(finding: Finding) -> FindingJson:
     """A finding by its fields; what holds a message in words, and under ``messages`` as data."""
-    table: Table = {field.name: getattr(finding, field.name) for field in fields(finding)}
-    return table | {
+    return {
         "what": rendered(finding.what),
         "reference": rendered(shown(finding.reference)),
         "candidate": rendered(shown(finding.candidate)),
+        "error": finding.error,
+        "limit": finding.limit,
+        "scale": finding.scale,
+        "direction": finding.direction,
+        "name": finding.name,
+        "step": finding.step,
         "quantity": finding.quantity or "",
+        "since": finding.since,
+        "rank": finding.rank,
         "unit": finding.unit.value,
         "term": finding.term or "",
+        "by_digest": finding.by_digest,
         "messages": {"what": as_data(finding.what)},
         "excess": finding.excess,
     }

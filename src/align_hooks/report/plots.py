@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 
 Spec: TypeAlias = dict[str, object]
 """A specification of Vega, or a part of one."""
-UPPER, GAP, LOWER = 170, 26, 96
-"""Heights of the upper panel, of the space below it, and of the lower panel."""
-CELL, FEW = 22, 24
-"""Height of a row of the picture, and the most columns that leave room for numbers in the cells."""
+
+
+class Heights(NamedTuple):
+    """Of the upper panel of a plot, of the space below it, which holds the lower panel's title, and of the lower panel."""
+
+    upper: int
+    gap: int
+    lower: int
+
+
+LARGE, SMALL = Heights(160, 38, 84), Heights(92, 30, 52)
+"""Of a plot to read, and of one that is looked at in passing."""
+CELL, WIDEST, LABELS, FEW = 20, 130, 190, 24
+"""Height of a row of the picture, the most that a column and the labels of rows are wide, and the most columns with numbers in them."""
 MANY = 600
 """Rows beyond which dots become a line and dashes solid: a browser takes seconds over ten thousand of either."""
 SILENT: Spec = {"interactive": False, "aria": False}
@@ -35,6 +45,7 @@ CONFIG: Spec = {
         "titleFontSize": 12,
         "labelFontSize": 11,
         "labelOverlap": True,
+        "labelSeparation": 3,
     },
     "text": {"font": "system-ui, sans-serif"},
 }
@@ -48,8 +59,10 @@ FRAME: Spec = {
 SIZE = "max(240, containerSize()[0])"
 WIDTH: Spec = {"name": "width", "init": SIZE, "on": [{"events": {"source": "window", "type": "resize"}, "update": SIZE}]}
 ZH: Spec = {"name": "zh", "value": False}
-LEFT: Spec = {"orient": "left", "grid": True, "tickCount": 5, "minExtent": 62, "maxExtent": 62}
+LEFT: Spec = {"orient": "left", "grid": True, "minExtent": 58, "maxExtent": 58}
 """The axes on the left, all as wide, so that plots below one another line up."""
+ABOVE: Spec = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0}
+"""The title of an axis on the left stands above its panel, where there is room to say what kind of axis it is."""
 POWERS = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000) ? '~g' : '.1~e'"
 """The format of a relative difference."""
 DRAG = "[pointerdown, window:pointerup] > window:pointermove!"
@@ -116,23 +129,31 @@ CELL_TEXT: Spec = {
 
 def title(text: Message) -> Spec:
     """A text in the language of the page."""
+    return {"signal": _in_language(text)}
+
+
+def _in_language(text: Message) -> str:
+    """The expression of a text in the language of the page."""
     english, chinese = (json.dumps(rendered(text, language), ensure_ascii=False) for language in (ENGLISH, CHINESE))
-    return {"signal": f"zh ? {chinese} : {english}"}
+    return f"(zh ? {chinese} : {english})"
 
 
-def steps(*, single: bool = False) -> Spec:
+def steps(*, single: bool = False, heights: Heights = LARGE) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
     Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
     ``below`` and ``quiet``. None leaves a gap. The scale of differences is linear up to the signal ``small`` and logarithmic beyond, so a
-    limit is seen beside what is far beyond it; ``ticks`` are its labels. The page hands over the rows in sight, and thins out thousands.
+    limit is seen beside what is far beyond it; the signal ``plain`` says that it is linear throughout, and the axis says which it is.
+    ``ticks`` are its labels. The page hands over the rows in sight, and thins out thousands.
     """
     bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
-    upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
+    upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, heights.upper, zero=False)
     reference = _line("a", "var(--reference)", 2.2)
     if single:
-        return _panels([upper], [reference], [], bottom)
-    lower = _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"})
+        return _panels([upper], [reference], [], bottom, heights)
+    fields, below = ["d", "limit", "below"], heights.upper + heights.gap
+    lower = _scale("lower", "symlog", fields, below, heights.lower, zero=True, nice=False, constant={"signal": "small"})
+    plain, beyond = _in_language(message("page.relative_difference")), _in_language(message("page.logarithmic_beyond"))
     zero = {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": {"value": "var(--line)"}}
     return _panels(
         [upper, lower],
@@ -144,8 +165,9 @@ def steps(*, single: bool = False) -> Spec:
             _line("d", "var(--difference)", 1.4, scale="lower"),
         ],
         bottom,
-        signals=[{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
-        ticks={"values": {"signal": "ticks"}},
+        heights,
+        signals=[{"name": "plain", "value": True}, {"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
+        lower_axis={"values": {"signal": "ticks"}, "title": {"signal": f"plain ? {plain} : {beyond}"}},
     )
 
 
@@ -156,13 +178,19 @@ def tensors() -> Spec:
     layer begins, and its name.
     """
     return _panels(
-        [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)],
+        [
+            _scale("upper", "log", ["a", "b"], 0, LARGE.upper),
+            _scale("lower", "log", ["d", "limit"], LARGE.upper + LARGE.gap, LARGE.lower),
+        ],
         [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)],
         [
             *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
             *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
         ],
         _bottom(message("page.layer"), "labels[indexof(starts, datum.value)]", values={"signal": "starts"}),
+        LARGE,
+        upper_axis={"title": title(message("page.logarithmic_norm")), "tickCount": 3},
+        lower_axis={"title": title(message("page.logarithmic_difference"))},
         signals=[{"name": "starts", "value": []}, {"name": "labels", "value": []}],
         data=[_filtered("dots", "rows", "!many"), _filtered("line", "rows", "many")],
     )
@@ -176,13 +204,18 @@ def picture() -> Spec:
     axes, ``few`` says whether numbers fit.
     """
     bare = {"domain": False, "ticks": False}
+    narrow = f"min({SIZE}, {LABELS} + {WIDEST} * length(columns))"
     return {
         **FRAME,
         "signals": [
-            WIDTH,
-            ZH,
             {"name": "columns", "value": []},
             {"name": "rows", "value": []},
+            {
+                **WIDTH,
+                "init": narrow,
+                "on": [{"events": [{"source": "window", "type": "resize"}, {"signal": "columns"}], "update": narrow}],
+            },
+            ZH,
             {"name": "few", "update": f"length(columns) <= {FEW} && width / length(columns) > 28"},
             {"name": "height", "update": f"{CELL} * length(rows)"},
         ],
@@ -207,26 +240,29 @@ def _panels(
     upper: list[Spec],
     lower: list[Spec],
     bottom: Spec,
+    heights: Heights,
     *,
     signals: Sequence[Spec] = (),
     data: Sequence[Spec] = (),
-    ticks: Spec | None = None,
+    upper_axis: Spec | None = None,
+    lower_axis: Spec | None = None,
 ) -> Spec:
     """Two panels above each other over one axis ``bottom``, or the upper alone where ``lower`` has no marks.
 
-    Dragging zooms (signal ``domain``), and a rule stands where the pointer is (``hover``). ``ticks`` are added to the lower axis.
+    Dragging zooms (signal ``domain``), and a rule stands where the pointer is (``hover``). ``upper_axis`` and ``lower_axis`` are added to
+    the axes on the left.
     """
-    height, below, axis = UPPER, [], []
+    height, below, axis, is_zoomed = heights.upper, [], [], heights is LARGE
     if lower:
-        height = UPPER + GAP + LOWER
+        top = heights.upper + heights.gap
+        height = top + heights.lower
         powers = {"labels": {"update": {"text": {"signal": f"format(datum.value, {POWERS})"}}}}
-        named = {"scale": "lower", "tickCount": 3, "title": title(message("page.relative_difference")), "encode": powers}
-        axis = [{**LEFT, **named, **(ticks or {})}]
-        size = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": UPPER + GAP}}
-        raised = {"update": {"y": {"value": -UPPER - GAP}}}  # scales count from the top of both panels
+        axis = [{**LEFT, "scale": "lower", "tickCount": 3, "encode": powers, **ABOVE, "titleY": top - 8, **(lower_axis or {})}]
+        size = {"width": {"signal": "width"}, "height": {"value": heights.lower}, "y": {"value": top}}
+        raised = {"update": {"y": {"value": -top}}}  # scales count from the top of both panels
         marks = [{"type": "group", "encode": raised, "marks": [mark]} for mark in lower]
-        below = [{"type": "group", "name": "lower", "clip": True, "encode": {"update": size}, "marks": marks}]
-    size = {"width": {"signal": "width"}, "height": {"value": UPPER}}
+        below = [{"type": "group", "name": "lower", "clip": is_zoomed, "encode": {"update": size}, "marks": marks}]
+    size = {"width": {"signal": "width"}, "height": {"value": heights.upper}}
     across = {"name": "x", "type": "linear", "range": "width", "nice": False}
     return {
         **FRAME,
@@ -242,12 +278,16 @@ def _panels(
         "data": [{"name": "rows", "values": []}, *data],
         "scales": [{**across, "domain": {"signal": "extent"}, "domainRaw": {"signal": "domain"}}, *scales],
         "marks": [
-            {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper},
+            {"type": "group", "clip": is_zoomed, "encode": {"update": size}, "marks": upper},
             *below,
             {"type": "rect", **SILENT, "encode": {"update": DRAGGED}},
             {"type": "rule", **SILENT, "encode": {"update": HOVERED}},
         ],
-        "axes": [bottom, {**LEFT, "scale": "upper", "format": "~g"}, *axis],
+        "axes": [
+            bottom,
+            {**LEFT, "tickCount": 5 if is_zoomed else 3, "scale": "upper", "format": "~g", **ABOVE, "titleY": -8, **(upper_axis or {})},
+            *axis,
+        ],
     }
 
 
@@ -258,7 +298,7 @@ def _filtered(name: str, source: str, condition: str) -> Spec:
 def _bottom(name: Message, label: str, **more: object) -> Spec:
     """The axis of steps or tensors; ``label`` is the expression of a label's text."""
     labels = {"labels": {"update": {"text": {"signal": label}}}}
-    return {"orient": "bottom", "scale": "x", "title": title(name), "grid": True, **more, "encode": labels}
+    return {"orient": "bottom", "scale": "x", "title": title(name), "grid": True, "tickMinStep": 1, **more, "encode": labels}
 
 
 def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **more: object) -> Spec:

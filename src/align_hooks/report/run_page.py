@@ -5,10 +5,10 @@ from __future__ import annotations
 from align_hooks.comparison.health import Health
 from align_hooks.messages import message
 from align_hooks.record.holdings import ranges
-from align_hooks.report import plots
+from align_hooks.report import identity, plots
 from align_hooks.report.configuration import configurations
+from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.frame import for_script, render
-from align_hooks.report.page import curve_plot
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import size
 
@@ -31,6 +31,7 @@ def run_page(health: Health, version: str) -> str:
         version=version,
         title=f"align_hooks: {health.side.path}",
         sections=[section for section in SECTIONS if present.get(section[0], True)],
+        identities=identity.of_runs([health.side]),
         health=health,
         headline=headline(health),
         holds=[(holding.kind, ranges(holding.steps), len(holding.steps), holding.asked, size(holding.bytes)) for holding in health.holds],

@@ -25,7 +25,6 @@ from align_hooks.comparison.verdict import (
     Unit,
     Value,
     Verdict,
-    Words,
     differing,
 )
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms, with_commands
@@ -118,7 +117,7 @@ def report(comparison: Comparison, console: Console) -> None:
         paragraph(console, note, style="dim")
 
 
-def parts_of(advice: Words) -> Sequence[Argument]:
+def parts_of(advice: Argument) -> Sequence[Argument]:
     """What to do next in words, and the commands for it."""
     return advice.parts if isinstance(advice, Joined) and advice.separator is Separator.LINES else (advice,)
 

@@ -19,14 +19,14 @@ OF_BUCKET = 4
 """Steps that are drawn of each bucket."""
 
 
-def drawn(curve: Curve) -> list[int]:
-    """The indices of the steps that are drawn, ascending."""
+def drawn(curve: Curve, most: int = MOST) -> list[int]:
+    """The indices of the steps that are drawn, ascending; all where there are no more than ``most``."""
     count = len(curve.steps)
-    if count <= MOST:
+    if count <= most:
         return list(range(count))
     reference, apart = numbers(curve.reference), np.abs(numbers(curve.differences or curve.reference))
     kept = {0, count - 1}
-    for bucket in np.array_split(np.arange(count), MOST // OF_BUCKET):
+    for bucket in np.array_split(np.arange(count), most // OF_BUCKET):
         values = reference[bucket]
         low, high = np.where(np.isfinite(values), values, np.inf), np.where(np.isfinite(values), values, -np.inf)
         far = np.where(np.isnan(apart[bucket]), np.inf, apart[bucket])

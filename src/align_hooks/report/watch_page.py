@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.messages import Message, message
-from align_hooks.report import plots
-from align_hooks.report.console import plain
+from align_hooks.report import glossary, identity, plots
+from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.frame import for_script, render
-from align_hooks.report.page import curve_plot
 from align_hooks.report.watch_text import alarm_words, judged_by, progress_words
 
 LOOKS = {Watched.STAYED: "aligned", Watched.LEFT: "diverged", Watched.STOPPED: "not-comparable", Watched.OPEN: "inconclusive"}
@@ -26,8 +25,7 @@ def watch_page(watch: Watch, candidate: str, outcome: Watched | None, why: Messa
         version=version,
         title=f"align_hooks: {candidate}",
         sections=[("verdict", message("page.nav_verdict")), *([("curves", message("page.nav_curves"))] if curves else [])],
-        reference=plain(str(watch.reference.path)),
-        candidate=plain(candidate),
+        identities=identity.of_watched(watch.trusted, candidate),
         look=LOOKS[shown] if shown else "inconclusive",
         chip=shown or message("watch.running"),
         progress=progress_words(watch),
@@ -36,4 +34,5 @@ def watch_page(watch: Watch, candidate: str, outcome: Watched | None, why: Messa
         judged=judged_by(watch),
         every=None if outcome else every,
         curves=curves,
+        words=[word for word in glossary.WORDS if word.slug in ("limit", "noise")],
     )

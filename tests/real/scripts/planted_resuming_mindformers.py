@@ -1,8 +1,9 @@
-"""launch/run_mindformer.py whose optimizer counts one update more than was made, once training begins."""
+"""``launch/run_mindformer.py`` whose checkpoint is restored with one mistake, named by the variable PLANTED."""
 
 from __future__ import annotations
 
 import argparse
+import os
 
 from mindformers.core.context import build_context
 from mindformers.tools.register import MindFormerConfig
@@ -10,10 +11,29 @@ from mindformers.trainer import Trainer
 from mindspore.train.callback import Callback
 
 
-class OneMore(Callback):
+def update_more(cell):
+    """The optimizer counts one update more than was made."""
+    count = cell.optimizer.global_step
+    count.set_data(count + 1)
+
+
+def moments_exchanged(cell):
+    """Two layers' weights of one shape are given each other's moments."""
+    for moments in (cell.optimizer.exp_avg, cell.optimizer.exp_avg_sq):
+        first, second = (moment for moment in moments if moment.name.endswith("attention.wo.weight"))
+        kept = first.value().copy()
+        first.set_data(second.value().copy())
+        second.set_data(kept)
+
+
+PLANTS = {one.__name__: one for one in (update_more, moments_exchanged)}
+
+
+class Planted(Callback):
+    """The mistake, when training begins: by then the checkpoint is restored."""
+
     def on_train_begin(self, run_context):
-        count = run_context.original_args().train_network.optimizer.global_step
-        count.set_data(count + 1)
+        PLANTS[os.environ["PLANTED"]](run_context.original_args().train_network)
 
 
 if __name__ == "__main__":
@@ -21,4 +41,4 @@ if __name__ == "__main__":
     parser.add_argument("--config", required=True)
     config = MindFormerConfig(parser.parse_args().config)
     build_context(config)
-    Trainer(config, callbacks=[OneMore()]).train()
+    Trainer(config, callbacks=[Planted()]).train()

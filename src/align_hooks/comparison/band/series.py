@@ -40,13 +40,18 @@ class Series:
 def series(name: str, reference: Run, candidate: Run, repeats: Sequence[Run]) -> Series:
     """The differences of one number, of the steps at which the reference, the candidate and every repeat have it finite, and the reference
     not 0."""
-    number = NUMBERS[name]
-    ours = values(reference, number)
-    others = [values(run, number) for run in (candidate, *repeats)]
-    steps = sorted(step for step, value in ours.items() if value and all(step in other for other in others))
-    base = np.array([ours[step] for step in steps])
-    apart = [(np.array([other[step] for step in steps]) - base) / np.abs(base) for other in others]
-    return Series(name, np.array(steps, np.int64), apart[0], np.array(apart[1:]).reshape(len(repeats), len(steps)))
+    steps, apart = differences(name, reference, (candidate, *repeats))
+    return Series(name, steps, apart[0], apart[1:])
+
+
+def differences(name: str, reference: Run, others: Sequence[Run]) -> tuple[Array, Array]:
+    """The steps at which all have a number finite, and the reference not 0, int64 ``[steps]``; and each other run's relative difference
+    there, signed, fp64 ``[others, steps]``."""
+    ours, *theirs = (values(run, NUMBERS[name]) for run in (reference, *others))
+    steps = sorted(step for step, value in ours.items() if value and all(step in other for other in theirs))
+    base = np.array([ours[step] for step in steps], np.float64)
+    apart = [(np.array([other[step] for step in steps], np.float64) - base) / np.abs(base) for other in theirs]
+    return np.array(steps, np.int64), np.array(apart, np.float64).reshape(len(theirs), len(steps))
 
 
 def values(run: Run, number: Callable[[Row], float | None]) -> Mapping[int, float]:

@@ -19,9 +19,10 @@ import numpy as np
 from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Detector
 from align_hooks.comparison.band.level import honest
-from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, of_rounding, values
+from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
+from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Curve, Judgement, relative
+from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 
@@ -129,6 +130,11 @@ class Watch:
         return any(isinstance(number, Band) for number in self.numbers.values())
 
     @property
+    def trusted(self) -> RunSummary:
+        """The reference, for a report."""
+        return side(self.reference)
+
+    @property
     def last(self) -> int:
         """The last step that the reference has."""
         return self.reference.steps[-1] if self.reference.steps else -1
@@ -179,12 +185,11 @@ class Watch:
 
     def _number(self, name: str) -> Band | Guide:
         ours = values(self.reference, NUMBERS[name])
-        others = [values(run, NUMBERS[name]) for run in self.repeats]
-        steps = sorted(step for step, value in ours.items() if value and all(step in other for other in others))
-        apart = np.array([[relative(ours[step], other[step]) for step in steps] for other in others])
+        of_repeats, apart = differences(name, self.reference, self.repeats)
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
         model = honest(apart, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
+        steps = of_repeats.tolist()
         places = {step: place for place, step in enumerate(steps)}
         widest = dict(zip(steps, np.abs(apart).max(axis=0).tolist(), strict=True))
         return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)

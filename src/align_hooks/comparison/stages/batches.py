@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from align_hooks.comparison.batches import differences, weights_of_tokens
+from align_hooks.comparison.batches import differences, differing_digests, weights_of_tokens
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
@@ -29,15 +29,20 @@ def batches(ladder: Ladder) -> StageResult:
         findings += [replace(finding, since=agreed + 1) for finding in unlike]  # batches between recorded ones are not known
         agreed = agreed if unlike else step
         gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
+    by_digest, unlike = differing_digests(ladder.pair)
     counted, counts = _valid_tokens(ladder.pair)
-    findings += [*counts, *_consumed(ladder.pair)]
+    findings += [*unlike, *counts, *_consumed(ladder.pair)]
     if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
         why = message("batches.normalisation")
         return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why)
     numbers_alone = message("batches.valid_tokens_alone") if counted else None
-    compared = message("batches.compared", count=len(steps)) if steps else sentences(ladder.pair.why_not("batches"), numbers_alone)
-    status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
-    short = message("steps.count", count=len(steps)) if steps else None
+    known = [
+        message("batches.compared", count=len(steps)) if steps else None,
+        message("batches.compared_by_digest", count=len(by_digest)) if by_digest else None,
+    ]
+    compared = sentences(*known) if any(known) else sentences(ladder.pair.why_not("batches"), numbers_alone)
+    status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
+    short = message("steps.count", count=len({*steps, *by_digest})) if any(known) else None
     return StageResult(batches, status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]), short=short, differs=_first(findings))
 
 

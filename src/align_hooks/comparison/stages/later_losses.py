@@ -36,7 +36,9 @@ def later_losses(ladder: Ladder) -> StageResult:
             (exact if ladder.pair.is_exact(ours.step) else free).append(Apart(ours.step, distance, limit))
     count = len(exact) + len(free)
     if not count:
-        return StageResult(later_losses, Status.INCOMPLETE if rows else Status.NOT_COMPARED, message("later_losses.none"))
+        return StageResult(
+            later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
+        )
     of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart.step)])
     wrong = [finding for finding in (*of_exact, *findings(free)) if finding.excess > 1]
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None

@@ -38,7 +38,8 @@ def match(ladder: Ladder) -> StageResult:
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
     if padding:
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
-    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, ladder.allow_missing)
+    left_out = _left_out(ladder, ours, theirs)
+    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, ladder.allow_missing)
     if shapes or alone:
         counts = {"match.other_shapes": len(shapes), "match.one_side_only": len(alone)}
         unlike = terms(message(id, count=count) for id, count in counts.items() if count)
@@ -87,6 +88,12 @@ def _in_short(ladder: Ladder, names: Collection[str]) -> Words:
     return terms([made, message("short.names", count=len(names))]) if names else made
 
 
+def _left_out(ladder: Ladder, ours: Shapes, theirs: Shapes) -> Collection[str]:
+    """The other run's parameters that a dump does not have: another tool chose what it keeps."""
+    lacked = zip(ladder.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
+    return {name for (side, _), names in lacked if side in ladder.pair.dumped for name in names}
+
+
 def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     """Parameters that both sides have in different shapes."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
@@ -94,7 +101,8 @@ def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Quantity.SHAPE) for name, pair in shapes.items()]
 
 
-def _of_one_side(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
+def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
     """Parameters that one side lacks and may not lack."""
-    alone = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+    lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
+    alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
     return [Finding(name, *presence(name in ours), name=name, quantity=Quantity.SHAPE) for name in alone]

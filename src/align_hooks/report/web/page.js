@@ -5,12 +5,11 @@
 const stored = () => { try { return localStorage.getItem("align_hooks.lang"); } catch { return null; } };
 const asked = new URLSearchParams(location.search).get("lang") || stored() || (navigator.language || "en").slice(0, 2);
 
+const languages = document.querySelectorAll("#language button");
+
 function speak(language) {
   root.lang = language === "zh" ? "zh" : "en";
-  const button = $("language");
-  button.textContent = say("page.other_language");
-  button.lang = zh() ? "en-x-switch" : "zh";
-  button.setAttribute("aria-label", say("page.switch_language"));
+  for (const button of languages) button.setAttribute("aria-pressed", String(button.dataset.language === root.lang));
   for (const element of document.querySelectorAll("[data-zh]")) {
     element.dataset.en ??= element.textContent;
     element.textContent = inLanguage([element.dataset.en, element.dataset.zh]);
@@ -22,8 +21,8 @@ function speak(language) {
   for (const { view } of drawn) view.signal("zh", zh()).runAsync();
   if (tensors) { heads(); rows(); }
 }
-$("language").addEventListener("click", () => {
-  speak(zh() ? "en" : "zh");
+for (const button of languages) button.addEventListener("click", () => {
+  speak(button.dataset.language);
   try { localStorage.setItem("align_hooks.lang", root.lang); } catch { /* a page from a file may have no storage */ }
 });
 
@@ -32,13 +31,8 @@ $("language").addEventListener("click", () => {
 function follow() {
   let hash = location.hash.slice(1);
   try { hash = decodeURIComponent(hash); } catch { /* an address that somebody broke */ }
-  if (hash.startsWith("tensor=") && tensors) {
-    $("filter").value = hash.slice(7); $("of-stage").value = ""; $("only-out").checked = false;
-    shown = FIRST; rows(); $("tensors").scrollIntoView();
-  } else if (hash) {
-    const aim = $(hash);
-    if (aim) { if (aim.tagName === "DETAILS") aim.open = true; aim.scrollIntoView(); }
-  }
+  if (hash.startsWith("tensor=") && tensors) rowsOf(hash.slice(7));
+  else reveal($(hash));
 }
 addEventListener("hashchange", follow);
 addEventListener("click", (event) => {  // the address that is open already: no hash changes
@@ -46,17 +40,34 @@ addEventListener("click", (event) => {  // the address that is open already: no 
   if (link && link.hash === location.hash) follow();
 });
 
-// ---- the rest
+// ---- words that are explained: the browser opens what explains them, and here it is put beside its word
 
-const different = $("only-different");
-const narrow = () => $("configurations").closest("section").classList.toggle("only-different", different.checked);
-if (different) { different.checked = true; narrow(); different.addEventListener("change", narrow); }
+document.addEventListener("beforetoggle", (event) => {
+  const word = document.activeElement?.closest(".term");
+  if (event.newState !== "open" || word?.getAttribute("popovertarget") !== event.target.id) return;
+  const box = word.getBoundingClientRect(), wide = Math.min(544, innerWidth - 32);
+  Object.assign(event.target.style, { margin: "0", inset: "auto", left: `${Math.max(16, Math.min(box.left, innerWidth - wide - 16))}px` });
+  Object.assign(event.target.style, box.top < innerHeight / 2 ? { top: `${box.bottom + 6}px` } : { bottom: `${innerHeight - box.top + 6}px` });
+}, true);
+for (const link of document.querySelectorAll(".about a")) link.addEventListener("click", () => link.closest(".about").hidePopover?.());
+
+// ---- what is copied and printed
+
 for (const button of document.querySelectorAll("button.copy")) button.addEventListener("click", async () => {
-  const text = [...$(button.dataset.of).childNodes].map((node) => node.lang && node.lang !== root.lang ? "" : node.textContent).join("");
-  try { await navigator.clipboard.writeText(text); } catch { getSelection().selectAllChildren($(button.dataset.of)); document.execCommand("copy"); }
+  const code = button.parentElement.querySelector("code");
+  try { await navigator.clipboard.writeText(code.textContent); } catch { getSelection().selectAllChildren(code); document.execCommand("copy"); }
   button.textContent = say("page.copied");
 });
-addEventListener("beforeprint", () => { for (const stage of document.querySelectorAll("details.stage")) if (!stage.classList.contains("not-compared")) stage.open = true; });
+const opened = [];
+addEventListener("beforeprint", () => {
+  for (const fold of document.querySelectorAll("details.printed")) if (!fold.open) { fold.open = true; opened.push(fold); }
+});
+addEventListener("afterprint", () => { for (const fold of opened.splice(0)) fold.open = false; });
+
+// A page of a job that runs is read again, unless a reader looks at something.
+const paused = $("paused");
+const again = () => setTimeout(() => (paused.checked ? again() : location.reload()), 1000 * paused.dataset.every);
+if (paused) again();
 
 // What is in sight is drawn first, the rest when there is time.
 speak(asked);

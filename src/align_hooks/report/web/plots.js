@@ -64,21 +64,11 @@ function inSight(rows, [low, high]) {
   return [...kept].sort((a, b) => a - b).map((i) => copy(part[i]));
 }
 
-// Where the axis of differences turns logarithmic, and its labels: the ends, the limit, zero.
-function differences(rows) {
-  const limits = rows.map((row) => row.limit).filter((value) => value > 0), apart = rows.map((row) => row.d).filter((value) => value !== null);
-  const [low, high] = [Math.min(0, ...spread(apart)), Math.max(0, ...spread(apart))];
-  const limit = limits.length ? limits.reduce((a, b) => Math.max(a, b)) : 0;
-  const ends = [low, high].filter((value) => Math.abs(value) > 3 * limit);
-  return { small: (limit || Math.max(-low, high) || 1e-6) / 3, ticks: [...ends, -limit, 0, limit] };
-}
-const spread = (values) => values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [];
-
 const minus = (value) => (value === null ? null : -value);
 const positive = (value) => (value === null || value <= 0 ? null : value);
 
 // The rows of a plot; norms stand on a logarithmic scale, where zero has no place and what is equal to the bit stands at the foot.
-function rowsOf(series) {
+function linesOf(series) {
   return series.x.map((x, i) => {
     const [a, b, d, limit, noise] = [series.a, series.b, series.d, series.limit, series.noise].map((values) => finite(values[i]));
     if (series.names) return { x, a: positive(a), b: positive(b), d: d === null ? null : Math.max(d, 1e-9), limit: positive(limit), noise };
@@ -100,10 +90,10 @@ function readOut(series, at) {
 
 async function plot(series) {
   const figure = $(series.id), canvas = figure.querySelector(".canvas"), readout = figure.querySelector(".readout");
-  const rows = rowsOf(series), ends = [series.x[0], series.x[series.x.length - 1]];
+  const rows = linesOf(series), ends = [series.x[0], series.x[series.x.length - 1]];
   if (ends[0] === ends[1]) { ends[0] -= 1; ends[1] += 1; }
   const pad = series.names ? 0.7 : 0, extent = [ends[0] - pad, ends[1] + pad];
-  const first = { ...differences(rows), zh: zh(), extent, starts: series.starts, labels: series.labels };
+  const first = { ...series.axis, zh: zh(), extent, starts: series.starts, labels: series.labels };
   const view = await draw(canvas, data.specs[series.spec], inSight(rows, extent), first);
   const zoom = zooming(figure, view, rows, ends, extent);
   let at = null;
@@ -169,8 +159,6 @@ async function picturing() {
   });
   picture.addEventListener("click", (_, item) => {
     if (!item || !item.datum || !item.datum.name) return;
-    $("filter").value = item.datum.name;
-    $("of-stage").value = String(chosen().stage); $("only-out").checked = false;
-    shown = FIRST; rows(); $("tensors").scrollIntoView();
+    rowsOf(item.datum.name, chosen().stage);
   });
 }

@@ -2,7 +2,7 @@
 // The parts are one script: the frame puts them together, in this order: shared, plots, table, page.
 // Text of a record only ever becomes text: textContent, never markup.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("page-data").textContent);
 const root = document.documentElement;
 root.classList.remove("no-js");
 const $ = (id) => document.getElementById(id);
@@ -11,6 +11,11 @@ const inLanguage = ([english, chinese]) => (zh() ? chinese : english);
 // A message by its id, a literal: the frame hands over the words of every id that it reads here. Numbers come as they are to be written.
 const say = (id, values = {}) => inLanguage(data.words[id]).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const drawn = [];
+// Opens whatever an element is folded in, and goes there.
+const reveal = (element) => {
+  for (let fold = element?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  element?.scrollIntoView();
+};
 
 // Rows of the table, from columns: names once, numbers that JSON has no word for as strings.
 const float = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);

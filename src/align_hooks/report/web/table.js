@@ -1,6 +1,6 @@
 // The table of tensors: sorted by its heads, filtered by name, stage and limit, some rows at a time.
 
-const FIRST = 50;
+const FIRST = 12;
 const columns = [
   ["name", () => say("page.tensor")], ["excess", () => say("page.error_over_limit")], ["error", () => say("page.error")],
   ["limit", () => say("page.limit")], ["stage", () => say("page.stage")], ["step", () => say("page.step")],
@@ -71,6 +71,16 @@ function rows() {
   const part = Math.min(shown, matching.length);
   $("count").textContent = say("page.rows_shown", { shown: part, matching: matching.length, all: tensors.length });
   $("more").hidden = matching.length <= shown;
+}
+
+// The rows of a tensor, of one stage or of all.
+function rowsOf(name, stage = "") {
+  $("filter").value = name;
+  $("of-stage").value = String(stage);
+  $("only-out").checked = false;
+  shown = FIRST;
+  rows();
+  reveal($("tensors"));
 }
 
 if (tensors) {

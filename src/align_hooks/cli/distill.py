@@ -1,0 +1,66 @@
+"""``align-hooks distill``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks.cli.application import app
+from align_hooks.cli.files import report_file, run_of
+from align_hooks.cli.output import output, progress
+from align_hooks.errors import AlignHooksError
+from align_hooks.process.archive import is_archive
+from align_hooks.process.executors import ENGINES, executor_of
+from align_hooks.process.work import Work
+from align_hooks.record import atomic
+from align_hooks.record.distill import distill as distill_run
+from align_hooks.report.distill_text import render_distilled
+from align_hooks.settings import Steps
+
+STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
+
+
+@app.command()
+def distill(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="where to write it, reference.zip say")],
+    batches: Annotated[str, typer.Option(help=STEPS.format("batches and token losses"))] = "all",
+    local_norms: Annotated[str, typer.Option(help=STEPS.format("local norms"))] = "all",
+    sketches: Annotated[str, typer.Option(help=STEPS.format("gradients and weights, as sketches,"))] = "all",
+    routing: Annotated[str, typer.Option(help=STEPS.format("the experts of each token"))] = "all",
+    activations: Annotated[str, typer.Option(help=STEPS.format("activations, as sums,"))] = "all",
+    executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
+) -> None:
+    """Write a run as one small file without its tensors, which every command takes in the place of the run.
+
+    Of every step the scalars are kept, and of those that are chosen what is no tensor; tensors are kept as sketches. What was left out is
+    said. The file is a reference that a repository can hold (docs/ci.md).
+
+    Exit codes: 0 written, 2 usage, 3 not whole or unreadable.
+
+    Example: align-hooks distill runs/megatron reference.zip --sketches 0
+    """
+    chosen = {"batches": batches, "local_norms": local_norms, "sketches": sketches, "routing": routing, "activations": activations}
+    choices = {name: steps_of(name, text) for name, text in chosen.items()}
+    place = report_file("FILE", file)
+    assert place is not None
+    if place.exists() and not is_archive(place):
+        raise AlignHooksError(f"FILE {place} holds something else than a distilled run; name another file")
+    with progress() as say, executor_of(executor) as workers:
+        distilled = distill_run(run_of(run), choices, Work(say, workers))
+        distilled.at(place)
+    try:
+        atomic.write_bytes(place, distilled.content)
+    except OSError as error:
+        raise AlignHooksError(f"FILE {place} cannot be written: {error.strerror or error}; name a file that you may write") from None
+    render_distilled(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out, output())
+
+
+def steps_of(name: str, text: str) -> Steps:
+    """The steps that an option names."""
+    try:
+        return Steps.parse(text)
+    except ValueError as error:
+        raise AlignHooksError(f"--{name.replace('_', '-')}: {error}") from None

@@ -1,0 +1,74 @@
+"""By how much, and to which side, the numbers of two runs drift apart: means of relative differences with their sign.
+
+An error of rounding has no side, so its mean goes to 0 the more numbers there are. A mean that stays is a bias: gradients of one kind of
+parameter that are always a little larger, a loss that is always a little lower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from align_hooks.comparison.places import place
+from align_hooks.comparison.verdict import Quantity, relative
+from align_hooks.record.reader import Run
+
+STEPS = 50
+"""The most steps of which local norms are read, evenly spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """``mean`` and ``largest`` are of ``count`` differences, the candidate's number less the reference's relative to the reference's size;
+    of local norms ``kind`` is the kind of parameter, empty of others. ``steps`` is how many steps they are of."""
+
+    quantity: Quantity
+    mean: float
+    largest: float
+    count: int
+    steps: int
+    kind: str = ""
+
+
+def drifts(reference: Run, candidate: Run, eps: float) -> list[Drift]:
+    """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
+    that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
+    theirs = {row.step: row for row in candidate.rows}
+    rows = [(row, theirs[row.step]) for row in reference.rows if row.step in theirs]
+    losses = [relative(ours.loss, other.loss) for ours, other in rows if ours.loss is not None and other.loss is not None]
+    norms = [
+        relative(ours.grad_norm, other.grad_norm) for ours, other in rows if ours.grad_norm is not None and other.grad_norm is not None
+    ]
+    found = [drift(Quantity.LOSS, losses, len(losses)), drift(Quantity.GRAD_NORM, norms, len(norms))]
+    return [*(each for each in found if each is not None), *of_kinds(reference, candidate, eps)]
+
+
+def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[Drift]:
+    """The drifts of local norms."""
+    steps = spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
+    kinds: dict[tuple[int, str], list[float]] = {}
+    for step in steps:
+        ours, theirs = reference.local_norms(step), candidate.local_norms(step)
+        floor = eps * max(ours.values(), default=0.0)
+        for name in ours.keys() & theirs.keys():
+            if ours[name] and max(ours[name], theirs[name]) >= floor:
+                where = place(name)
+                kinds.setdefault((where.order, where.kind), []).append(relative(ours[name], theirs[name]))
+    for (_, kind), differences in sorted(kinds.items()):
+        found = drift(Quantity.LOCAL_NORMS, differences, len(steps), kind)
+        yield from () if found is None else (found,)
+
+
+def drift(quantity: Quantity, differences: Iterable[float], steps: int, kind: str = "") -> Drift | None:
+    """The drift of relative differences, those that are not finite left out; None where there are none."""
+    finite = [difference for difference in differences if math.isfinite(difference)]
+    return Drift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind) if finite else None
+
+
+def spread(steps: Sequence[int]) -> list[int]:
+    """At most :data:`STEPS` of some steps, evenly spread, the first and the last among them."""
+    if len(steps) <= STEPS:
+        return list(steps)
+    return [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]

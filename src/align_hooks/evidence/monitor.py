@@ -1,0 +1,188 @@
+"""Norms of gradients that msprobe's monitor left, of PyTorch or MindSpore: CSV files, a directory a rank.
+
+Its first version writes ``grad_reduced_A-B.csv``, rounded to six decimals; the second ``weight_grad_stepA-B.csv``, whose rows of the scope
+``reduced`` are meant here. Both take the norm of each parameter as the framework holds it, after the data-parallel reduction, before
+unscaling and clipping, and count steps from 0 as a record does. Nothing in them says whose part of a parameter a rank holds: of several
+ranks only copies can be read. A fused parameter has one norm, which is none of its pieces': it counts for the global norm alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from align_hooks.configuration.values import FRAMEWORKS
+from align_hooks.errors import RecordError
+from align_hooks.evidence.convert import write
+from align_hooks.evidence.logs import half_of_last_digit
+from align_hooks.evidence.rows import Row, Scalars
+from align_hooks.process.paths import well_formed
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.shard import Shard
+
+Norms: TypeAlias = Mapping[int, Mapping[str, float]]
+"""Step to the framework's name of a parameter to the norm of its gradient."""
+
+FILE = re.compile(r"(?:grad_reduced_|weight_grad_step)\d+-\d+\.csv")
+OF_A_RANK = re.compile(r"rank_\d+|.*-rank\d+-.*")
+WRAPPED = re.compile(r"(?:\d+:)?(?:module\.)*")
+"""Before the model's own name of a parameter: the number of its chunk, and what wraps the model."""
+REDUCED = "reduced"
+LAST = 10**9
+WORTH = 0.01
+"""A norm whose last decimal leaves open more than this, relative, is left out."""
+
+
+@dataclass(slots=True)
+class Monitored:
+    """What one rank's files hold. ``half`` is half of the last decimal that they print."""
+
+    norms: dict[int, dict[str, float]] = field(default_factory=dict)
+    half: float = math.inf
+
+
+def is_monitored(source: Path) -> bool:
+    """Whether a directory is what msprobe's monitor writes, of one rank or of several."""
+    return source.is_dir() and bool(_ranks(source))
+
+
+def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
+    """Write the record of a monitor's files; returns its rows, and the steps of which it has local norms. ``names`` is a record of the same
+    model by the same framework, which says what its parameters are called; without one there is the global norm alone. ``side`` is
+    ``torch`` or ``ms``, where no record says so.
+
+    :raises RecordError: the files cannot be read, or are of another model. :raises RefusedRun: the directory holds a run.
+    """
+    monitored = read_monitored(source)
+    named = open_run(names) if names is not None else None
+    side = named.facts.side if named is not None else side
+    if side not in FRAMEWORKS:
+        raise RecordError(f"{source} does not tell which framework made it; say --side torch or --side ms, or name a record with --names")
+    shards = _pieces(named, monitored, source) if named is not None else {}
+    kept, left_out = _kept(monitored, shards)
+    resolution = {"grad_norm": monitored.half * math.sqrt(max(map(len, monitored.norms.values())))}
+    resolution |= {"local_norms": max((monitored.half / math.sqrt(one) for step in kept.values() for one in step.values()), default=0.0)}
+    scalars = Scalars(side, [_row(step, norms) for step, norms in sorted(monitored.norms.items())], resolution, left_out)
+    place = well_formed(str(source.resolve()))
+    origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
+    held = {name for step in kept.values() for name in step}
+    write(run, scalars, origin, [shard for shard in shards.values() if shard.name in held], kept)
+    return scalars, sorted(kept)
+
+
+def read_monitored(source: Path) -> Monitored:
+    """What a monitor wrote, of one rank, or of ranks that hold the same.
+
+    :raises RecordError: a file has no norms, or ranks hold different ones.
+    """
+    ranks = _ranks(source)
+    first, *others = (_of_a_rank(rank) for rank in ranks)
+    if unlike := next((rank for rank, one in zip(ranks[1:], others, strict=True) if one.norms != first.norms), None):
+        raise RecordError(
+            f"{unlike} has other norms than {ranks[0]}: each rank holds a part of the model, and the files do not say which; record them "
+            f"with ALIGN_HOOKS_LOCAL_NORMS instead, which puts parts together"
+        )
+    return first
+
+
+def _ranks(source: Path) -> list[Path]:
+    """The directories of the ranks: the one that was named, or those below it."""
+    below = (one for one in sorted(source.iterdir()) if one.is_dir() and OF_A_RANK.fullmatch(one.name))
+    return [rank for rank in (source, *below) if any(FILE.fullmatch(one.name) for one in rank.iterdir())]
+
+
+def _of_a_rank(rank: Path) -> Monitored:
+    monitored = Monitored()
+    for file in sorted(one for one in rank.iterdir() if FILE.fullmatch(one.name)):
+        for step, name, word, place in _cells(file):
+            step_norms = monitored.norms.setdefault(step, {})
+            if name in step_norms:
+                raise RecordError(f"{place} has {name} of step {step} twice: clear the directory before a run, and monitor one chunk")
+            step_norms[name] = float(word)
+            monitored.half = min(monitored.half, half_of_last_digit(word) or math.inf)
+    if not monitored.norms:
+        raise RecordError(f"{rank} has no norms of reduced gradients; msprobe's monitor writes them when the optimizer makes its step")
+    monitored.half = 0.0 if monitored.half == math.inf else monitored.half
+    return monitored
+
+
+def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Step, the framework's name of a parameter, its norm as it is printed, and the line."""
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            for number, row in enumerate(csv.DictReader(lines), 2):
+                place, name = f"{file}:{number}", row.get("module_name") or row.get("name") or ""
+                if row.get("scope", REDUCED) != REDUCED:
+                    continue
+                if row.get("norm") is None:
+                    raise RecordError(f"{file} has no column of norms; have msprobe's monitor write them: ops: ['norm']")
+                if row.get("vpp_stage") not in ("0", None):
+                    raise RecordError(
+                        f"{place} is of a virtual pipeline stage, of which no rank has the whole model; monitor a run on one rank"
+                    )
+                yield _step(row["step"]), WRAPPED.sub("", name, count=1), _number(row["norm"]), place
+    except (ValueError, KeyError, csv.Error, OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} cannot be read: {error}; give a directory as msprobe's monitor wrote it") from None
+
+
+def _step(word: str | None) -> int:
+    step = int(word or "")
+    if not 0 <= step < LAST:
+        raise ValueError(f"{word} is no step")
+    return step
+
+
+def _number(word: str) -> str:
+    float(word)
+    return word
+
+
+def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shard]:
+    """The framework's name of each parameter that is one canonical tensor, to that.
+
+    :raises RecordError: the record is of several ranks, or of a model of other parameters.
+    """
+    if named.world_size != 1:
+        raise RecordError(f"{named.path} is of {named.world_size} ranks; name a record of the same model on one with --names")
+    by_native: dict[str, list[Shard]] = {}
+    for shard in named.shards(0):
+        by_native.setdefault(shard.native, []).append(shard)
+    trained = {native for native, pieces in by_native.items() if any(piece.trainable for piece in pieces)}
+    for step, norms in monitored.norms.items():
+        if unknown := next((name for name in norms if name not in by_native), None):
+            raise RecordError(f"{source} has {unknown}, which the model of {named.path} has not; name a record of the same model")
+        if missing := sorted(trained - norms.keys()):
+            raise RecordError(f"{source} has no {missing[0]} at step {step}, which the model of {named.path} trains; name its own record")
+    return {native: pieces[0] for native, pieces in by_native.items() if len(pieces) == 1 and native in trained}
+
+
+def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """Squared sums by step and canonical name, without what has too few digits; and what was left out."""
+    coarse = {name for norms in monitored.norms.values() for name in shards if 0 < norms[name] < monitored.half / WORTH}
+    whole = {native: shard.name for native, shard in shards.items() if native not in coarse}
+    kept = {
+        step: {name: norms[native] * norms[native] for native, name in whole.items()}
+        for step, norms in sorted(monitored.norms.items())
+        if whole
+    }
+    names = {name for norms in monitored.norms.values() for name in norms}
+    fused: Sequence[str] = sorted(names - shards.keys()) if shards else []
+    notes = ["gradients were not unscaled: a run with a loss scale has norms that are larger by it"]
+    notes += [] if shards else ["the global norm alone is kept: with --names, a record of the same model, so is each parameter's"]
+    notes += (
+        [f"{len(fused)} fused parameters have one norm of several tensors, {fused[0]} the first: they are in the global norm"]
+        if fused
+        else []
+    )
+    notes += [f"{len(coarse)} norms are too small for the decimals that are printed, {min(coarse)} the first: left out"] if coarse else []
+    return kept, notes
+
+
+def _row(step: int, norms: Mapping[str, float]) -> Row:
+    unsaid = dict.fromkeys(("loss", "objective_loss", "valid_tokens", "clip_coefficient", "learning_rate", "consumed_samples", "seconds"))
+    return {"step": step, **unsaid, "grad_norm": math.sqrt(math.fsum(norm * norm for norm in norms.values())), "skipped": False}

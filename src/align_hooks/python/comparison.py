@@ -1,0 +1,130 @@
+"""The result of a comparison as somebody in Python wants it: printed as on a console, drawn in a notebook, a DataFrame, a page."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from align_hooks import __version__
+from align_hooks.checklist.sides import check_runs
+from align_hooks.comparison import verdict
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.verdict import Finding, StageResult, Value
+from align_hooks.errors import AlignHooksError, needing
+from align_hooks.messages import rendered
+from align_hooks.record import atomic
+from align_hooks.record.frames import imported
+from align_hooks.record.layout import JsonObject
+from align_hooks.record.reader import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Comparison(verdict.Comparison):
+    """What :func:`align_hooks.compare` returns.
+
+    ``verdict`` is an :class:`align_hooks.Verdict`, and ``first`` the stage that decided it, None when aligned. ``stages`` are all stages in
+    the order of a training step, each with its ``status``, ``summary`` and ``findings``, the worst first. ``blame`` says where the fault
+    sits and what it likely is, None unless diverged; ``next`` is what to do now; ``settings`` are the model's settings that differ;
+    ``acceptance`` has the lines of the guide's standard; ``curves`` are what both did at every step. ``reference`` and ``candidate`` are
+    the runs. Words are messages: ``str(comparison)`` and :meth:`to_dict` have them in English."""
+
+    reference: Run
+    candidate: Run
+
+    @property
+    def exit_code(self) -> int:
+        """What ``align-hooks compare`` ends with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
+        return self.verdict.exit_code
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What every stage shows, in the order of the stages, the worst of each first; agreeing ones too."""
+        return tuple(finding for result in self.stages for finding in result.findings)
+
+    def stage(self, name: str) -> StageResult:
+        """How the stage of a name or an id came out, ``token losses`` or ``token_losses``. Raises AlignHooksError for a name that no stage
+        has, and for a stage that this comparison did not come to."""
+        found = next((result for result in self.stages if name in (result.stage.name, result.stage.id)), None)
+        if found is None:
+            known = any(name in (stage.name, stage.id) for stage in LADDER)
+            why = "was not come to" if known else "is no stage"
+            raise AlignHooksError(f"{name!r} {why}; there are {', '.join(result.stage.name for result in self.stages)}")
+        return found
+
+    def __repr__(self) -> str:
+        first = f" at {self.first.stage.name!r}" if self.first is not None else ""
+        return f"Comparison({self.verdict.text}{first}, {str(self.reference.path)!r}, {str(self.candidate.path)!r})"
+
+    def __str__(self) -> str:
+        """The report as the console prints it, without colour; raises AlignHooksError without the ``cli`` extra."""
+        with needing("cli", "printing a comparison"):
+            from align_hooks.report.printed import as_text
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """The same with colour, for a notebook."""
+        with needing("cli", "showing a comparison"):
+            from align_hooks.report.printed import as_html
+        return as_html(self)
+
+    def to_dict(self) -> JsonObject:
+        """What ``align-hooks compare --json`` writes (docs/json.md), as dicts, lists, strings and numbers."""
+        with needing("cli", "the JSON of a comparison"):
+            from align_hooks.report.machine import as_json
+        runs = {"reference": str(self.reference.path), "candidate": str(self.candidate.path)}
+        return dict(as_json(self, align_hooks=__version__, **runs))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas DataFrame with a row a finding, in the order of the stages: ``stage``, ``status``, ``quantity``, ``name``, ``step``,
+        ``rank``, both sides' values (numbers as they are, else in words), ``error``, ``limit``, ``times_its_limit`` (above 1 it is out),
+        the ``unit`` of error and limit, and ``what`` was compared, in words. Needs pandas (``pip install 'align-hooks[pandas]'``)."""
+        rows = [_row(result, finding) for result in self.stages for finding in result.findings]
+        frame: pd.DataFrame = imported().DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+        return frame
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the page that ``align-hooks compare --html`` writes; raises AlignHooksError without the ``html`` extra, OSError where the
+        file cannot be written."""
+        with needing("html", "a page"):
+            from align_hooks.report.page import page
+        atomic.write_text(Path(path), page(self, __version__, check_runs(self.reference, self.candidate)))
+
+
+COLUMNS = {
+    **dict.fromkeys(("stage", "status", "quantity", "name"), "object"),
+    **dict.fromkeys(("step", "rank"), "Int64"),
+    **dict.fromkeys(("reference", "candidate"), "object"),
+    **dict.fromkeys(("error", "limit", "times_its_limit"), "float64"),
+    **dict.fromkeys(("unit", "what"), "object"),
+}
+"""The columns of a frame and their types. ``Int64`` may lack a number: a finding of all steps together has no step."""
+
+
+def _row(result: StageResult, finding: Finding) -> dict[str, Any]:
+    measured = finding.error is not None and finding.limit is not None
+    return {
+        "stage": result.stage.id,
+        "status": result.status.value,
+        "quantity": str(finding.quantity or ""),
+        "name": finding.name,
+        "step": finding.step,
+        "rank": finding.rank,
+        "reference": _value(finding.reference),
+        "candidate": _value(finding.candidate),
+        "error": finding.error,
+        "limit": finding.limit,
+        "times_its_limit": finding.excess if measured else math.nan,
+        "unit": finding.unit.value,
+        "what": rendered(finding.what),
+    }
+
+
+def _value(value: Value) -> str | bool | int | float | None:
+    """A number as it is, a message in words."""
+    return value if value is None or isinstance(value, str | bool | int | float) else rendered(value)

@@ -1,0 +1,247 @@
+"""A run as one small file, a reference that a repository can hold: everything but its tensors, of which it has sketches.
+
+The file is a zip of a record. It keeps every rank's manifest and rows of scalars, and of the steps that are chosen local norms, batches,
+sketches, experts' choices and the sums of activations. A tensor that was stored is sketched. What the run was asked to record becomes what
+the file holds, so that a comparison misses nothing that was left out on purpose. The same run makes the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import to_builtins
+
+from align_hooks.errors import RecordError
+from align_hooks.messages import message, rendered
+from align_hooks.process.archive import LARGEST, Archive, Member, packed, packed_sizes
+from align_hooks.process.storage import opened
+from align_hooks.process.work import ALONE, Work
+from align_hooks.quantities.activations import TENSORS as WHOLE_ACTIVATIONS
+from align_hooks.quantities.activations import WHOLE
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.registry import KINDS, SWITCHES, asked_by
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.record import atomic, digests, layout
+from align_hooks.record.batch import described
+from align_hooks.record.batch_digests import digests_of
+from align_hooks.record.files import in_words, read_sealed
+from align_hooks.record.folder import inside
+from align_hooks.record.holdings import kind_of
+from align_hooks.record.layout import JsonObject
+from align_hooks.record.part import Part
+from align_hooks.record.ranges import ranges
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import DEFINITION, sketch
+from align_hooks.record.tensors import Tensors
+from align_hooks.record.verify import verify
+from align_hooks.settings import PREFIX, Steps
+
+KEPT: tuple[Kind, ...] = tuple(kind for kind in KINDS if not kind.copies)
+"""What a distilled run may hold: all that is not as large as the model."""
+CHOICES = tuple(switch.name for switch in SWITCHES if all(kind in KEPT for kind in asked_by(switch)))
+"""The names of those of which steps can be chosen, as variables ask for them."""
+ALL = Steps.parse("all")
+DROPPED = ("segments", "files", "deleting", "weaker", "planned_bytes")
+"""Members of a manifest that speak of the directory in which the run was recorded."""
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """``files`` are those of the record, name to content. ``kept`` maps each quantity to the steps that they hold of it, and ``left_out``
+    to those, as text, that the run recorded and they do not hold."""
+
+    files: Mapping[str, bytes] = field(repr=False)
+    kept: Mapping[str, Sequence[int]]
+    left_out: Mapping[str, str]
+
+    @cached_property
+    def content(self) -> bytes:
+        """The zip file."""
+        return packed(self.files)
+
+    @property
+    def sizes(self) -> Counter[str]:
+        """Bytes that each quantity takes in the zip file, :data:`.holdings.OTHER` for files of none."""
+        sizes: Counter[str] = Counter()
+        for name, size in packed_sizes(self.content).items():
+            *folders, last = name.split("/")
+            sizes[kind_of(tuple(folders) or (".",), last)] += size
+        return sizes
+
+    def at(self, path: Path) -> Run:
+        """The run that the zip file holds, as it will be read from ``path``; raises RecordError where anything of it is not whole."""
+        run = open_run(Member(Archive(path, self.files)))  # type: ignore[arg-type]
+        if wrong := [*run.problems, *verify(run).wrong]:
+            raise RecordError(str(wrong[0]))
+        return run
+
+
+def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: Work = ALONE) -> Distilled:
+    """Distil a run, made by ``open_run``. ``choices`` map names of :data:`CHOICES` to the steps that are kept; all are where nothing is
+    said. The workers of ``work`` read tensors. Raises RecordError for a run that is not whole, was made by hand, or has no digests."""
+    refuse(run)
+    chosen = choices or {}
+    kept = {kind: [step for step in had(run, kind) if step in chosen.get(kind.variable, ALL)] for kind in KEPT}
+    left_out = {kind.name: text for kind in KINDS if (text := _left_out(run, kind, kept.get(kind, ())))}
+    facts = read_sealed(inside(run.path, layout.run_file(run.path)))
+    cut = sorted(set(run.batch_steps()) - set(kept[BATCHES]))
+    of_batches = {str(step): digests_of(run.batch(step)) for step in cut}
+    if run.facts.distilled is not None:
+        of_batches = run.facts.distilled.batches | of_batches
+    facts |= {"settings": asked(run, kept), "distilled": {"left_out": left_out, "batches": of_batches}}
+    files = {layout.RUN_FILE: digests.seal(atomic.encoded(atomic.json_text(facts)))}
+    for rank in run.manifests:
+        files |= OfRank(run, rank, kept, work).files(facts["settings"])
+        if sum(map(len, files.values())) > LARGEST:
+            raise too_large(run.path)
+    return Distilled(files, {kind.name: steps for kind, steps in kept.items() if steps}, left_out)
+
+
+def too_large(path: Path) -> RecordError:
+    """The error for what one file cannot hold."""
+    return RecordError(
+        f"{path} is more than the {LARGEST >> 20} MiB that a distilled run may hold; keep fewer steps: --batches 0 --sketches 0"
+    )
+
+
+def refuse(run: Run) -> None:
+    """Raise RecordError for a run of which no reference can be made."""
+    if run.made_by_hand:
+        raise RecordError(f"{run.path} was made by hand and holds batches alone; record the run with {PREFIX}RUN")
+    if run.problems:
+        raise RecordError(f"{run.path} is not whole, as a reference must be: {run.problems[0]}; record the run again")
+    if run.undigested:
+        raise RecordError(f"{run.path}: {rendered(run.without_digests)}; record the run again with this version")
+
+
+def had(run: Run, kind: Kind) -> list[int]:
+    """The steps of which a run has a quantity, or can make it: sketches of tensors."""
+    return run.steps_of(kind.name) if kind.sketch_of is None else run.sketch_steps(kind.sketch_of.name)
+
+
+def _left_out(run: Run, kind: Kind, kept: Sequence[int]) -> str:
+    """The steps of a quantity that the run recorded, or was distilled without before, and that are not kept."""
+    lost = sorted(set(run.steps_of(kind.name)) - set(kept))
+    before = run.facts.distilled.left_out.get(kind.name) if run.facts.distilled is not None else None
+    return ",".join(filter(None, [before, ranges(lost)]))
+
+
+def asked(run: Run, kept: Mapping[Kind, Sequence[int]]) -> JsonObject:
+    """The run's settings, with what the record holds in the place of what was asked for: of sketches the numbers of which every kind is
+    held that the run can have."""
+    settings: JsonObject = {**run.facts.settings, WHOLE.name: None}
+    for switch in SWITCHES:
+        kinds = asked_by(switch)
+        possible = [(kind.possible(run.steps), set(kept.get(kind, ()))) for kind in kinds]
+        numbers = sorted(set.union(*(held for _, held in possible)))
+        settings[switch.name] = ranges([n for n in numbers if all(n in held or n not in may for may, held in possible)]) or "none"
+    return settings
+
+
+@dataclass(frozen=True)
+class OfRank:
+    """One rank's files in a distilled record; ``kept`` maps each quantity to the steps that are kept."""
+
+    run: Run
+    rank: int
+    kept: Mapping[Kind, Sequence[int]]
+    work: Work
+    _listed: dict[int, dict[str, str]] = field(default_factory=dict, init=False)
+    """What the row of a step lists."""
+
+    def files(self, settings: JsonObject) -> dict[str, bytes]:
+        """Name to content; ``settings`` are those of the run."""
+        files: dict[str, bytes] = {}
+        for kind in (kind for kind in KEPT if kind is not SCALARS):
+            if not kind.is_rows:
+                files |= self._of_steps(kind)
+            elif lines := [self._line(kind, step, row) for step, row in self._rows(kind)]:
+                files[self._name(layout.rows(self.run.path, kind.name, self.rank))] = b"".join(lines)
+        files[self._name(layout.scalars(self.run.path, self.rank))] = b"".join(map(self._scalars, self.run.steps))
+        files[self._name(layout.manifest(self.run.path, self.rank))] = self._manifest(settings)
+        return files
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.run.path))
+
+    def _manifest(self, settings: JsonObject) -> bytes:
+        content = read_sealed(inside(self.run.path, layout.manifest(self.run.path, self.rank)))
+        counts: Counter[str] = Counter({kind.variable: 0 for kind, steps in self.kept.items() if steps})
+        for kind, steps in self.kept.items():
+            counts[kind.variable] += len(steps)
+        kept = {key: value for key, value in content.items() if key not in DROPPED}
+        kept |= {"settings": settings, "recorded": {name: count for name, count in counts.items() if count}}
+        return digests.seal(atomic.encoded(atomic.json_text(kept)))
+
+    def _scalars(self, step: int) -> bytes:
+        row = to_builtins(self.run.committed[self.rank].rows[step])
+        return digests.seal(self._text({**row, "files": self._listed.get(step, {})})) + b"\n"
+
+    def _line(self, kind: Kind, step: int, content: JsonObject) -> bytes:
+        line = self._text({**content, "step": step})
+        self._list(kind, step, kind.name, digests.xxh3(line))
+        return line + b"\n"
+
+    def _text(self, row: JsonObject) -> bytes:
+        ids = {"rank": self.rank, "segment": self.run.manifests[self.rank].segment}
+        return atomic.encoded(atomic.json_text({**row, **ids}, indent=None))
+
+    def _list(self, kind: Kind, number: int, name: str, digest: str) -> None:
+        """Let the row list it in which the run would have: a state stands with the update that makes it, the first with the first step."""
+        step = number - 1 if kind.is_state and number > self.run.steps[0] else number
+        self._listed.setdefault(step, {})[f"{number}/{name}"] = digest
+
+    def _rows(self, kind: Kind) -> Iterator[tuple[int, JsonObject]]:
+        """The rows of a quantity that are kept; of tensors that were stored, rows of sketches."""
+        recorded = self.run.lines(kind.name, self.rank)
+        for index, step in enumerate(self.kept[kind]):
+            if step in recorded.steps:
+                yield step, {key: value for key, value in recorded.row(step).items() if key not in ("rank", "segment")}
+            else:
+                self.work.progress(message("progress.distilling", kind=kind.name, step=step), index, len(self.kept[kind]))
+                yield step, {"step": step, "definition": DEFINITION, "sums": self._sketches(kind, step)}
+
+    def _sketches(self, kind: Kind, step: int) -> dict[str, list[float]]:
+        """Sketches of this rank's shards of stored tensors."""
+        assert kind.sketch_of is not None
+        tensors: Tensors = getattr(self.run, kind.sketch_of.name)(step)
+        shards = self.run.counted(self.rank, trainable=kind.trainable)
+        parts = [next(held.part for held in tensors.whole(shard.name).held if held.rank == self.rank) for shard in shards]
+        sums = self.work.map(_sketched, list(zip(parts, shards, strict=True)), [part.stop - part.start for part in parts])
+        return dict(zip((shard.name for shard in shards), sums, strict=True))
+
+    def _of_steps(self, kind: Kind) -> dict[str, bytes]:
+        """The files of a quantity in the directories of the steps."""
+        files: dict[str, bytes] = {}
+        for step in self.kept[kind]:
+            place = layout.step(self.run.path, step, self.rank)
+            for name in kind.files:
+                if name == WHOLE_ACTIVATIONS or not self.run.has_file(self.rank, step, name):
+                    continue
+                path, digest = self.run.file(self.rank, step, name)
+                self._list(kind, step, name, digest or "")
+                files[self._name(path)] = _bytes(path)
+            for array in described(self.run.source(step, self.rank)).arrays if kind is BATCHES else ():
+                files[self._name(place / f"{array}.npy")] = _bytes(inside(self.run.path, place / f"{array}.npy"))
+        return files
+
+
+def _sketched(of: tuple[Part, Shard]) -> list[float]:
+    part, shard = of
+    return [float(number) for number in sketch(part.stored(), shard)]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with opened(path) as file:
+            if file.size > LARGEST:
+                raise too_large(path)
+            return bytes(file.read(0, file.size))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None

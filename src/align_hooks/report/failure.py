@@ -1,0 +1,35 @@
+"""Why a comparison is not what a test asks for, as the lines of an error: what somebody needs who reads a log and has nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.messages import Argument, any_of, message, rendered
+from align_hooks.report.console import plain
+from align_hooks.report.text import blamed, describe, parts_of
+
+WORST = 5
+"""The most findings that are told."""
+
+
+def failure(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
+    """The text of the error. ``command`` gives the whole report, ``page`` is the file that has it, None where none was written."""
+    return "\n  ".join(plain(rendered(line)) for line in _lines(comparison, allowed, command, page))
+
+
+def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> Iterator[Argument]:
+    yield message("failure.verdict", verdict=comparison.verdict, headline=comparison.headline)
+    if [*allowed] != [Verdict.ALIGNED]:
+        yield message("failure.allowed", allowed=any_of(*allowed))
+    findings = comparison.first.findings[:WORST] if comparison.first is not None else ()
+    yield from map(describe, findings)
+    if comparison.blame is not None:
+        yield from blamed(comparison.blame, [finding.what for finding in findings])
+    if comparison.next:
+        advice, *commands = parts_of(comparison.next)
+        yield message("terminal.next", what=advice)
+        yield from commands
+    yield message("failure.command", command=command)
+    if page is not None:
+        yield message("failure.page", path=page)

@@ -1,0 +1,51 @@
+"""The words of a page: each with its explanation, which opens in place, and how each number was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.verdict import StageResult
+from align_hooks.messages import Argument, Message, message
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word and what it means; ``slug`` is the end of its address, ``of`` where the stage that it names has its findings."""
+
+    slug: str
+    name: Argument
+    text: Message
+    of: str = ""
+
+
+WORDS = (
+    Word("limit", message("page.limit"), message("method.limits")),
+    Word("relative-error", message("method.name_relative_error"), message("method.relative_error")),
+    Word("eps", message("word.name_eps"), message("word.eps")),
+    Word("noise", message("method.name_noise_band"), message("method.noise_band")),
+    Word("exact-step", message("word.name_exact_step"), message("word.exact_step")),
+    Word("injected", message("word.name_injected"), message("word.injected")),
+    Word("local-norm", message("word.name_local_norm"), message("method.local_norms")),
+    Word("scale", message("page.best_scale"), message("word.scale")),
+)
+"""Words that stand in many places of a page."""
+METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
+    (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.comparison.measures"),
+    (message("method.name_limits"), message("method.limits"), "align_hooks.comparison.limits, align_hooks.comparison.noise, docs/zoo.md"),
+    *((stage.title, stage.method, stage.source) for stage in LADDER),
+    (message("method.name_noise_band"), message("method.noise_band"), None),
+    *((word.name, word.text, None) for word in WORDS if word.slug in ("eps", "exact-step", "injected", "scale")),
+)
+"""How each number was made: what was taken, of what, by which formula, what it is held against, and where that comes from."""
+
+
+def slug(name: str) -> str:
+    """A stage's name as the end of an address."""
+    return "stage-" + "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
+def of_stages(results: Sequence[StageResult]) -> list[Word]:
+    """The stages of a comparison as words."""
+    return [Word(slug(result.name), result.title, result.stage.method, slug(result.name)) for result in results]

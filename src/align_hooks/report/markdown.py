@@ -1,0 +1,86 @@
+"""A comparison as Markdown, for a comment on a pull request: the verdict, the stages, and to which side numbers drift. Under 60 lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from align_hooks.comparison.signed import Drift
+from align_hooks.comparison.verdict import Comparison, StageResult, Status
+from align_hooks.messages import Argument, message, rendered
+from align_hooks.report.console import plain
+from align_hooks.report.text import blamed, describe, parts_of, times, worst
+
+WORST, KINDS = 3, 12
+"""The most findings, and the most kinds of parameters, that are told."""
+CELL, LINE = 200, 1000
+"""Letters of a cell and of a line, whose commands are to be copied."""
+PLAIN = (Status.SAME, Status.NOT_COMPARED)
+"""What needs nobody's attention."""
+MARKUP = re.compile(r"([\\`*\[\]<>|~]|(?<!\w)_|_(?!\w))")
+MENTION = re.compile(r"([@#])(?=\w)")
+"""What a forge makes a mention or a link of."""
+
+
+def markdown(comparison: Comparison, drifts: Sequence[Drift], command: str) -> str:
+    """The whole text. ``drifts`` are those of :mod:`align_hooks.comparison.signed`; ``command`` gives the whole report."""
+    return "\n".join(_lines(comparison, drifts, command)) + "\n"
+
+
+def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Iterator[str]:
+    yield f"### align-hooks: {escaped(comparison.verdict)}"
+    yield ""
+    yield escaped(comparison.headline, LINE)
+    yield ""
+    shown = comparison.first.findings[:WORST] if comparison.first is not None else ()
+    advice, *commands = parts_of(comparison.next) if comparison.next else (None,)
+    said = [finding.what for finding in shown]
+    lines = [*map(describe, shown), *(blamed(comparison.blame, said) if comparison.blame is not None else ())]
+    lines += [message("terminal.next", what=advice)] if advice else []
+    yield from (f"- {escaped(line, LINE)}" for line in lines)
+    yield from (f"  - {code(rendered(command))}" for command in commands)
+    yield ""
+    heads = (message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared"))
+    yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))
+    if drifts:
+        yield ""
+        yield escaped(message("markdown.drift", steps=max(drift.steps for drift in drifts)))
+        yield ""
+        kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
+        yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))
+    yield ""
+    yield code(command)
+
+
+def _stage(result: StageResult) -> list[str]:
+    status = escaped(result.status)
+    shown = status if result.status in PLAIN else f"**{status}**"
+    return [escaped(result.title), shown, escaped(times(worst(result))), escaped(result.short or result.summary)]
+
+
+def _chosen(drifts: Sequence[Drift]) -> list[Drift]:
+    """All but local norms, and of these the kinds that drift most, in the order of a forward pass."""
+    kinds = sorted((drift for drift in drifts if drift.kind), key=lambda drift: -abs(drift.mean))[:KINDS]
+    return [drift for drift in drifts if not drift.kind or drift in kinds]
+
+
+def _drift(drift: Drift) -> list[str]:
+    subject: Argument = message("markdown.norm_of", kind=drift.kind) if drift.kind else drift.quantity
+    return [escaped(subject), f"{drift.mean:+.2e}", f"{drift.largest:+.2e}"]
+
+
+def _table(heads: Sequence[str], sides: str, rows: Iterator[list[str]]) -> Iterator[str]:
+    for cells in (heads, ["---:" if side == "r" else "---" for side in sides], *rows):
+        yield f"| {' | '.join(cells)} |"
+
+
+def escaped(text: Argument, longest: int = CELL) -> str:
+    """A message, or text of a record, as itself, in a line: it is no markup, mentions nobody and links to nothing."""
+    words = plain(rendered(text))
+    cut = words if len(words) <= longest else f"{words[:longest]}…"
+    return MENTION.sub("\\1\u200b", MARKUP.sub(r"\\\1", cut.replace("&", "&amp;")))
+
+
+def code(text: str) -> str:
+    """A command as code, in which nothing is markup."""
+    return f"`{plain(text).replace('`', '')}`"

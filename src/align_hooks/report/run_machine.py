@@ -1,0 +1,62 @@
+"""A run alone for programs: what it holds and how it is, as versioned strict JSON. Bump ``FORMAT`` when the meaning of anything changes."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.health import Health, Rank
+from align_hooks.messages import rendered
+from align_hooks.record.holdings import Holding, ranges
+from align_hooks.record.schema import Table
+from align_hooks.report.json_types import HoldingJson, RankJson, RunBodyJson
+from align_hooks.report.machine import curve_as_json, finding_as_json
+
+FORMAT = 1
+
+
+def run_as_json(health: Health, **about: str) -> Table:
+    """All of a run, as :class:`.json_types.RunJson`; ``about`` says who looked at what."""
+    side = health.side
+    body: RunBodyJson = {
+        "condition": health.condition.value,
+        "exit_code": health.exit_code,
+        "framework": side.facts.framework,
+        "versions": dict(side.facts.versions),
+        "compute_type": side.facts.training.compute_type,
+        "ranks": side.ranks,
+        "layout": dict(side.layout),
+        "steps": side.steps,
+        "planned_steps": health.planned,
+        "holds": [_holding(holding) for holding in health.holds],
+        "of_ranks": [_rank(rank) for rank in health.ranks],
+        "problems": [
+            {
+                "kind": problem.kind.value,
+                "words": rendered(problem.message),
+                "rank": problem.rank,
+                "step": problem.step,
+                "place": problem.place,
+                "error": problem.error,
+            }
+            for problem in health.problems
+        ],
+        "self_check": rendered(health.checked),
+        "contradictions": [finding_as_json(finding) for finding in health.contradictions],
+        "remarks": [rendered(remark) for remark in health.remarks],
+        "curves": [curve_as_json(curve) for curve in health.curves],
+    }
+    return {"format": FORMAT, **about, **body}
+
+
+def _holding(holding: Holding) -> HoldingJson:
+    steps = ranges(holding.steps)
+    return {"quantity": holding.kind, "steps": steps, "count": len(holding.steps), "asked": holding.asked, "bytes": holding.bytes}
+
+
+def _rank(rank: Rank) -> RankJson:
+    return {
+        "rank": rank.rank,
+        "host": rank.host,
+        "place": rank.place,
+        "ended": rendered(rank.ended),
+        "hooks": {name: {"state": hook.state, "calls": hook.calls} for name, hook in rank.hooks.items()},
+        "recorded": dict(rank.recorded),
+    }

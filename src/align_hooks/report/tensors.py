@@ -1,0 +1,130 @@
+"""The tensors of a page: the rows of its table, and the pictures of where in the model an error comes about."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import TypeAlias
+
+from align_hooks.comparison.places import place
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import Comparison, Finding, Unit
+from align_hooks.record.schema import Table
+from align_hooks.report.console import plain
+from align_hooks.report.curve_plots import rounded
+
+PICTURED = tuple(stage for stage in LADDER if stage.is_pictured)
+"""Stages that make a picture of the model."""
+TENSORS = tuple(stage for stage in LADDER if stage.is_of_tensors)
+"""Stages with one finding a tensor; PICTURED are the first of them."""
+WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
+"""Bounds of the colours: below 1 of error over limit, and beyond it of the largest."""
+STARS, NEAR = 3, 0.8
+"""At most STARS cells of a picture are framed, those within NEAR of its worst; where more are so near, none is."""
+
+
+class Bin(IntEnum):
+    """A colour of the picture: error over limit, and beyond the limit how near it is to the worst of the picture, for an error starts
+    where it is largest."""
+
+    EQUAL = 0
+    FAR_WITHIN = 1
+    WITHIN = 2
+    THOUSANDTH = 3
+    HUNDREDTH = 4
+    THIRTIETH = 5
+    TENTH = 6
+    THIRD = 7
+    TWO_THIRDS = 8
+    WORST = 9
+    NOT_FINITE = 10
+
+
+Rows: TypeAlias = Sequence[tuple[Stage, Finding]]
+"""Findings of tensors, each with its stage."""
+
+
+def tensor_rows(comparison: Comparison) -> Rows:
+    """Every finding of a tensor: the rows of the table."""
+    return [
+        (result.stage, finding)
+        for result in comparison.stages
+        if result.stage in TENSORS
+        for finding in result.findings
+        if finding.name and finding.error is not None and finding.unit is Unit.RELATIVE
+    ]
+
+
+def columns(rows: Rows) -> Table:
+    """The same column by column, for the page's script; names once, stages by their place in :data:`TENSORS`."""
+    names = {name: index for index, name in enumerate(dict.fromkeys(finding.name for _, finding in rows))}
+    return {
+        "names": [plain(name) for name in names],
+        "name": [names[finding.name] for _, finding in rows],
+        "stage": [TENSORS.index(stage) for stage, _ in rows],
+        "step": [finding.step for _, finding in rows],
+        **{key: [rounded(getattr(finding, key), 7) for _, finding in rows] for key in ("error", "limit", "excess", "scale", "direction")},
+    }
+
+
+def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
+    """A picture of each stage that has tensors.
+
+    Chosen first is the stage that decided the verdict, else the last of those that differ: gradients say more than norms.
+    """
+    with_rows = {stage for stage, _ in rows}
+    pictured = [stage for stage in PICTURED if stage in with_rows]
+    beyond = {stage for stage, finding in rows if finding.excess > 1}
+    deciding = [stage for stage in pictured if comparison.first and stage is comparison.first.stage]
+    walked = [stage for stage in pictured if stage in beyond and stage in (activation_gradients, activations)]
+    telling = [stage for stage in pictured if stage in beyond and stage in (gradients, local_norms)]
+    usual = [stage for stage in pictured if stage is gradients]
+    order = deciding or walked[:1] or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
+    origins = {result.stage: {origin.finding.name for origin in result.origins} for result in comparison.stages}
+    return [{**picture(stage, rows, origins.get(stage, ())), "chosen": stage is order[-1]} for stage in pictured]
+
+
+def picture(stage: Stage, rows: Rows, origins: Collection[str] = ()) -> Table:
+    """Error over limit by layer and kind of parameter.
+
+    ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its index in ``rows``, its colour, and whether it
+    is framed: where the error comes about, or where nothing tells that the worst of all.
+    """
+    places = {index: place(finding.name) for index, (row_stage, finding) in enumerate(rows) if row_stage is stage}
+    cells: dict[tuple[str, str], int] = {}
+    for index, where in places.items():
+        worst_index = cells.setdefault((where.column, where.kind), index)
+        if rows[index][1].excess > rows[worst_index][1].excess:
+            cells[where.column, where.kind] = index
+    excesses = {index: rows[index][1].excess for index in cells.values()}
+    largest = max(filter(math.isfinite, excesses.values()), default=0.0)
+    across = list(dict.fromkeys(where.column for where in sorted(places.values())))
+    down = list(dict.fromkeys(where.kind for where in sorted(places.values(), key=lambda where: (where.order, where.kind))))
+    near = [index for index, excess in excesses.items() if excess > max(1.0, NEAR * largest)]
+    starred = [index for index in cells.values() if rows[index][1].name in origins] or (near if len(near) <= STARS else [])
+    return {
+        "title": stage.title,
+        "stage": TENSORS.index(stage),
+        "columns": across,
+        "rows": down,
+        "cells": [
+            [across.index(column), down.index(kind), index, bin_of(rows[index][1], largest), index in starred]
+            for (column, kind), index in cells.items()
+        ],
+    }
+
+
+def bin_of(finding: Finding, largest: float) -> Bin:
+    """Which colour a finding has, where ``largest`` is the largest finite excess of its picture."""
+    if finding.error is None or not math.isfinite(finding.error):
+        return Bin.NOT_FINITE
+    if finding.excess <= 1:
+        return Bin.EQUAL if finding.error == 0 else Bin.FAR_WITHIN if finding.excess <= WITHIN else Bin.WITHIN
+    return Bin(Bin.THOUSANDTH + bisect_left(OF_THE_WORST, finding.excess / largest if math.isfinite(finding.excess) else 1.0))

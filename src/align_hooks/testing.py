@@ -1,0 +1,67 @@
+"""For tests: a run is held against a reference, and a failure reads like a report.
+
+::
+
+    from align_hooks.testing import assert_aligned
+
+    def test_the_new_release_trains_as_the_old_one() -> None:
+        assert_aligned("reference.zip", "runs/new", report="build/new.html")
+
+Works in pytest and with any other runner; imports neither (docs/ci.md).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from align_hooks.comparison.verdict import Verdict
+from align_hooks.errors import AlignHooksError, needing
+from align_hooks.python.compare import Source, compare
+from align_hooks.python.comparison import Comparison
+
+__all__ = ["assert_aligned"]
+
+
+def assert_aligned(
+    reference: Source,
+    candidate: Source,
+    *,
+    noise: Source | Sequence[Source] = (),
+    allow: str | Verdict | Sequence[str | Verdict] = ("aligned",),
+    allow_missing: str | Sequence[str] = (),
+    report: str | os.PathLike[str] | None = None,
+    executor: Executor | str | None = None,
+) -> Comparison:
+    """Compare two recorded runs, and raise AssertionError unless the verdict is one that ``allow`` names: ``aligned``, ``diverged``, ``not
+    comparable`` or ``inconclusive``. ``report`` is a file for the page of the comparison, which is written in either case. The other
+    arguments are those of :func:`align_hooks.compare`; ``reference`` may be a file that ``align-hooks distill`` wrote. Returns the
+    comparison.
+
+    The error's text has the verdict and the stage that decided it, the worst findings with how many times their limits they are, the likely
+    cause, what to do next, and the command that gives the whole report. Raises RecordError where a run cannot be read.
+    """
+    __tracebackhide__ = True
+    allowed = [_verdict(name) for name in ((allow,) if isinstance(allow, str | Verdict) else allow)]
+    comparison = compare(reference, candidate, noise=noise, allow_missing=allow_missing, executor=executor)
+    if report is not None:
+        comparison.write_html(report)
+    if comparison.verdict in allowed:
+        return comparison
+    with needing("cli", "the text of a failure"):
+        from align_hooks.report.failure import failure
+    repeats = [noise] if isinstance(noise, str | os.PathLike) else noise if isinstance(noise, Sequence) else [noise]
+    given = [word for repeat in repeats for word in ("--noise", repeat)]
+    words = ["align-hooks", "compare", reference, candidate, *given]
+    command = shlex.join(str(getattr(word, "path", word)) for word in words)
+    raise AssertionError(failure(comparison, allowed, command, None if report is None else os.fspath(report)))
+
+
+def _verdict(name: str | Verdict) -> Verdict:
+    """The verdict of a name, or that a verdict is; raises AlignHooksError for a name that is none."""
+    found = next((verdict for verdict in Verdict if name in (verdict.text, verdict)), None)
+    if found is None:
+        raise AlignHooksError(f"{name!r} is no verdict; there are {', '.join(verdict.text for verdict in Verdict)}")
+    return found

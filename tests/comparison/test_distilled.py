@@ -1,0 +1,122 @@
+"""A distilled reference gives the verdict that the run itself gives, and says what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.comparison.runs import compare
+from align_hooks.comparison.verdict import Quantity, Status
+from align_hooks.messages import rendered
+from align_hooks.record.distill import distill
+from align_hooks.record.norms import squared_sum
+from align_hooks.record.reader import Run
+from align_hooks.settings import Steps
+from comparison.conftest import HONEST, Compared, stage
+from golden.write import other_forward, other_update
+from synthetic import NAMES, Synthetic, batch, grown
+from worded import ids
+
+Bend = Callable[[Synthetic], object]
+NORM, PROJECTION = NAMES[2], NAMES[1]
+SMALLEST = {"batches": Steps.parse("0"), "sketches": Steps.parse("0")}
+"""What is kept of a reference that should be as small as it can be and still have sketches and token losses."""
+
+
+def other_gradient(run: Synthetic) -> None:
+    run.gradients[0][NORM] *= 1.5
+    run.norms[0][NORM] = squared_sum(run.gradients[0][NORM])
+
+
+def rows_turned(of: str) -> Bend:
+    """Rows in another order, which no norm shows."""
+
+    def bend(run: Synthetic) -> None:
+        tensors = getattr(run, of)[0]
+        tensors[PROJECTION] = tensors[PROJECTION][::-1].copy()
+
+    return bend
+
+
+def other_losses(run: Synthetic) -> None:
+    for scalars in run.rows:
+        scalars["loss"] *= 1.001
+
+
+FAULTS: dict[str, Bend] = {
+    "none": lambda run: None,
+    "another token at a later step": lambda run: run.batches[1].update(batch(99)),
+    "a gradient": other_gradient,
+    "rows of a gradient": rows_turned("gradients"),
+    "rows of a weight": rows_turned("weights"),
+    "the loss": other_losses,
+    "a learning rate": lambda run: run.rows[1].update(learning_rate=2e-3),
+    "clipping": lambda run: run.rows[1].update(clip_coefficient=0.1),
+    "a setting": lambda run: run.model.update(rms_norm_eps=1e-6),
+}
+OTHERS: dict[str, Callable[[Synthetic], Synthetic]] = {
+    "the forward pass": other_forward,
+    "the update": other_update,
+    "the model": lambda run: grown({NAMES[0]: (10, 4), PROJECTION: (8, 4)}),
+}
+"""Whole candidates."""
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return open_run(HONEST.write(tmp_path_factory.mktemp("trusted") / "run"))
+
+
+@pytest.mark.parametrize("choices", [{}, SMALLEST], ids=["everything", "smallest"])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHERS])
+def test_the_verdict_is_that_of_the_run(fault: str, choices: dict[str, Steps], trusted: Run, tmp_path: Path) -> None:
+    candidate = OTHERS.get(fault, deepcopy)(HONEST)
+    FAULTS.get(fault, FAULTS["none"])(candidate)
+    other = open_run(candidate.write(tmp_path / "candidate"))
+    short = distill(trusted, choices).at(tmp_path / "reference.zip")
+    expected, found = compare(trusted, other), compare(short, other)
+    assert found.verdict is expected.verdict
+    assert (found.first and found.first.stage) == (expected.first and expected.first.stage)
+    assert not [result.name for result in found.stages if result.status is Status.INCOMPLETE]
+
+
+def test_it_may_stand_on_either_side(trusted: Run, tmp_path: Path, compared: Compared) -> None:
+    short = distill(trusted, SMALLEST).at(tmp_path / "candidate.zip")
+    candidate = open_run(HONEST.drifted().write(tmp_path / "reference"))
+    assert compare(candidate, short).verdict is compare(candidate, trusted).verdict
+
+
+def test_two_of_one_run_are_one_run(trusted: Run, tmp_path: Path) -> None:
+    assert compare(trusted, distill(trusted).at(tmp_path / "reference.zip")).itself
+
+
+def test_batches_that_were_left_out_are_compared_by_digest(trusted: Run, tmp_path: Path) -> None:
+    candidate = HONEST.drifted()
+    candidate.batches[2]["tokens"][0, 0] += 1
+    comparison = compare(distill(trusted, SMALLEST).at(tmp_path / "a.zip"), open_run(candidate.write(tmp_path / "candidate")))
+    result = stage(comparison, "batches")
+    assert result.status is Status.DIFFERENT
+    (finding,) = result.findings
+    assert (finding.name, finding.step, finding.quantity) == ("tokens", 2, Quantity.BATCHES)
+    assert "batches.differ_by_digest" in ids(finding.what)
+
+
+def test_digests_do_not_depend_on_what_ids_are_stored_in(trusted: Run, tmp_path: Path) -> None:
+    candidate = HONEST.drifted()
+    for arrays in candidate.batches.values():
+        arrays["tokens"], arrays["labels"] = arrays["tokens"].astype("int32"), arrays["labels"].astype("int32")
+        del arrays["position_ids"]
+    comparison = compare(distill(trusted, SMALLEST).at(tmp_path / "a.zip"), open_run(candidate.write(tmp_path / "candidate")))
+    result = stage(comparison, "batches")
+    assert result.status is Status.SAME
+    assert "batches.compared_by_digest" in ids(result.summary)
+
+
+def test_it_says_what_it_lacks(trusted: Run, tmp_path: Path) -> None:
+    comparison = compare(distill(trusted).at(tmp_path / "a.zip"), open_run(HONEST.drifted().write(tmp_path / "candidate")))
+    (note,) = (note for note in comparison.notes if "notes.distilled" in ids(note))
+    assert all(name in rendered(note) for name in ("gradients", "weights"))

@@ -1,0 +1,57 @@
+"""What pages hold that is made by the code is what the code makes now."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checklist.table import PAGE, page
+from docs import quoted, reference
+from matrix import table as matrix
+
+ROOT = Path(__file__).parents[2]
+TEXT = re.compile(r"^```text$", re.MULTILINE)
+DRAWN = {"docs/record.md": 1, "docs/ci.md": 1, "docs/ci.zh-CN.md": 1}
+"""Blocks of text that are not printed anew, by their page: a list of files, and what `distill` says of the records of `make demo`."""
+
+
+def test_the_table_of_variables_is_what_the_command_prints() -> None:
+    printed = subprocess.run([sys.executable, "-m", "align_hooks", "env", "--markdown"], capture_output=True, text=True, check=True).stdout
+    assert printed in reference.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_reference_is_made_from_the_code() -> None:
+    """``python tests/docs/reference.py`` writes it."""
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
+
+
+def test_the_table_of_the_checklist_is_made_from_the_rows() -> None:
+    """``python tests/checklist/table.py`` writes it."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text
+
+
+@pytest.mark.parametrize("file", matrix.PAGES, ids=lambda file: file.name)
+def test_the_table_of_versions_is_made_from_the_committed_results(file: Path) -> None:
+    """``python tests/matrix/table.py`` writes it."""
+    text = file.read_text(encoding="utf-8")
+    assert matrix.table() in text
+    assert matrix.filled(text) == text
+
+
+@pytest.mark.parametrize("file", quoted.PAGES, ids=lambda file: file.name)
+def test_quotations_are_what_is_printed(file: Path) -> None:
+    """``python tests/docs/quoted.py`` writes them, and gives a Chinese page the tables of the English one."""
+    text = file.read_text(encoding="utf-8")
+    assert quoted.filled(text, file) == text
+
+
+@pytest.mark.parametrize("file", quoted.PAGES, ids=lambda file: file.name)
+def test_no_output_is_written_by_hand(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    left = quoted.PART.sub("", text)
+    assert len(TEXT.findall(left)) == DRAWN.get(str(file.relative_to(ROOT)), 0)

@@ -1,0 +1,195 @@
+"""``align_hooks.compare``: what it takes, and what a Comparison gives."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import align_hooks
+from align_hooks import Comparison, Verdict, compare, open_run
+from align_hooks.comparison import runs, verdict
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.messages import rendered
+from align_hooks.report.machine import as_json
+from golden.write import other_forward
+from synthetic import NAMES, Synthetic, grown
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here, run = tmp_path_factory.mktemp("compare"), Synthetic()
+    run.write(here / "reference")
+    run.drifted().write(here / "honest")
+    run.drifted(1e-5).write(here / "noise")
+    other_forward(run).write(here / "faulty")
+    return here
+
+
+@pytest.fixture(scope="module")
+def faulty(here: Path) -> Comparison:
+    return compare(here / "reference", here / "faulty")
+
+
+def test_it_is_the_comparison_of_the_command(here: Path, faulty: Comparison) -> None:
+    expected = runs.compare(open_run(here / "reference"), open_run(here / "faulty"))
+    assert isinstance(faulty, verdict.Comparison)
+    assert as_json(faulty) == as_json(expected)
+    assert (faulty.verdict, faulty.exit_code) == (Verdict.DIVERGED, 1)
+
+
+def test_a_run_may_be_a_text_a_path_or_open(here: Path) -> None:
+    places = [str(here / "reference"), here / "reference", open_run(here / "reference")]
+    assert {compare(place, here / "honest").verdict for place in places} == {Verdict.ALIGNED}
+    run = open_run(here / "honest")
+    assert compare(here / "reference", run).candidate is run
+
+
+def test_one_repeat_and_one_pattern_need_no_list(here: Path, tmp_path: Path) -> None:
+    measured = [compare(here / "reference", here / "honest", noise=noise) for noise in (here / "noise", [str(here / "noise")])]
+    assert measured[0].calibration == measured[1].calibration != {}
+    grown(dict.fromkeys([*NAMES, "model.layers.1.more"], (2, 4))).write(tmp_path / "more")
+    grown(dict.fromkeys(NAMES, (2, 4))).write(tmp_path / "fewer")
+    stages = [compare(tmp_path / "more", tmp_path / "fewer", allow_missing=allowed).stage("match") for allowed in ((), "*.more")]
+    assert [bool(stage.findings) for stage in stages] == [True, False]
+
+
+@pytest.mark.parametrize("executor", ["threads:2", None])
+def test_who_reads_does_not_matter(here: Path, faulty: Comparison, executor: str | None) -> None:
+    if executor is None:
+        with ThreadPoolExecutor(2) as pool:
+            assert compare(here / "reference", here / "faulty", executor=pool).to_dict() == faulty.to_dict()
+    else:
+        assert compare(here / "reference", here / "faulty", executor=executor).to_dict() == faulty.to_dict()
+
+
+def test_what_cannot_be_read_is_an_error_and_what_cannot_be_compared_a_verdict(here: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="is not a directory"):
+        compare(here / "reference", tmp_path / "nowhere")
+    with pytest.raises(AlignHooksError, match="--executor"):
+        compare(here / "reference", here / "honest", executor="horses")
+    grown({"model.norm.weight": (4,)}).write(tmp_path / "other")
+    assert compare(here / "reference", tmp_path / "other").verdict is Verdict.NOT_COMPARABLE
+
+
+def test_stages_and_findings(faulty: Comparison) -> None:
+    assert faulty.first is faulty.stage("token losses") is faulty.stage("token_losses")
+    assert faulty.findings[0] in faulty.stages[0].findings + faulty.stages[1].findings + faulty.findings[:1]
+    assert len(faulty.findings) == sum(len(stage.findings) for stage in faulty.stages)
+    with pytest.raises(AlignHooksError, match=r"'losses' is no stage; there are match, "):
+        faulty.stage("losses")
+    with pytest.raises(AlignHooksError, match=r"'routing' was not come to"):
+        faulty.stage("routing")
+
+
+def test_it_prints_as_the_console_does(here: Path, faulty: Comparison) -> None:
+    line = [sys.executable, "-m", "align_hooks", "compare", str(here / "reference"), str(here / "faulty")]
+    kept = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    printed = subprocess.run(line, env=kept, capture_output=True, text=True, timeout=120, check=False).stdout
+    assert str(faulty).splitlines() == [line.rstrip() for line in printed.rstrip().splitlines()]
+    assert repr(faulty) == f"Comparison(diverged at 'token losses', {str(here / 'reference')!r}, {str(here / 'faulty')!r})"
+
+
+class Text(HTMLParser):
+    """The text of an HTML element, and the names of the elements in it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.elements = "", set[str]()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.elements.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_notebook_shows_the_same_and_a_record_says_no_markup(faulty: Comparison, tmp_path: Path) -> None:
+    shown = Text(faulty._repr_html_())
+    assert [line.rstrip() for line in shown.text.rstrip().splitlines()] == str(faulty).splitlines()
+    evil = deepcopy(Synthetic())
+    evil.model |= {"<script>alert(1)</script>": 1}
+    Synthetic().write(tmp_path / "reference")
+    shown = Text(compare(tmp_path / "reference", evil.write(tmp_path / "evil"))._repr_html_())
+    assert "<script>" in shown.text
+    assert shown.elements == {"pre", "span"}
+
+
+def test_in_a_notebook_nothing_is_shown_beside(faulty: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich knows a notebook by the name of the shell, and would hand what is printed to IPython, which is not here."""
+    monkeypatch.setattr(builtins, "get_ipython", type("ZMQInteractiveShell", (), {}), raising=False)
+    assert str(faulty) and faulty._repr_html_().startswith("<pre")
+
+
+def test_a_frame_has_a_row_a_finding(faulty: Comparison) -> None:
+    frame = faulty.to_frame()
+    assert len(frame) == len(faulty.findings)
+    assert list(frame.columns[:4]) == ["stage", "status", "quantity", "name"]
+    worst, finding = frame[frame.stage == "token_losses"].iloc[0], faulty.stage("token_losses").findings[0]
+    assert (worst.step, worst.error, worst.limit, worst.times_its_limit) == (0, finding.error, finding.limit, finding.excess)
+    assert worst.what == rendered(finding.what)
+    assert {"Int64", "float64", "object"} >= {str(kind).replace("str", "object") for kind in frame.dtypes}
+    assert frame[frame.stage == "local_norms"].set_index("name").reference.to_dict()[NAMES[0]] == pytest.approx(
+        faulty.reference.local_norms(0)[NAMES[0]]
+    )
+
+
+def test_a_finding_without_an_error_is_not_beyond_its_limit(tmp_path: Path) -> None:
+    Synthetic().write(tmp_path / "a")
+    grown({"model.norm.weight": (4,)}).write(tmp_path / "b")
+    frame = compare(tmp_path / "a", tmp_path / "b").to_frame()
+    assert len(frame) > 0 and all(math.isnan(times) for times in frame.times_its_limit)
+    assert frame.step.isna().all()
+
+
+def test_agreement_without_findings_is_a_frame_too(here: Path) -> None:
+    aligned = compare(here / "reference", here / "honest")
+    assert aligned.first is None and aligned.blame is None
+    assert set(aligned.to_frame().status) <= {"same"}
+
+
+def test_the_page_and_the_dict_are_those_of_the_command(here: Path, faulty: Comparison, tmp_path: Path) -> None:
+    faulty.write_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and "rms_norm_eps" in page
+    told = faulty.to_dict()
+    assert (told["verdict"], told["reference"], told["align_hooks"]) == ("diverged", str(here / "reference"), align_hooks.__version__)
+
+
+def test_the_package_imports_numpy_and_pandas_only_when_asked() -> None:
+    code = (
+        "import sys, align_hooks\n"
+        "print(sorted({'numpy', 'pandas', 'msgspec', 'rich'} & set(sys.modules)))\n"
+        "print([name for name in align_hooks.__all__ if name not in dir(align_hooks)])\n"
+        "align_hooks.compare, align_hooks.Comparison, align_hooks.Verdict, align_hooks.Run, align_hooks.Batch, align_hooks.open_run\n"
+        "print(sorted({'numpy', 'pandas', 'rich'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == ["[]", "[]", "['numpy']"]
+
+
+@pytest.mark.parametrize(
+    ("package", "use", "extra"),
+    [("rich", "str(made)", "cli"), ("jinja2", "made.write_html('x')", "html"), ("pandas", "made.to_frame()", "pandas")],
+)
+def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "import align_hooks\n"
+        "made = align_hooks.compare(*sys.argv[1:])\n"
+        f"try: {use}\n"
+        "except align_hooks.errors.AlignHooksError as error: print(error)\n"
+    )
+    line = [sys.executable, "-c", code, str(here / "reference"), str(here / "honest")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
+    assert f"needs {package}, which is not installed; pip install 'align-hooks[{extra}]'" in done.stdout
+    assert done.stdout.count("\n") == 1

@@ -1,0 +1,221 @@
+"""The first screen of a page: who the runs are, what to change, and how the loss went, in the order in which a reader needs them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_facts
+
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.result import Checklist, check
+from align_hooks.comparison.verdict import Blame, Comparison, Curve, Place, RunSummary, Suspect
+from align_hooks.messages import Side, message
+from align_hooks.record.schema import Facts, Training
+from align_hooks.report import to_change
+from align_hooks.report.curve_plots import axis_of
+from align_hooks.report.glance import MOST, glance
+from align_hooks.report.identity import of_runs
+from align_hooks.report.page import page, settings
+from checklist.exercises import OLD, megatron, mindformers
+from report.conftest import FAULT, Open, Opened, checked, drawn
+from worded import ids, words
+
+FACTS = Facts(
+    framework="MindFormers",
+    versions={"align_hooks": "1", "mindformers": "1.9.0", "mindspore": "2.9.0"},
+    created="2026-03-01T01:30:00+02:00",
+    training=Training(compute_type="bfloat16"),
+)
+
+
+# ---- who the runs are
+
+
+def summary(facts: Facts = FACTS) -> RunSummary:
+    return RunSummary("runs/candidate", facts, 8, {"tp": 2, "dp": 4}, 20)
+
+
+def test_a_side_says_its_framework_precision_layout_steps_time_and_path() -> None:
+    (one,) = of_runs([summary()])
+    assert (one.framework, one.stands_on, one.precision) == ("MindFormers 1.9.0", "mindspore 2.9.0", "bfloat16")
+    assert one.layout == message("health.ranks_laid_out", count=8, layout="TP2 DP4")
+    assert one.steps == message("steps.count", count=20)
+    assert (one.recorded, one.path) == ("2026-02-28 23:30 UTC", "runs/candidate")
+
+
+@pytest.mark.parametrize("created", ["yesterday", "0001-01-01T00:00:00+14:00", "\x1b[31m"])
+def test_a_time_that_is_none_is_shown_as_it_was_written(created: str) -> None:
+    side = summary(with_facts(FACTS, created=created))
+    assert side.recorded is None
+    assert of_runs([side])[0].recorded == created.replace("\x1b", "\\x1b")
+
+
+def test_of_what_is_not_on_record_nothing_is_said() -> None:
+    (one,) = of_runs([RunSummary("logs", Facts(), 0, {}, 3)])
+    assert (one.framework, one.stands_on, one.precision, one.layout, one.recorded) == ("", "", "", None, "")
+
+
+def test_both_sides_are_on_the_first_screen(opened: Open, diverged: Comparison) -> None:
+    sides = tuple(replace(side, facts=FACTS if number else side.facts) for number, side in enumerate(diverged.sides))
+    result = drawn(opened(page(replace(diverged, sides=sides), "1.2.3")))
+    rows = result.locator("#runs tbody tr")
+    assert rows.count() == 2
+    assert rows.last.bounding_box()["y"] < 150
+    for text in ("MindFormers 1.9.0", "mindspore 2.9.0", "bfloat16", diverged.sides[1].path):
+        assert text in rows.last.inner_text()
+    assert result.locator("#runs td.apart").all_inner_texts() == ["float32", "bfloat16"]
+
+
+# ---- what to change
+
+
+def of(checklist: Checklist) -> to_change.ToChange:
+    return to_change.of_checklist(checklist)
+
+
+def test_a_yaml_is_told_its_sections() -> None:
+    change = of(checked())
+    assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters"]
+    assert change.text == checked().block
+    assert "rms_norm_eps: 1.0e-06" in change.text
+
+
+def test_megatron_is_told_its_arguments_quoted_for_a_shell() -> None:
+    change = of(check(mindformers(OLD, {"m.rms_norm_eps": 1e-6}), megatron(OLD, {})))
+    assert change.text == "--norm-epsilon 1e-06"
+    assert ids(change.head) == ["page.add_arguments"]
+    edit = to_change.Edit("Megatron-LM", "data_path", ["a b", "$(rm -r x)"])
+    assert to_change.argument(edit) == "--data-path 'a b' '$(rm -r x)'"
+
+
+def test_what_the_diagnosis_names_comes_first(diverged: Comparison) -> None:
+    suspected = replace(diverged, blame=Blame(Place.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
+    change = to_change.of_comparison(suspected, checked())
+    assert change is not None
+    assert [setting.name for setting in change.settings] == ["lr_warmup_iters", "rms_norm_eps"]
+
+
+def test_nothing_is_to_change_where_all_numbers_agree(aligned: Comparison, diverged: Comparison) -> None:
+    assert to_change.of_comparison(aligned, checked()) is None
+    assert to_change.of_comparison(diverged, check(megatron(OLD, {}), mindformers(OLD, {}))) is None
+
+
+def test_the_change_can_be_copied(opened: Open, diverged: Comparison) -> None:
+    result = opened(page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
+    whole = drawn(result)
+    whole.click("#change button.copy")
+    whole.wait_for_selector(f"#change button.copy:has-text('{words('page.copied')}')")
+    assert whole.evaluate("navigator.clipboard.readText()") == checked().block
+    assert result.clean
+
+
+def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: Comparison, aligned: Comparison) -> None:
+    """A sentence that advises is no command."""
+    for comparison in (diverged, aligned):
+        result = opened(page(comparison, "1.2.3", checked())).page
+        assert result.locator("button.copy").count() == result.locator(".paste code, .command code").count()
+
+
+# ---- harmless differences
+
+
+def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: Comparison) -> None:
+    assert checked().of(Outcome.ROUNDING)
+    result = drawn(opened(page(diverged, "1.2.3", checked())))
+    section = result.locator("section[aria-labelledby='checklist']")
+    assert section.locator("#different").is_visible()
+    assert section.locator("#rounding").is_hidden()
+    section.locator("details > summary").click()
+    assert section.locator("#rounding").is_visible()
+
+
+def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Comparison) -> None:
+    def side(size: int, eps: float) -> RunSummary:
+        return summary(with_facts(FACTS, training=Training(micro_batch_size=size), model={"rms_norm_eps": eps}))
+
+    unlike = replace(diverged, sides=(side(2, 1e-5), side(4, 1e-6)))
+    alone = settings(unlike, None)
+    assert alone["differing"] == ["rms_norm_eps", "micro_batch_size"]
+    rounding = check(megatron(OLD, {}), mindformers(OLD, {"runner_config.batch_size": 2}))
+    assert "micro_batch_size" in [row.row.id for row in rounding.of(Outcome.ROUNDING)]
+    beside = settings(unlike, rounding)
+    assert beside["differing"] == ["rms_norm_eps"]
+    assert [row.name for group in beside["beside"] for row in group.rows] == ["micro_batch_size"]
+
+
+# ---- the loss at a glance
+
+
+def lines(svg: str) -> list[str]:
+    """What its lines are drawn by."""
+    return re.findall(r'class="mark-line.*?d="([^"]*)"', svg)
+
+
+def test_a_glance_has_both_losses_and_their_difference() -> None:
+    shown = glance([Curve("loss", [0, 1, 2], [3.0, 2.0, 1.0], [3.0, None, 1.5], [1e-6] * 3)])
+    assert shown is not None
+    drawn_lines = lines(shown["english"])
+    assert len(drawn_lines) == 3
+    assert [line.count("M") for line in drawn_lines] == [1, 2, 2]  # a value that is missing leaves a gap
+    assert shown["english"] != shown["chinese"]
+    assert "style=" not in shown["english"]
+    assert "clip-path" not in shown["english"]  # whose ids would be those of another plot
+
+
+def test_a_glance_at_a_long_run_shows_few_of_its_steps() -> None:
+    count = 20_000
+    shown = glance(
+        [Curve("loss", list(range(count)), [float(step % 7) for step in range(count)], [float(step % 7) for step in range(count)])]
+    )
+    assert shown is not None
+    assert all(line.count("L") < 2 * MOST for line in lines(shown["english"]))
+
+
+def test_there_is_no_glance_at_no_number() -> None:
+    assert glance([]) is None
+    assert glance([Curve("loss", [0], [None], [float("nan")])]) is None
+    assert glance([Curve("loss", [7], [1.0], [1.0], [1e-6])]) is not None
+
+
+@pytest.mark.parametrize(("furthest", "is_plain"), [(0.0, True), (5e-6, True), (1e-3, False)])
+def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_plain: bool) -> None:
+    axis = axis_of([0.0, None, -furthest], [1e-6, 1e-6, 1e-6])
+    assert axis["plain"] is is_plain
+    assert {-1e-6, 0.0, 1e-6} <= set(axis["ticks"])
+    assert (axis["small"] == 1e-6) is not is_plain
+
+
+def test_an_axis_without_a_limit_is_plain() -> None:
+    assert axis_of([0.0, 3.0, float("nan")], [])["plain"]
+
+
+# ---- the order of things
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: Comparison, width: int, height: int) -> None:
+    result: Opened = opened(page(diverged, "1.2.3", checked()), width=width, height=height)
+    whole: Any = drawn(result)
+    suspect, change, following, losses = (
+        whole.locator(at).bounding_box() for at in (".suspects li >> nth=0", "#change", "#next", "#glance")
+    )
+    assert FAULT in whole.locator(".suspects li").first.inner_text().replace("\n", "")
+    assert suspect["y"] + suspect["height"] < height
+    assert suspect["y"] < change["y"] < following["y"]
+    if width > 1000:
+        assert losses["y"] + losses["height"] < height
+        assert losses["x"] > following["x"] + following["width"]
+    else:
+        assert following["y"] + following["height"] <= losses["y"]
+
+
+def test_the_losses_are_there_without_a_script(opened: Open, text: str) -> None:
+    result = opened(text, java_script_enabled=False).page
+    assert result.locator("#glance svg:visible").count() == 1
+
+
+def test_the_sides_of_a_comparison_have_the_colours_of_their_curves(diverged: Comparison) -> None:
+    assert [one.look for one in of_runs(diverged.sides)] == list(Side)
