@@ -8,23 +8,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner
 
+import drifting
 from align_hooks.cli import app
 from align_hooks.cli.output import PIPED
 from align_hooks.messages import with_commands
+from align_hooks.record.ending import HowEnded
 from align_hooks.report import console
 from align_hooks.report.arbitration_text import render_arbitration
 from comparison.test_arbitration import arbitration as arbitrated
 from comparison.test_arbitration import judged
+from evidence.test_logs import megatron
 from golden.write import other_forward, other_update
 from scenarios import test_frozen, test_ladder
 from scenarios.test_ladder import trains  # noqa: F401
-from synthetic import NAMES, Synthetic, grown
+from synthetic import NAMES, Synthetic, grown, scalars_only
 
 
 def sound(text: str) -> str:
@@ -94,6 +98,19 @@ def test_frozen_steps_fit(tmp_path: Path) -> None:
 def test_a_ladder_fits(trains: Path) -> None:  # noqa: F811
     plan = test_ladder.planned(trains, [{"name": "one"}, {"name": "two", "changes": "wrong"}, {"name": "three"}])
     said("ladder", plan, code=1)
+
+
+def test_a_watch_fits(tmp_path: Path) -> None:
+    hard, after = drifting.hardness(1), np.arange(drifting.STEPS) >= 250
+    runs = [drifting.recorded(tmp_path / str(number), drifting.differences(number, hard=hard)).path for number in range(3)]
+    left = scalars_only(drifting.losses(drifting.differences(3, hard=hard) + 0.03 * after))
+    left.ended = HowEnded("finished")
+    said("watch", runs[0], left.write(tmp_path / "run"), "--noise", runs[1], "--noise", runs[2], "--every", "0.1", code=1)
+
+
+def test_a_log_that_becomes_a_record_fits(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(megatron())
+    said("convert", tmp_path / "train.log", tmp_path / "run")
 
 
 def test_an_examination_fits(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 
 from align_hooks.comparison.verdict import Comparison
-from align_hooks.messages import Command, Message, message
+from align_hooks.messages import message, with_commands
 from align_hooks.report.page import page
 from report.conftest import FAULT, Open, drawn
 from worded import words
@@ -38,8 +38,7 @@ def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
 def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Comparison, width: int) -> None:
     path = "/shared/storage/of/somebody/with_a_long_name/experiments_of_this_year/run_that_is_compared"
     long = replace(diverged, sides=tuple(replace(side, path=path) for side in diverged.sides))
-    assert isinstance(long.next, Message)
-    long = replace(long, next=message(long.next.id, **long.next.arguments | {"fed": Command(f"ALIGN_HOOKS_RUN={path} {path}")}))
+    long = replace(long, next=with_commands(long.next, f"ALIGN_HOOKS_RUN={path} {path}"))
     whole = drawn(opened(page(long, "1.2.3"), width=width, height=800))
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
 
