@@ -78,7 +78,8 @@ NOT_RUN = {
     "docs/ci.md": {"python - <<": "is a test; tests/docs/test_ci.py runs it"},
     "docs/families.md": {"make demo FAMILY=": "is `align-hooks demo --family`, which is run"},
     "docs/launchers.md": {
-        "srun": "needs Slurm; tests/test_launch_examples.py and tests/real/test_launch.py start its scripts with stand-ins"
+        "srun": "needs Slurm; tests/test_launch_examples.py and tests/real/test_launch.py start its scripts with stand-ins",
+        "align-hooks run -- bash scripts/msrun_launcher.sh": "needs a checkout of MindFormers; launch/README.md says how it was tried",
     },
     "docs/mindspeed.md": {
         "ALIGN_HOOKS_RUN=runs/mindspeed": "needs MindSpeed and an NPU",

@@ -15,7 +15,7 @@ from align_hooks.cli import app
 from align_hooks.doctor import __main__ as alone
 from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.report.doctor_text import lines
+from align_hooks.report.doctor_text import WIDTH, judged, lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
@@ -80,11 +80,11 @@ def test_ready(made: Made) -> None:
     examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert (examination.problems, examination.exit_code, examination.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
     text = "\n".join(lines(examination))
-    assert text.startswith("ready: Megatron-LM and MindFormers\n")
+    assert judged(examination) == ("ready", "bold green", "Megatron-LM and MindFormers")
     assert f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found" in text
     assert "megatron-core 0.16.0" in text
     assert "  CUDA_DEVICE_MAX_CONNECTIONS=1" in text
-    assert max(map(len, text.splitlines())) <= 140
+    assert all(len(line) <= WIDTH or not line.strip().count(" ") > 1 for line in text.splitlines())  # but for a path
 
 
 def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
@@ -148,7 +148,7 @@ def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
     (problem,) = examination.problems  # clip_grads is only asked for with norms
     assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
     assert "missing: arguments, norm" in "\n".join(lines(examination))
-    everything = "\n".join(lines(examination, everything=True))
+    everything = " ".join(" ".join(lines(examination, everything=True)).split())
     assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything
 
 
@@ -166,6 +166,25 @@ def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> N
     assert examined(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
     examination = examined(environment, SCRIPT, **CPU)
     assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
+
+
+@pytest.mark.parametrize(
+    ("script", "looked"),
+    [
+        ("import mindformers", ["MindFormers"]),
+        ("from megatron.training import pretrain", ["Megatron-LM"]),
+        ("import torch, mindspore", ["Megatron-LM", "MindFormers"]),
+        ("import anything", ["Megatron-LM", "MindFormers"]),
+    ],
+)
+def test_only_the_framework_that_a_script_imports_is_looked_at(made: Made, tmp_path: Path, script: str, looked: list[str]) -> None:
+    (tmp_path / "train.py").write_text(script)
+    said = {name: VERSIONS[f"{name}/__init__.py"] for name in ("torch", "mindformers")}
+    traces = {f"{name}/__init__.py": f"{text}\nopen('{tmp_path}/{name}', 'w')" for name, text in said.items()}
+    examination = examined(made(traces), str(tmp_path / "train.py"), **CPU)
+    assert [framework.title for framework in examination.frameworks] == looked
+    imported = {name for name in ("torch", "mindformers") if (tmp_path / name).exists()}
+    assert imported == {{"Megatron-LM": "torch", "MindFormers": "mindformers"}[title] for title in looked}
 
 
 def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:

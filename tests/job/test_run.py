@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -255,6 +256,43 @@ def test_a_sitecustomize_works_as_it_does_without_run(here: Path, case: str, pyt
     assert ours == plain
 
 
+# Where it stands: docs/launchers.md
+
+SRUN = """
+srun() {  # a task's own variables, and no folder that the nodes share where NODES is set
+    for task in 0 1; do
+        env SLURM_PROCID=$task SLURM_NTASKS=2 ${NODES:+_ALIGN_HOOKS_PROCESSES=/of/another/node} "$@" || return
+    done
+}
+"""
+"""A stand-in for what starts tasks, on this machine or elsewhere."""
+TASK = 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec "$@"'
+"""A task's script: it makes the variables that Megatron-LM reads of Slurm's."""
+
+
+@pytest.fixture
+def nodes(here: Path) -> Path:
+    write(here, {"task.sh": TASK})
+    return here
+
+
+def test_run_stands_before_a_launcher_whose_processes_are_on_this_machine(nodes: Path) -> None:
+    done = under_run(nodes, *script(nodes, SRUN, f"srun bash task.sh {sys.executable} train.py"), **SEED)
+    assert (done.code, attached(done)) == (0, [f"torch side, rank {rank}, train.py: ended" for rank in (0, 1)])
+
+
+def test_before_a_launcher_whose_processes_are_elsewhere_it_hears_of_none_and_says_where_it_belongs(nodes: Path) -> None:
+    done = under_run(nodes, *script(nodes, SRUN, f"NODES=2 srun bash task.sh {sys.executable} train.py"), **SEED)
+    assert (done.code, attached(done), done.out.count("seed 7")) == (3, [], 2)
+    assert "behind srun or ssh" in done.err
+
+
+def test_behind_such_a_launcher_it_accounts_for_each_task_by_itself(nodes: Path) -> None:
+    line = f"NODES=2 srun bash task.sh {shlex.join(RUN)} {sys.executable} train.py"
+    done = end(nodes, *script(nodes, SRUN, line), **SEED)
+    assert (done.code, attached(done)) == (0, [f"torch side, rank {rank}, train.py: ended" for rank in (0, 1)])
+
+
 # How it ends
 
 
@@ -265,7 +303,7 @@ def test_the_exit_code_is_the_commands_own(here: Path) -> None:
 def test_a_command_without_training_is_told_why_and_ends_with_3(here: Path) -> None:
     done = under_run(here, *script(here, f"PYTHONPATH={here} python train.py"), **SEED)
     assert done.code == 3
-    assert "no process was attached to: none imported megatron.core" in done.err
+    assert "no process was attached to on this machine: none imported megatron.core" in done.err
     assert "PYTHONPATH that was set anew" in done.err
 
 

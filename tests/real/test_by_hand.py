@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from align_hooks import open_run
 from real import frameworks
@@ -24,6 +27,12 @@ def by_hand(where: Path, *flags: str, **change: object) -> frameworks.Ended:
     settings = {"context.device_target": "CPU"} | change
     script = frameworks.SCRIPTS / "by_hand.py"
     return frameworks.mindformers(where, script=script, launcher=(), change=settings, flags=flags, **NOTHING)
+
+
+def test_the_yaml_of_the_documentation_holds_them() -> None:
+    page = Path(__file__).parents[2] / "docs" / "launchers.md"
+    told = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)[0])
+    assert {name: functools.reduce(dict.__getitem__, name.split("."), told) for name in NEEDED} == NEEDED
 
 
 def test_the_import_alone_registers_the_name_and_the_recorded_batch_is_fed(tmp_path: Path, reference: Path) -> None:

@@ -33,10 +33,10 @@ def distill(
     activations: Annotated[str, typer.Option(help=STEPS.format("activations, as sums,"))] = "all",
     executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
-    """Write a run as one small file without its tensors, which every command takes in the place of the run.
+    """Write a run as one small file, without its tensors.
 
-    Of every step the scalars are kept, and of those that are chosen what is no tensor; tensors are kept as sketches. What was left out is
-    said. The file is a reference that a repository can hold (docs/ci.md).
+    Every command takes the file in the place of the run. Of every step the scalars are kept, and of those that are chosen what is no
+    tensor; tensors are kept as sketches. What was left out is said. The file is a reference that a repository can hold (docs/ci.md).
 
     Exit codes: 0 written, 2 usage, 3 not whole or unreadable.
 

@@ -165,9 +165,10 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
         yield from unheard(processes)
     if not processes:
         yield (
-            "no process was attached to: none imported megatron.core, megatron.training or mindformers, or it was started with a "
-            "PYTHONPATH that was set anew instead of added to, with python -I, -E or -S, behind another sitecustomize, or after the "
-            f"command ended: {JOIN}"
+            "no process was attached to on this machine: none imported megatron.core, megatron.training or mindformers; or it was started "
+            "on another machine (then write align-hooks run -- behind srun or ssh, so that it stands on each node), with a PYTHONPATH that "
+            "was set anew instead of added to, with python -I, -E or -S, behind another sitecustomize, or after the command ended "
+            f"({JOIN})"
         )
     elif any(process.began or process.problems for process in processes):
         return
