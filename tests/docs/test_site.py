@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 WAIT = 120_000
 """Milliseconds: a search that hangs ends the test; a slow machine does not."""
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
@@ -75,22 +74,19 @@ def test_nothing_is_fetched_from_a_network(site: Path) -> None:
     assert not [style for style in site.rglob("*.css") if re.search(r"url\([\"']?(https?:)?//", style.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; make browser")
 @pytest.mark.parametrize(
     ("page", "words", "found"),
     [("index.html", "injected gradients", "optimizer.html"), ("zh-CN/index.html", "草图摘要", "zh-CN/sketches.html")],
 )
-def test_it_is_searched_from_a_disk(site: Path, page: str, words: str, found: str) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_context(offline=True).new_page()
-        opened.set_default_timeout(WAIT)
-        opened.goto((site / page).as_uri())
-        opened.locator(".md-search__input").click()
-        opened.locator(".md-search__input").fill(words)
-        opened.locator(".md-search__input").press("End")  # a key is what the search listens to
-        opened.locator(".md-search-result__link").first.wait_for()
-        links = opened.locator(".md-search-result__link").evaluate_all("all => all.map(each => each.getAttribute('href'))")
-        browser.close()
+def test_it_is_searched_from_a_disk(site: Path, page: str, words: str, found: str, browser: Any) -> None:
+    context = browser.new_context(offline=True)
+    opened = context.new_page()
+    opened.set_default_timeout(WAIT)
+    opened.goto((site / page).as_uri())
+    opened.locator(".md-search__input").click()
+    opened.locator(".md-search__input").fill(words)
+    opened.locator(".md-search__input").press("End")  # a key is what the search listens to
+    opened.locator(".md-search-result__link").first.wait_for()
+    links = opened.locator(".md-search-result__link").evaluate_all("all => all.map(each => each.getAttribute('href'))")
+    context.close()
     assert any(link.partition("?")[0].endswith(f"/{found}") for link in links), links

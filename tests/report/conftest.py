@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -27,8 +25,7 @@ from align_hooks.report.watch_page import watch_page
 from checklist.exercises import OLD, megatron, mindformers
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 KINDS = {
     "input_layernorm": (4,),
     "self_attn.q_proj": (6, 4),
@@ -223,17 +220,6 @@ def assert_inert(opened: Opened) -> None:
     assert opened.page.title() != "owned"
     assert opened.page.locator("img").count() == 0
     assert opened.page.locator("script:not([type])").count() == 2
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Headless Chromium, of Debian's package; tests that need it are skipped where there is none."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: make browser installs Debian's package; or name one, CHROMIUM=/path/to/chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
