@@ -67,7 +67,7 @@ DeepseekV2Config | {SPARSE}, moe.topk_group: 2, moe.topk_method: noaux_tc | grou
 DeepseekV2Config | {SPARSE}, moe.n_group: 4, moe.topk_method: noaux_tc, moe.use_gmm: true | groups_of_experts | None | {MOEV3}:363
 DeepseekV2Config | {SPARSE}, moe.capacity_factor: 0 | capacity_factor | None | {MOE}:1619
 DeepseekV2Config | {SPARSE}, moe.capacity_factor: 2.0, moe.use_gmm: true | capacity_factor | None | {MOEV3}:96
-DeepseekV2Config | {SPARSE} | tokens_that_are_dropped | first choices stay before second ones, and by position | {MOE}:1628
+DeepseekV2Config | {SPARSE} | tokens_that_are_dropped | first choices are kept before second ones, then by position | {MOE}:1628
 DeepseekV3Config | | init_method_std | 0.006 | {DEEPSEEK3_CONFIG}:135
 DeepseekV3Config | | compute_dtype | bfloat16 | {DEEPSEEK3_CONFIG}:130
 DeepseekV3Config | m.mtp_depth: 1 | mtp_loss_scaling_factor | 0.3 | {DEEPSEEK3_CONFIG}:158

@@ -97,6 +97,19 @@ def test_a_sketch_is_of_another_tensor_only_where_that_is_the_only_one_of_its_sh
     assert mistake_by_sketches(sums(a=2 * ones, b=ones, d=ones), sums(a=ones), "a", shapes) == taken("a", "b")
 
 
+def test_two_recorders_norms_of_the_same_numbers_are_a_rounding_apart() -> None:
+    ours = sums(a=RANDOM.standard_normal(64), b=RANDOM.standard_normal(64))
+    rounded = {name: sketch * np.array([1 + 1e-7] + [1.0] * 16) for name, sketch in ours.items()}
+    shapes = {"a": (64,), "b": (64,)}
+    assert mistake_by_sketches(ours, {"a": rounded["b"]}, "a", shapes) == taken("a", "b")
+    turned = {"a": rounded["a"] * np.array([1.0] + [-1.0] * 16)}
+    assert mistake_by_sketches(ours, turned, "a", shapes) == Mistake("a", message("conversion.sign_turned", name="a"))
+    moved = {"a": rounded["a"] * np.array([1.0] + [0.5] * 16)}
+    assert mistake_by_sketches(ours, moved, "a", shapes) == Mistake("a", message("conversion.same_numbers", name="a"))
+    large = {"a": (50_000, 40_000), "b": (64,)}  # of so many numbers any two norms may be as close
+    assert mistake_by_sketches(ours, moved, "a", large) is None
+
+
 def test_two_that_took_each_others_place_are_one_sentence() -> None:
     transposed = Mistake("d", message("conversion.transposed", name="d"))
     outcome = exchanged([taken("a", "b"), taken("b", "a"), taken("c", "a"), transposed])

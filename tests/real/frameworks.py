@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 import yaml
 
+import align_hooks
 from align_hooks import Run
+from align_hooks.comparison.verdict import Comparison, StageResult, Value, Verdict
 from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
 from synthetic import relative_error
@@ -160,11 +162,27 @@ def aligned(*runs: object) -> Ended:
     return done
 
 
-def diverged(*runs: object) -> Ended:
-    """What ``compare`` says of runs that must not be."""
-    done = compare(*runs)
-    assert done.code == 1, done.output
-    return done
+def diverged(reference: Path, candidate: Path) -> Comparison:
+    """What was found in runs that must not be: as data, so that no test hangs on a word."""
+    judged = align_hooks.compare(reference, candidate)
+    assert judged.verdict is Verdict.DIVERGED, judged
+    return judged
+
+
+def stage(judged: Comparison, name: str) -> StageResult:
+    """How the stage of a name came out."""
+    return next(result for result in judged.stages if result.name == name)
+
+
+def first(judged: Comparison) -> StageResult:
+    """The stage that decided."""
+    assert judged.first is not None
+    return judged.first
+
+
+def differing(judged: Comparison) -> dict[str, tuple[Value, Value]]:
+    """The settings that differ, each with both values as they are read."""
+    return {finding.name: (finding.reference, finding.candidate) for finding in judged.settings}
 
 
 def compare(*arguments: object) -> Ended:

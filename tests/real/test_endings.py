@@ -15,6 +15,7 @@ from align_hooks import open_run
 from align_hooks.record.ending import End
 from align_hooks.record.last_words import read
 from real import frameworks
+from worded import arguments
 
 
 def as_usual() -> None:
@@ -55,4 +56,4 @@ def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Sig
         assert manifest["ended"] is None
         (problem,) = run.problems
         assert (problem.step, run.endings[0].end) == (1, End.SIGNALLED)
-        assert str(problem) == f"rank 0 {words}; its last whole step is 1"
+        assert arguments("run.last_whole_step", problem.message) == {"step": 1, "iteration": 2}

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from align_hooks import open_run
+from align_hooks import compare, open_run
+from align_hooks.comparison.verdict import Status, Term, Value
+from align_hooks.messages import Side
 from real import frameworks
 from rewritten import bend, edit_rows
+from worded import arguments, ids, messages
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +53,13 @@ def test_gradients_on_record_stay_the_runs_own(reference: Path, injected: Path) 
 
 
 def test_an_honest_pair_is_aligned_and_says_that_both_follow_the_formula(reference: Path, injected: Path) -> None:
-    text = frameworks.aligned(reference, injected).line
-    assert "weights after an update" in text
-    assert "of the candidate gradients were injected, of which the framework took its norms" in text
+    frameworks.aligned(reference, injected)
+    judged = compare(reference, injected)
+    assert frameworks.stage(judged, "weights after an update").status is Status.SAME
+    told = arguments("self_check.injected_of_side", *(result.summary for result in judged.stages))
+    assert told == {"side": Side.CANDIDATE}
+    followed = frameworks.stage(judged, "weights after an update").summary
+    assert [one.arguments["side"] for one in messages(followed) if one.id == "after_update.follow"] == list(Side)
 
 
 def test_mindformers_gradients_into_megatron(tmp_path: Path, candidate: Path) -> None:
@@ -86,7 +94,8 @@ def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(tmp_pat
         loaded = run.optimizer_state(0).moments[moment]
         assert all((loaded[name] == tensors[name]).all() for name in tensors)
     assert [row["learning_rate"] for row in run.scalars()] == pytest.approx([1e-3, 0.75e-3, 0.25e-3], rel=1e-6)
-    assert "3 of the reference's updates follow AdamW" in frameworks.compare(path, path).line
+    followed = arguments("after_update.follow", frameworks.stage(compare(path, path), "weights after an update").summary)
+    assert followed["count"] == 3
 
 
 @pytest.mark.parametrize(("door", "count"), [("clip_door", 7), ("shard_door", 16)])
@@ -99,60 +108,67 @@ def test_a_door_captures_and_injects_in_graph_mode(tmp_path: Path, door: str, co
 
 
 PLANTS = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
-PLANTED: dict[str, tuple[dict[str, object], str, str]] = {
-    "betas": (
-        {"change": {"optimizer.betas": [0.9, 0.949]}},
-        "betas: [0.9, 0.95] against [0.9, 0.949]",
-        "betas of the candidate's updates: [0.9, 0.95] expected against [0.9, 0.949] found",
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A term planted in MindFormers' run: ``given`` to its training. ``setting`` is the hyper-parameter that differs by the records, with
+    both values. ``used`` is what the updates alone show: the value, by the argument
+    that holds it, or the id of what has none."""
+
+    given: Mapping[str, object]
+    setting: tuple[str, Value, Value]
+    term: Term
+    used: Mapping[str, float] | str
+
+
+PLANTED = {
+    "betas": Wrong(
+        {"change": {"optimizer.betas": [0.9, 0.949]}}, ("betas", "[0.9, 0.95]", "[0.9, 0.949]"), Term.BETAS, {"beta1": 0.9, "beta2": 0.949}
     ),
-    "eps": (
-        {"change": {"optimizer.eps": 1e-6}},
-        "eps: 1e-08 against 1e-06",
-        "eps of the candidate's updates: 1e-08 expected against 1e-06 found",
-    ),
-    "decay on norms": (
+    "eps": Wrong({"change": {"optimizer.eps": 1e-6}}, ("eps", 1e-8, 1e-6), Term.EPS, {"number": 1e-6}),
+    "decay on norms": Wrong(
         {"script": PLANTS, "environment": {"PLANTED": "norms_decayed"}},
-        "weight_decay of model.layers.0.input_layernorm.weight and 4 more: 0 against 0.1",
-        "decay grouping (model.layers.0.input_layernorm.weight and 4 more) of the candidate's updates: not decayed expected",
+        ("weight_decay", 0.0, 0.1),
+        Term.DECAY_GROUPING,
+        "after_update.decayed",
     ),
-    "decay": (
-        {"change": {"optimizer.weight_decay": 0.11}},
-        "weight_decay of lm_head.weight and 15 more: 0.1 against 0.11",
-        "weight decay of the candidate's updates: 0.1 expected against 0.11 found",
-    ),
-    "learning rate": (
+    "decay": Wrong({"change": {"optimizer.weight_decay": 0.11}}, ("weight_decay", 0.1, 0.11), Term.WEIGHT_DECAY, {"number": 0.11}),
+    "learning rate": Wrong(
         {"change": {"lr_schedule.learning_rate": 1.001e-3}},
-        "learning_rate: 0.001 against 0.001001",
-        "learning rate of the candidate's updates: 0.001 expected against 0.001001 found",
+        ("learning rate", 0.001, 0.001001),
+        Term.LEARNING_RATE,
+        {"number": 0.001001},
     ),
-    "clip": (
-        {"change": {"runner_wrapper.max_grad_norm": 0.9}},
-        "clip_grad: 1 against 0.9",
-        "clip coefficient of the candidate's updates: that of clipping to 1 expected against that of clipping to 0.9 found",
-    ),
-    "bias correction": (
+    "clip": Wrong({"change": {"runner_wrapper.max_grad_norm": 0.9}}, ("clip_grad", 1.0, 0.9), Term.CLIP_COEFFICIENT, {"norm": 0.9}),
+    "bias correction": Wrong(
         {"change": {"optimizer": {"type": "AdamWeightDecay", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}}},
-        "bias_correction: True against False",
-        "bias correction of the candidate's updates: made expected against not made found",
+        ("bias_correction", True, False),
+        Term.BIAS_CORRECTION,
+        "after_update.correction_not_made",
     ),
 }
-
-
 QUICK = ("clip",)
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault in QUICK else pytest.mark.slow) for fault in PLANTED])
 def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_path: Path, reference: Path, fault: str) -> None:
-    change, from_record, from_updates = PLANTED[fault]
+    planted = PLANTED[fault]
     fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": reference}
-    run = frameworks.recorded(frameworks.mindformers, tmp_path, **fed, **change)
-    text = frameworks.diverged(reference, run).line
-    assert text.startswith("diverged: hyper-parameters")
-    assert from_record in text
-    text = frameworks.diverged(reference, without_hyper_parameters(run, tmp_path / "hidden")).line
-    assert text.startswith("diverged: weights after an update")
-    assert from_updates in text.partition(" stage ")[0]
+    run = frameworks.recorded(frameworks.mindformers, tmp_path, **fed, **planted.given)
+    found = frameworks.first(frameworks.diverged(reference, run))
+    assert found.name == "hyper-parameters"
+    assert planted.setting in [(finding.name, finding.reference, finding.candidate) for finding in found.findings]
+    found = frameworks.first(frameworks.diverged(reference, without_hyper_parameters(run, tmp_path / "hidden")))
+    assert found.name == "weights after an update"
+    worst = found.findings[0]
+    assert worst.term is planted.term
+    if isinstance(planted.used, str):
+        assert planted.used in ids(worst.candidate)
+    else:
+        (value,) = list(messages(worst.candidate))[1:]
+        assert value.arguments == pytest.approx(planted.used, rel=1e-3)
 
 
 def without_hyper_parameters(run: Path, copy: Path) -> Path:

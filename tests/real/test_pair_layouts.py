@@ -8,6 +8,7 @@ import pytest
 
 from align_hooks import open_run
 from real import frameworks
+from worded import arguments
 
 RANKS = 2
 PARALLEL = {"use_parallel": True, "parallel.parallel_mode": 0, "parallel_config.data_parallel": RANKS}
@@ -39,11 +40,10 @@ def test_two_ranks_of_each_are_aligned(tmp_path: Path, two_ranks: Path) -> None:
 
 @pytest.mark.slow
 def test_gradients_that_mindspore_sums_by_default_are_named(tmp_path: Path, two_ranks: Path) -> None:
-    output = frameworks.diverged(two_ranks, mindformers(tmp_path / "sum", two_ranks, mean=False)).line
-    assert output.startswith("diverged: step-0 loss")
-    assert (
-        "the loss agrees, the objective is 2 times the reference's: the candidate has 2 data-parallel ranks, over which it sums" in output
-    )
+    found = frameworks.first(frameworks.diverged(two_ranks, mindformers(tmp_path / "sum", two_ranks, mean=False)))
+    assert found.name == "step-0 loss"
+    assert arguments("sharding.objective_scaled_by_own_number", found.common)["factor"] == pytest.approx(2)
+    assert arguments("divisor.data_parallel_ranks", found.common) == {"number": 2}
 
 
 @pytest.mark.slow

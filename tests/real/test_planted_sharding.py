@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.verdict import StageResult
+from align_hooks.messages import Side
 from real import frameworks
 from synthetic import save_by_hand
+from worded import arguments, ids
 
 RANKS = 2
 TP = ("--tensor-model-parallel-size", "2")
 
 
-def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> str:
-    """Train two ranks with a fault and return what ``compare`` prints, in one line; it must exit 1."""
+def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> StageResult:
+    """Train two ranks with a fault and return the stage that decides; the runs must have diverged."""
     candidate = frameworks.recorded(
         frameworks.megatron,
         where,
@@ -27,29 +30,33 @@ def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, b
         environment={"PLANTED": plant},
         **frameworks.fed_by(reference) | ({"REPLAY_BATCHES": batches} if batches else {}),
     )
-    return frameworks.diverged(reference, candidate).line
+    return frameworks.first(frameworks.diverged(reference, candidate))
 
 
 @pytest.mark.slow
 def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, reference: Path) -> None:
-    output = verdict(tmp_path, reference, "dropped_shard", TP)
-    assert output.startswith("diverged: local norms")
-    name = "model.layers.1.mlp.down_proj.weight"
-    assert f"{name}: the candidate's rank 1 (tp 1) holds all of its error, in columns 64 to 127, which is zero there" in output
+    found = verdict(tmp_path, reference, "dropped_shard", TP)
+    assert found.name == "local norms"
+    told = arguments("sharding.rank_holds_the_error_and_zeros", found.common)
+    assert (told["side"], told["rank"], told["name"]) == (Side.CANDIDATE, 1, "model.layers.1.mlp.down_proj.weight")
+    assert arguments("sharding.columns", found.common) == {"first": 64, "last": 127}
 
 
 @pytest.mark.slow
 def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, reference: Path) -> None:
-    output = verdict(tmp_path, reference, "summed", ())
-    assert output.startswith("diverged: local norms")
-    assert "every norm is 2 times the reference's: the candidate has 2 data-parallel ranks, over which it sums" in output
+    found = verdict(tmp_path, reference, "summed", ())
+    assert found.name == "local norms"
+    assert "divisor.data_parallel_ranks" in ids(found.common)
+    assert arguments("divisor.data_parallel_ranks", found.common) == {"number": 2}
 
 
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, reference: Path) -> None:
-    output = verdict(tmp_path, reference, "not_reduced", (*TP, "--sequence-parallel"))
-    assert output.startswith("diverged: self-check")
-    assert "the candidate's gradient of model.layers.0.input_layernorm.weight, replicated" in output
-    assert "on rank 1" in output
+    found = verdict(tmp_path, reference, "not_reduced", (*TP, "--sequence-parallel"))
+    assert found.name == "self-check"
+    worst = found.findings[0]
+    assert arguments("self_check.gradient_copies", worst.what)["name"] == "model.layers.0.input_layernorm.weight"
+    assert arguments("self_check.of_side", worst.what)["side"] == Side.CANDIDATE
+    assert arguments("self_check.copy_on_rank", worst.candidate)["rank"] == 1
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +75,8 @@ def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(tmp_path: P
     fed = frameworks.fed_by(reference) | {"REPLAY_BATCHES": unequal}
     honest = frameworks.recorded(frameworks.megatron, tmp_path / "one", flags=("--calculate-per-token-loss",), **fed)
     assert open_run(honest).self_check.contradictions == ()
-    output = verdict(tmp_path / "two", honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
-    assert output.startswith("diverged: self-check")
-    weights = "weight of tokens in the loss at step 0 (iteration 1): alike (per-token loss) by its settings against by micro-batch in what"
-    assert f"the candidate's {weights} was differentiated" in output
+    found = verdict(tmp_path / "two", honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
+    assert found.name == "self-check"
+    worst = found.findings[0]
+    assert (worst.step, arguments("self_check.of_side", worst.what)["side"]) == (0, Side.CANDIDATE)
+    assert ids(worst.reference)[0] == "self_check.alike_by_settings"

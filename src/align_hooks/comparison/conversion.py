@@ -6,19 +6,25 @@ rounded on the way. So nothing is estimated; what is said holds for every elemen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.comparison.limits import ROUNDED
 from align_hooks.messages import Message, message
 from align_hooks.record.layout import Array
 
 SAME_NORM = 1e-6
 """Relative; tensors whose norms are further apart are not the same numbers."""
 SAME_SUM = 1e-11
-"""Relative; sums of the same numbers, added up in another order."""
+"""Relative to the norm; signed sums of the same numbers, added up in another order."""
+SAME_SQUARES = 2 * ROUNDED
+"""Relative; squared norms of the same numbers, by two recorders."""
+TELLING = 100_000_000
+"""Elements up to which a norm tells numbers apart: squared norms of so many random ones are 1e-4 apart, 100 times ``SAME_SQUARES``."""
 LARGEST_HEAD = 1024
 """Rows within which rotary halves are looked for."""
 
@@ -64,7 +70,7 @@ def mistake_by_sketches(
     alike = [source for source in ours if source != name and shapes[source] == shapes[name] and _same(ours[source], after)]
     if len(alike) == 1:
         return _taken(name, alike[0])
-    same = abs(after[0] - before[0]) <= SAME_SUM * before[0]
+    same = math.prod(shapes[name]) <= TELLING and abs(after[0] - before[0]) <= SAME_SQUARES * before[0]
     return Mistake(name, message("conversion.same_numbers", name=name)) if same else None
 
 
@@ -73,7 +79,7 @@ def _taken(name: str, source: str) -> Mistake:
 
 
 def _same(a: Array, b: Array) -> bool:
-    return bool(np.abs(a[1:] - b[1:]).max() <= SAME_SUM * np.sqrt(a[0]) and abs(a[0] - b[0]) <= SAME_SUM * a[0])
+    return bool(np.abs(a[1:] - b[1:]).max() <= SAME_SUM * np.sqrt(a[0]) and abs(a[0] - b[0]) <= SAME_SQUARES * a[0])
 
 
 def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
