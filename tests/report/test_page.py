@@ -10,6 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
 from align_hooks.comparison.stages.gradients import gradients
@@ -17,7 +18,7 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
-from align_hooks.report.curve_plots import curve_text, rounded
+from align_hooks.report.curve_plots import curve_text, is_constant, rounded
 from align_hooks.report.frame import in_both, number, times
 from align_hooks.report.glossary import slug
 from align_hooks.report.page import page, suspects
@@ -228,6 +229,14 @@ def test_a_curve_that_is_not_finite_is_beyond_any_limit() -> None:
 def test_a_limit_is_held_against_the_difference_of_its_own_step() -> None:
     arguments = arguments_of(Curve("loss", [0, 1, 2], [None, 1.0, 1.0], [1.0, 1.0 + 1.5e-6, 1.1], [1e-6, 2e-6, 1e-6]))
     assert arguments["page.beyond_at"] == {"count": 1, "step": when(2)}
+
+
+def test_a_rate_of_fp32_beside_one_of_fp64_is_one_number() -> None:
+    assert is_constant(Curve("learning_rate", [0, 1], [1e-3, 1e-3], [float(np.float32(1e-3))] * 2))
+    assert is_constant(Curve("loss_scale", [0], [0.0], [0.0]))
+    assert not is_constant(Curve("learning_rate", [0, 1], [1e-3, 1e-3], [1.001e-3] * 2))
+    assert not is_constant(Curve("loss", [0, 1], [1.0, None], [1.0, 1.0]))
+    assert not is_constant(Curve("loss", [0], [1.0]))
 
 
 def test_numbers_are_short() -> None:
