@@ -156,7 +156,7 @@ READS = (
 def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.comparison")]
     record, process = (f"record.{module}" for module in READS), ("process.work", "process.storage")
-    below = ("comparison", "messages", "families.registry", "names.points", "quantities", *process, *record)
+    below = ("comparison", "messages", "families.registry", "names.blocks", "names.points", "quantities", "settings", *process, *record)
     assert len(rooms) > 5
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from align_hooks import open_run
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause
 from align_hooks.comparison.verdict import Place
-from comparison.conftest import Compared, scale_row
+from align_hooks.messages import Side
+from comparison.conftest import HONEST, Compared, scale_row, stage
 from synthetic import NAMES, SHAPES, Synthetic, squared_sum
-from worded import ids
+from worded import arguments, ids
 
 Q, NORM = "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"
 LOST = 1e-3
@@ -99,6 +102,31 @@ def test_a_factor_of_one_token_less_is_told(compared: Compared, candidate: Synth
     outcome = compared(candidate).blame
     assert outcome.place is Place.NORMALISATION
     assert "sharding.divides_by_one_less" in ids(outcome.suspects[0].what)
+
+
+def test_of_tensors_that_are_lost_the_furthest_by_itself_comes_first(tmp_path: Path, compared: Compared, candidate: Synthetic) -> None:
+    """How many limits each is off says how small its limit is: the norm's measured one is far smaller."""
+    tokens(candidate, 0)
+    size = {Q: 1.9, NORM: 1.4}
+    bent(candidate, lambda name, each: each * (1 - size[name]) if name in size else noisy(2)(name, each))
+    noise = HONEST.drifted()
+    bent(noise, lambda name, each: each * (1 + 1e-3 * (name == Q)))
+    outcome = compared(candidate, noise=[open_run(noise.write(tmp_path / "noise"))])
+    assert stage(outcome, "gradients").findings[0].name == NORM
+    assert [suspect.name for suspect in outcome.blame.suspects[:2]] == [Q, NORM]
+
+
+def test_an_optimizer_of_ones_own_is_suspected_where_updates_part(compared: Compared, candidate: Synthetic) -> None:
+    candidate.optimizer["type"] = "TeamAdamW"
+    assert compared(candidate).blame is None
+    for row in candidate.rows[1:]:
+        row["loss"] *= 1.01
+    candidate.settings |= {"gradients": "0", "weights": "0", "optimizer_state": "none"}
+    candidate.weights, candidate.moments, candidate.gradients = {0: candidate.weights[0]}, {}, {0: candidate.gradients[0]}
+    outcome = compared(candidate).blame
+    assert outcome.place is Place.NEXT_LOSS
+    assert arguments("blame.own_optimizer", outcome.suspects[0].what) == {"side": Side.CANDIDATE, "type": "TeamAdamW"}
+    assert outcome.causes == (Cause.OWN_OPTIMIZER,)
 
 
 def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.diagnosis.next_step import ADVICE, COMMANDS, Fact, first_advice, slots
+from align_hooks.comparison.diagnosis.commands import COMMANDS
+from align_hooks.comparison.diagnosis.next_step import ADVICE, Fact, first_advice, slots
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Place, Verdict
+from align_hooks.comparison.verdict import Comparison, Place, Verdict
 from align_hooks.messages import CHINESE, ENGLISH, message, rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
@@ -61,15 +64,77 @@ def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     candidate = HONEST_SKETCHED.drifted()
     candidate.gradients[0] = {name: -reference for name, reference in candidate.gradients[0].items()}
     outcome = compared(candidate, against=HONEST_SKETCHED)
-    assert (outcome.verdict, "LOAD_WEIGHTS" in rendered(outcome.next)) == (Verdict.DIVERGED, False)
-    assert "ALIGN_HOOKS_WEIGHTS=0 " in rendered(outcome.next)
+    assert outcome.verdict is Verdict.DIVERGED
+    again, fed, _ = lines(outcome)
+    assert "ALIGN_HOOKS_WEIGHTS=0 " in again
+    assert re.search(r"ALIGN_HOOKS_LOAD_WEIGHTS=(\S+)@0", fed)[1] == re.search(r"ALIGN_HOOKS_RUN=(\S+)", again)[1]
+
+
+def lines(outcome: Comparison) -> list[str]:
+    """The commands of an advice, as they are printed."""
+    return rendered(outcome.next).splitlines()[1:]
 
 
 def test_the_paths_of_the_pair_are_filled_in(compared: Compared, candidate: Synthetic) -> None:
+    """What each layer puts out comes first; the pair that is laid side by side then is the two new records."""
     candidate.gradients[0] = {name: 2 * gradient for name, gradient in candidate.gradients[0].items()}
-    advice = rendered(compared(candidate).next)
-    assert "ALIGN_HOOKS_PERTURB=1" in advice
-    assert "--noise" in advice
+    outcome = compared(candidate)
+    assert ids(outcome.next)[0] == "next.record_points"
+    ours, theirs, judge = lines(outcome)
+    reference, again = (re.search(r"ALIGN_HOOKS_RUN=(\S+)", line)[1] for line in (ours, theirs))
+    assert judge == f"align-hooks compare {reference} {again}"
+    assert all("ALIGN_HOOKS_ACTIVATIONS=0 " in line and "@0 " in line for line in (ours, theirs))
+
+
+def test_a_side_is_recorded_again_as_it_was(compared: Compared, candidate: Synthetic) -> None:
+    """Seed, determinism and device as they were, and what was recorded."""
+    candidate.settings |= {
+        "seed": "42",
+        "deterministic": "1",
+        "device": "cpu",
+        "local_norms_point": "local",
+        "batches": "0-1",
+        "weights": "none",
+    }
+    candidate.weights = {}
+    candidate.batches[1]["tokens"] = candidate.batches[1]["tokens"][:, ::-1].copy()
+    outcome = compared(candidate)
+    assert outcome.blame.place is Place.DATA
+    variables = lines(outcome)[0].split(" align-hooks run -- ")[0].split()
+    assert variables[:3] == ["ALIGN_HOOKS_SEED=42", "ALIGN_HOOKS_DETERMINISTIC=1", "ALIGN_HOOKS_DEVICE=cpu"]
+    assert {"ALIGN_HOOKS_BATCHES=0-1", "ALIGN_HOOKS_LOCAL_NORMS_POINT=local"} <= set(variables)
+    assert not any("ALIGN_HOOKS_WEIGHTS" in variable for variable in variables)
+
+
+@pytest.mark.parametrize(("recorded", "advice"), [("0-2", "next.inject_gradients"), ("0", "next.store_updates")])
+def test_gradients_are_injected_only_where_there_are_enough(compared: Compared, candidate: Synthetic, recorded: str, advice: str) -> None:
+    reference, other = deepcopy(HONEST), HONEST.drifted()
+    for run in (reference, other):
+        run.settings = {**run.settings, "gradients": recorded, "weights": "0", "optimizer_state": "none"}
+        run.weights, run.moments = {0: run.weights[0]}, {}
+        run.gradients = {step: run.gradients[step] for step in run.gradients if step == 0 or recorded != "0"}
+    for row in other.rows[1:]:
+        row["loss"] *= 1.01
+    outcome = compared(other, against=reference)
+    assert ids(outcome.next)[0] == advice
+    *_, injected, judge = lines(outcome)
+    fed = re.search(r"ALIGN_HOOKS_INJECT_GRADIENTS=(\S+)@0-2", injected)[1]
+    assert judge.split()[2] == fed
+    assert fed.endswith("_again") == (recorded == "0")
+
+
+def test_what_is_a_hundred_times_its_limit_is_not_narrowed_down_by_noise() -> None:
+    known = frozenset({Fact.FED, Fact.POINTS})
+    assert first_advice(Verdict.DIVERGED, Place.FORWARD, known).id == "next.narrow_down"
+    assert first_advice(Verdict.DIVERGED, Place.FORWARD, known | {Fact.CLEAR, Fact.ARBITRABLE}).id == "next.third_opinion"
+
+
+def test_decay_of_one_side_alone_is_a_matter_of_groups(compared: Compared, candidate: Synthetic) -> None:
+    candidate.optimizer["groups"][1]["weight_decay"] = 0.1
+    outcome = compared(candidate)
+    assert ids(outcome.next)[0] == "next.group_alike"
+    candidate.optimizer["groups"][0]["weight_decay"] = 0.2
+    assert ids(compared(candidate).next)[0] == "next.set_alike"
 
 
 def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:

@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "FusedPmaAdamW", "AdamWeightDecay", "FP32StateAdamWeightDecay"})
+"""Classes of optimizers of torch, Apex, Transformer Engine, MindSpore and MindFormers whose updates these formulas are."""
 FITS = 2.0
 """Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
 

@@ -10,6 +10,7 @@ from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
+from align_hooks.names.blocks import PADDING
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.schema import Facts, Group, Optimizer, Table
 
@@ -88,7 +89,8 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
-            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(names))
+            whole = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
+            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(whole))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
     return findings
 

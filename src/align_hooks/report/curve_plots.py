@@ -68,8 +68,8 @@ def numbers(values: Sequence[Value]) -> list[float]:
 
 
 def is_constant(curve: Curve) -> bool:
-    """Whether a curve is one number on both sides, of which a sentence says all. A rate that one side keeps as fp32 and the other as fp64 is
-    one number: an axis that shows how far they are apart shows nothing else."""
+    """Whether a curve is one number on both sides, of which a sentence says all. A rate in fp32 and one in fp64 are one number: an axis of
+    how far they are apart shows nothing else."""
     values = [*curve.reference, *curve.candidate]
     known = numbers(values)
     return bool(curve.candidate) and len(known) == len(values) and max(known) - min(known) <= SETTING * max(map(abs, known))

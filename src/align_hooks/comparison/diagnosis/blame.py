@@ -24,6 +24,7 @@ import align_hooks.names.points as points
 from align_hooks.comparison import places
 from align_hooks.comparison.arguments import ACTS
 from align_hooks.comparison.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin
@@ -46,8 +47,8 @@ from align_hooks.comparison.stages.state import state
 from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.stages.weights_after_update import weights_after_update
 from align_hooks.comparison.token_losses import Parted, Rows
-from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
-from align_hooks.messages import Message, message, terms
+from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Unit, Words, differing
+from align_hooks.messages import Message, Side, message, terms
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
@@ -62,8 +63,12 @@ PHASES = {
     Place.CURVE: Phase.UPDATE,
 }
 """Places of which settings of the model can be the fault, and the phase in which these act."""
+OF_UPDATES = (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
+"""Places at which an optimizer's own code can be the fault."""
 SUSPECTS, CAUSES, LEADING = 5, 2, 3
 EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
+LOST = 0.5
+"""Relative error from which on a tensor says little of where it comes from."""
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
@@ -72,7 +77,7 @@ MOST = 0.5
 class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
     first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
-    predict further tokens."""
+    predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
@@ -80,6 +85,7 @@ class Seen:
     parted: Parted
     drawn: Drawn | None
     layers: int
+    own_optimizers: tuple[Suspect, ...]
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
@@ -109,10 +115,13 @@ class Seen:
         """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
         return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
 
-    @property
+    @cached_property
     def wrong(self) -> list[Finding]:
-        """The findings beyond their limits of the tensors, or else of the stage that differs first."""
-        return [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+        """The findings beyond their limits of the tensors, or else of the stage that differs first, the furthest first. Of tensors that
+        have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
+        says how small a limit is."""
+        wrong = [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+        return sorted(wrong, key=lost, reverse=True)  # which leaves all others in their order
 
     @cached_property
     def signs(self) -> dict[Sign, bool]:
@@ -133,6 +142,16 @@ class Seen:
         }
 
 
+def lost(finding: Finding) -> float:
+    """The error of a tensor that has nothing left in common with the reference's, infinite of what is not finite; 0 of any other."""
+    error = finding.error
+    if finding.unit is not Unit.RELATIVE or error is None:
+        return 0.0
+    if not math.isfinite(error):
+        return math.inf
+    return error if error >= LOST else 0.0
+
+
 def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
     """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
@@ -143,7 +162,9 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
         drawn = None  # too late to be the cause, or of no effect
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
-    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers)
+    seen = Seen(
+        first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers, own_optimizers(ladder)
+    )
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
@@ -154,6 +175,15 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
     return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting)
+
+
+def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
+    """The optimizers that are a class of the user's own, where the other side's is a framework's."""
+    types = {side: str(run.facts.optimizer.type) for side, run in zip(Side, ladder.pair.runs, strict=True) if run.facts.optimizer}
+    own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
+    if len(own) == len(types):
+        return ()
+    return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
 
 
 def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
@@ -221,7 +251,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     if seen.first.stage is first_updates:
         return (*settings, *common(seen.first.common), *shown)
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
-        return (*settings, *shown)
+        return (*(seen.own_optimizers if place in OF_UPDATES else ()), *settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
     routed = shown if seen.first.stage in (routing, loss_terms) else ()

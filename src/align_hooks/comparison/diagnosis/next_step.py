@@ -1,16 +1,12 @@
-"""The command to run after a verdict: a table of advice, whose first row that fits is given.
-
-Commands are written so that they can be pasted before the command that started the run, which is not on record.
-"""
+"""What to do after a verdict: a table of advice, whose first row that fits is given, with its commands (:mod:`.commands`)."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import HyperParameter, several
 from align_hooks.comparison.stages.band import band
@@ -20,72 +16,10 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, Words, differing
-from align_hooks.messages import Argument, message, with_commands
-from align_hooks.process.storage import is_remote
-from align_hooks.record.reader import Run
+from align_hooks.messages import Argument, Message, message, with_commands
 
-FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
-COMMANDS = {
-    "fed": "ALIGN_HOOKS_RUN={again} " + FEED,
-    "noise": "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
-    + "{routing}"
-    + FEED,
-    "compare_with_noise": "align-hooks compare {reference} {candidate} --noise {noise}",
-    "replayable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_WEIGHTS={first}",
-    "resumed": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_REPLAY_BATCHES={reference}",
-    "first_step": "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first}",
-    "injected": "ALIGN_HOOKS_INJECT_GRADIENTS={reference}@{updates} ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} "
-    "ALIGN_HOOKS_OPTIMIZER_STATE={states} ALIGN_HOOKS_RUN={again} " + FEED,
-    "injectable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} "
-    "ALIGN_HOOKS_OPTIMIZER_STATE={states}",
-    "routed": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_REPLAY_ROUTING={reference} " + FEED,
-    "routable": "ALIGN_HOOKS_ROUTING=all",
-    "show": "align-hooks show {broken}",
-    "check": "align-hooks check {reference} {candidate}",
-    "compare": "align-hooks compare {reference} CANDIDATE",
-    "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
-    "beside_dump": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
-    "repeat": "ALIGN_HOOKS_PERTURB=2",
-    "bisect": "align-hooks compare {reference} {candidate} --plan bisect.yaml",
-    "ladder": "align-hooks ladder bisect.yaml",
-    "arbitrate": "align-hooks arbitrate {reference} {candidate}",
-}
-"""Commands to paste."""
-SIDES = {
-    **dict.fromkeys(("fed", "resumed", "injected", "routed"), "command.candidate"),
-    **dict.fromkeys(("noise", "replayable", "injectable"), "command.reference"),
-}
-"""Of commands that are variables to set, the message that says before whose command they stand."""
-PASTED: dict[str, tuple[str, ...]] = {
-    "next.feed_batches": ("fed",),
-    "next.feed_weights": ("fed",),
-    "next.mend_conversion": ("fed",),
-    "next.without_overlap": ("fed",),
-    "next.look_at_checkpoint": ("resumed",),
-    "next.without_dropout": ("fed",),
-    "next.narrow_down": ("noise", "compare_with_noise"),
-    "next.third_opinion": ("arbitrate",),
-    "next.store_first_step": ("first_step",),
-    "next.one_rank": ("fed",),
-    "next.bisect": ("bisect", "ladder"),
-    "next.inject_gradients": ("injected",),
-    "next.store_updates": ("injectable",),
-    "next.mend": ("fed",),
-    "next.store": ("replayable",),
-    "next.replay_routing": ("routed",),
-    "next.record_routing": ("routable",),
-    "next.measure_noise": ("noise", "compare_with_noise"),
-    "next.set_alike_and_record_both": ("replayable",),
-    "next.record_both": ("replayable",),
-    "next.record_dumped": ("replayable",),
-    "next.see_why": ("show",),
-    "next.same_sizes": ("check",),
-    "next.record_from_reference": ("fed",),
-    "next.two_runs": ("compare",),
-    "next.record_beside_dump": ("beside_dump",),
-    "next.record_more": ("norms_and_sketches",),
-}
-"""The commands of each advice, in the order in which they are run."""
+CLEAR = 100
+"""How many times its limit an error is that no measured limit makes a matter of rounding."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
 """The setting of each side for how many rows its embedding has, with padding."""
 
@@ -93,7 +27,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -113,6 +47,7 @@ DIVERGED, INCONCLUSIVE, NOT_COMPARABLE, ALIGNED = Verdict.DIVERGED, Verdict.INCO
 OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 ADVICE = (
     Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
+    Advice(DIVERGED, "next.group_alike", (Place.CONFIGURATION,), (Fact.GROUPED,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
@@ -121,13 +56,15 @@ ADVICE = (
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
     Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED,)),
-    Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(DIVERGED, "next.record_points", (Place.FORWARD,), (Fact.FED,), (Fact.POINTS,)),
+    Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
     Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.ARBITRABLE,)),
     Advice(DIVERGED, "next.store_first_step", (Place.FORWARD,), (), (Fact.STORED,)),
     Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.PATTERN,)),
     Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
     Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
-    Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(DIVERGED, "next.record_points", (Place.GRADIENTS,), (Fact.FED,), (Fact.POINTS,)),
+    Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
     Advice(DIVERGED, "next.bisect", (Place.CURVE,), (Fact.LATE,)),
     Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED,)),
     Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED,)),
@@ -160,9 +97,7 @@ ADVICE = (
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
     advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages, blame))
-    known, words = commands(ladder), message(advice.id, **slots(ladder, stages, blame))
-    pasted = PASTED.get(advice.id, ())
-    lines = [message(SIDES[name], variables=known[name]) if name in SIDES else known[name] for name in pasted]
+    words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder)
     return with_commands(words, *lines) if lines else words
 
 
@@ -201,7 +136,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.SHARDED: candidate.world_size > 1,
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
         Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
-        Fact.GRADIENTS: first in reference.gradient_steps(),
+        Fact.GRADIENTS: set(updates_to_inject(pair)) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
         and all(first in run.batch_steps() and first in run.weight_steps() for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
@@ -211,46 +146,44 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.POINTS: first in pair.steps("activations"),
+        Fact.CLEAR: furthest_out(stages) > CLEAR,
+        Fact.GROUPED: grouped(stages) is not None,
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
+
+
+def furthest_out(stages: Sequence[StageResult]) -> float:
+    """How many times its limit the worst finding of the first stage that differs is; 0 without one."""
+    first = next((result for result in stages if result.status is Status.DIFFERENT), None)
+    return max((finding.excess for finding in first.findings), default=0.0) if first is not None else 0.0
+
+
+def grouped(stages: Sequence[StageResult]) -> Finding | None:
+    """The finding that some parameters decay on one side alone, where the optimizers differ in nothing else."""
+    found = differing(stages, hyper_parameters)
+    one_sided = [
+        finding for finding in found if finding.name == HyperParameter.WEIGHT_DECAY and 0 in (finding.reference, finding.candidate)
+    ]
+    alone = len(one_sided) == len(found) == 1 and isinstance(found[0].what, Message) and "names" in found[0].what.arguments
+    return found[0] if alone else None
 
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
     settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))]
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
+    apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": first or message("next.what_differs"),
         "setting": several(settings),
+        "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
     }
-
-
-def commands(ladder: Ladder) -> dict[str, str]:
-    """The commands of :data:`COMMANDS` for a pair."""
-    reference, candidate = ladder.pair.runs
-    first = ladder.pair.first or 0
-    paths = {
-        "reference": reference.path,
-        "candidate": candidate.path,
-        "noise": f"{_to_record(reference)}_noise",
-        "again": f"{_to_record(candidate)}_again",
-        "broken": candidate.path if reference.steps else reference.path,
-    }
-    filled = {name: shlex.quote(str(path)) for name, path in paths.items()}
-    filled["first"] = str(first)
-    filled["routing"] = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
-    filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
-    return {name: command.format(**filled) for name, command in COMMANDS.items()}
-
-
-def _to_record(run: Run) -> Path | str:
-    """The path of a run, or the name alone of one in object storage, where nothing is recorded."""
-    return run.path.name if is_remote(run.path) else run.path
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:

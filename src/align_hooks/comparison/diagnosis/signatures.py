@@ -58,6 +58,7 @@ class Cause(Enum):
     BIAS_OF_EXPERTS = "bias_of_experts"
     UPDATES_BY_A_FACTOR = "updates_by_a_factor"
     UPDATES_OF_SOME = "updates_of_some"
+    OWN_OPTIMIZER = "own_optimizer"
 
     @property
     def look(self) -> Message:
@@ -174,6 +175,7 @@ SIGNATURES = (
         Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), ids=("hyper_parameters.of",), source="the guide's case study"
     ),
     Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, first=("learning rate",)),
+    *(Signature(place, Cause.OWN_OPTIMIZER, ids=("blame.own_optimizer",)) for place in (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)),
     Signature(Place.OPTIMIZER, Cause.BIAS_OF_EXPERTS, first=("moe_router_bias_update_rate", "*e_score_correction_bias")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, ids=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),

@@ -151,7 +151,7 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
         quantity = QUANTITIES.get(change.term, Quantity.HYPER_PARAMETER)
         wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
     if not changes and (explanation.left or not still):
-        wrong.append(_unexplained(side, explanation))
+        wrong.append(_unexplained(side, explanation, len(record.evidence.names)))
     return wrong
 
 
@@ -164,13 +164,17 @@ def _of_updates(change: Change, side: Side, alone: Sequence[Argument], left: Seq
     return message("after_update.term", term=change.subject, side=side)
 
 
-def _unexplained(side: Side, explanation: Explanation) -> Finding:
-    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was fitted."""
+def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
+    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was fitted. They are told of
+    some tensors where most of all others follow it."""
     names, misfit = explanation.left, explanation.recorded
     subject = message("after_update.no_adamw", side=side)
-    if names:
+    if names and len(names) <= tensors / 2:
         subject = message("after_update.no_adamw_of", side=side, names=listed(names))
-    values = roundings(misfit), message("after_update.at_best", rest=roundings(explanation.explained))
+    values = (
+        message("after_update.off_as_recorded", rest=roundings(misfit)),
+        message("after_update.off_at_best", rest=roundings(explanation.explained)),
+    )
     return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
 
 

@@ -1,0 +1,173 @@
+"""The commands that advice prints, filled in for a pair: they are pasted as they are, before the command that a run was started with.
+
+That command is not on record; the variables are. So whoever records a side again gets what decides its numbers (seed, determinism, device)
+as it was, and where it is to be compared with what there is, what it recorded too.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.pair import Pair
+from align_hooks.messages import Argument, Side, message
+from align_hooks.process.storage import is_remote
+from align_hooks.quantities.registry import SWITCHES
+from align_hooks.record.reader import Run
+from align_hooks.settings import PREFIX, Settings
+
+FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
+FEED_AGAIN = "ALIGN_HOOKS_REPLAY_BATCHES={reference_again} ALIGN_HOOKS_LOAD_WEIGHTS={reference_again}@{first}"
+FEED_FIRST = "ALIGN_HOOKS_REPLAY_BATCHES={reference}@{first} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
+POINTS = (
+    "ALIGN_HOOKS_ACTIVATIONS={first} ALIGN_HOOKS_BATCHES={first} ALIGN_HOOKS_LOCAL_NORMS={first} "
+    "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first} "
+)
+UPDATES = "ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} ALIGN_HOOKS_OPTIMIZER_STATE={states} "
+COMMANDS = {
+    "fed": "ALIGN_HOOKS_RUN={again} {recorded}" + FEED,
+    "fed_again": "ALIGN_HOOKS_RUN={again} {recorded}" + FEED_AGAIN,
+    "compare_fed": "align-hooks compare {reference} {again}",
+    "compare_again": "align-hooks compare {reference_again} {again}",
+    "noise": "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
+    + "{more}"
+    + FEED,
+    "compare_with_noise": "align-hooks compare {reference} {candidate} --noise {noise}",
+    "points_of_reference": "ALIGN_HOOKS_RUN={reference_again} " + POINTS + FEED_FIRST,
+    "points_of_candidate": "ALIGN_HOOKS_RUN={again} " + POINTS + FEED_FIRST,
+    "replayable": "ALIGN_HOOKS_RUN={reference_again} ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_WEIGHTS={first}",
+    "resumed": "ALIGN_HOOKS_RUN={again} {recorded}ALIGN_HOOKS_REPLAY_BATCHES={reference}",
+    "first_step": "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first}",
+    "injected": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_INJECT_GRADIENTS={reference}@{updates} "
+    + UPDATES
+    + FEED,
+    "injected_again": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_INJECT_GRADIENTS={reference_again}@{updates} "
+    + UPDATES
+    + FEED_AGAIN,
+    "injectable": "ALIGN_HOOKS_RUN={reference_again} {its_own}ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_LOCAL_NORMS={updates} "
+    + UPDATES.rstrip(),
+    "routed": "ALIGN_HOOKS_RUN={again} {recorded}ALIGN_HOOKS_REPLAY_ROUTING={reference} " + FEED,
+    "routable": "ALIGN_HOOKS_ROUTING=all",
+    "show": "align-hooks show {broken}",
+    "check": "align-hooks check {reference} {candidate}",
+    "compare": "align-hooks compare {reference} CANDIDATE",
+    "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
+    "beside_dump": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
+    "repeat": "ALIGN_HOOKS_PERTURB=2",
+    "bisect": "align-hooks compare {reference} {candidate} --plan bisect.yaml",
+    "ladder": "align-hooks ladder bisect.yaml",
+    "arbitrate": "align-hooks arbitrate {reference} {candidate}",
+}
+"""Commands to paste."""
+OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "routed", "points_of_candidate")
+OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
+SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)
+"""Of commands that are variables to set, the side before whose command they stand."""
+BEFORE = {Side.CANDIDATE: "command.candidate", Side.REFERENCE: "command.reference"}
+FED = ("fed", "compare_fed")
+FED_AGAIN = ("replayable", "fed_again", "compare_again")
+NOISE = ("noise", "compare_with_noise")
+PASTED: dict[str, tuple[str, ...]] = {
+    "next.feed_batches": FED,
+    "next.feed_weights": FED,
+    "next.mend_conversion": FED,
+    "next.without_overlap": FED,
+    "next.look_at_checkpoint": ("resumed", "compare_fed"),
+    "next.without_dropout": FED,
+    "next.record_points": ("points_of_reference", "points_of_candidate", "compare_again"),
+    "next.narrow_down": NOISE,
+    "next.third_opinion": ("arbitrate",),
+    "next.store_first_step": ("first_step",),
+    "next.one_rank": FED,
+    "next.bisect": ("bisect", "ladder"),
+    "next.inject_gradients": ("injected", "compare_fed"),
+    "next.store_updates": ("injectable", "injected_again", "compare_again"),
+    "next.mend": FED,
+    "next.store": FED_AGAIN,
+    "next.replay_routing": ("routed", "compare_fed"),
+    "next.record_routing": ("routable",),
+    "next.measure_noise": NOISE,
+    "next.set_alike_and_record_both": FED_AGAIN,
+    "next.record_both": FED_AGAIN,
+    "next.record_dumped": FED_AGAIN,
+    "next.see_why": ("show",),
+    "next.same_sizes": ("check",),
+    "next.record_from_reference": FED,
+    "next.two_runs": ("compare",),
+    "next.record_beside_dump": ("beside_dump",),
+    "next.record_more": ("norms_and_sketches",),
+}
+"""The commands of each advice, in the order in which they are run."""
+REHEARSED = ("seed", "deterministic", "device")
+"""Settings that decide a run's numbers."""
+RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.name for option in switch.options)))
+"""Settings that say what is recorded of a run."""
+HANDED = ("inject_gradients", "replay_routing")
+"""Settings by which a run is handed what is not its own, beside batches and weights."""
+NUMBERS = "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all "
+"""What is recorded of a side of which nothing was."""
+UPDATES_TO_INJECT = 3
+"""Adam's betas cancel in the first update."""
+
+
+def commands_of(advice: str, ladder: Ladder) -> list[Argument]:
+    """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
+    filled = filled_in(ladder)
+    runs = dict(zip(Side, ladder.pair.runs, strict=True))
+    lines: list[Argument] = []
+    for name in PASTED.get(advice, ()):
+        side = SIDES.get(name)
+        before = "" if side is None else variables(runs[side], REHEARSED)
+        command = before + COMMANDS[name].format(**filled)
+        lines.append(command if side is None else message(BEFORE[side], variables=command))
+    return lines
+
+
+def filled_in(ladder: Ladder) -> dict[str, str]:
+    """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
+    pair, first = ladder.pair, ladder.pair.first or 0
+    reference, candidate = pair.runs
+    paths = {
+        "reference": reference.path,
+        "candidate": candidate.path,
+        "noise": f"{_to_record(reference)}_noise",
+        "again": f"{_to_record(candidate)}_again",
+        "reference_again": f"{_to_record(reference)}_again",
+        "broken": candidate.path if reference.steps else reference.path,
+    }
+    updates = updates_to_inject(pair)
+    points = pair.steps("activations")
+    fed = first in reference.batch_steps() and first in reference.weight_steps()
+    span = f"{first}-{updates[-1]}"
+    routed = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
+    quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    its_own = f"ALIGN_HOOKS_REPLAY_BATCHES={quoted['reference']}@{span} ALIGN_HOOKS_LOAD_WEIGHTS={quoted['reference']}@{first} "
+    return quoted | {
+        "first": str(first),
+        "its_own": its_own if fed else "",
+        "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if first in points else ""),
+        "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),
+        "updates": span,
+        "states": f"{first}-{updates[-1] + 1}",
+    }
+
+
+def updates_to_inject(pair: Pair) -> list[int]:
+    """The first steps of a pair, of whose gradients both sides can make their updates: three where there are as many."""
+    first = pair.first or 0
+    return [step for step in range(first, first + UPDATES_TO_INJECT) if step in pair.reference.steps] or [first]
+
+
+def variables(run: Run, names: tuple[str, ...]) -> str:
+    """The variables that set a run's settings of some names as they were, those that differ from their defaults."""
+    defaults = Settings().as_text()
+    given = {name: run.facts.settings.get(name) for name in names}
+    return "".join(
+        f"{PREFIX}{name.upper()}={shlex.quote(str(value))} " for name, value in given.items() if value not in (None, defaults[name])
+    )
+
+
+def _to_record(run: Run) -> Path | str:
+    """The path of a run, or the name alone of one in object storage, where nothing is recorded."""
+    return run.path.name if is_remote(run.path) else run.path
