@@ -116,6 +116,14 @@ def blind(evidence: Evidence, settings: Settings) -> list[Term]:
     return [term for term, changed in others.items() if worst(misfits(evidence, changed)) <= FITS]
 
 
+def emptied(evidence: Evidence) -> int | None:
+    """The first step after whose update all of Adam's moments on record are 0, although its gradient is not; None where none are."""
+    for update in evidence.updates:
+        if update.moments_after is not None and update.gradient.any() and not any(moment.any() for moment in update.moments_after):
+            return update.step
+    return None
+
+
 def clipped_norms(evidence: Evidence) -> list[float]:
     """The global norm of each update after clipping, where it is on record."""
     return [update.coefficient * update.norm for update in evidence.updates if update.norm]

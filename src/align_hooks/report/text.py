@@ -91,7 +91,7 @@ def report(comparison: Comparison, console: Console) -> None:
     """Print all of a comparison, once."""
     head(comparison, console)
     first, blame = comparison.first, comparison.blame
-    findings = first.findings[:SHOWN] if first is not None else ()
+    findings = [finding for finding in unlike(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
     for finding in findings:
         paragraph(console, describe(finding))
     said = [comparison.headline, first.common if first is not None else None, *(finding.what for finding in findings)]
@@ -115,6 +115,12 @@ def report(comparison: Comparison, console: Console) -> None:
     criteria(comparison.acceptance, console)
     for note in comparison.notes:
         paragraph(console, note, style="dim")
+
+
+def unlike(stage: StageResult) -> Sequence[Finding]:
+    """What a stage found, without what is within its limits where anything is not."""
+    out = [finding for finding in stage.findings if finding.excess > 1]
+    return out or stage.findings
 
 
 def parts_of(advice: Argument) -> Sequence[Argument]:

@@ -77,7 +77,8 @@ MOST = 0.5
 class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
     first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
-    predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has."""
+    predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
+    embeddings share their weight with the output layer."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
@@ -86,6 +87,7 @@ class Seen:
     drawn: Drawn | None
     layers: int
     own_optimizers: tuple[Suspect, ...]
+    tied: bool
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
@@ -136,6 +138,7 @@ class Seen:
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
+            Sign.TIED_ALONE: alone and self.tied,
             Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
             Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
             Sign.NOT_RESTORED: self.first.stage is state,
@@ -162,9 +165,9 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
         drawn = None  # too late to be the cause, or of no effect
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
-    seen = Seen(
-        first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers, own_optimizers(ladder)
-    )
+    tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
+    by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
+    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied)
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)

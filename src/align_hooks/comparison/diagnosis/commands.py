@@ -7,10 +7,12 @@ as it was, and where it is to be compared with what there is, what it recorded t
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.verdict import StageResult, Status
 from align_hooks.messages import Argument, Side, message
 from align_hooks.process.storage import is_remote
 from align_hooks.quantities.registry import SWITCHES
@@ -107,13 +109,13 @@ HANDED = ("inject_gradients", "replay_routing")
 """Settings by which a run is handed what is not its own, beside batches and weights."""
 NUMBERS = "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all "
 """What is recorded of a side of which nothing was."""
-UPDATES_TO_INJECT = 3
-"""Adam's betas cancel in the first update."""
+UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
+"""The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(advice: str, ladder: Ladder) -> list[Argument]:
+def commands_of(advice: str, ladder: Ladder, stages: Sequence[StageResult] = ()) -> list[Argument]:
     """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
-    filled = filled_in(ladder)
+    filled = filled_in(ladder, stages)
     runs = dict(zip(Side, ladder.pair.runs, strict=True))
     lines: list[Argument] = []
     for name in PASTED.get(advice, ()):
@@ -124,7 +126,7 @@ def commands_of(advice: str, ladder: Ladder) -> list[Argument]:
     return lines
 
 
-def filled_in(ladder: Ladder) -> dict[str, str]:
+def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
     """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
     pair, first = ladder.pair, ladder.pair.first or 0
     reference, candidate = pair.runs
@@ -136,7 +138,7 @@ def filled_in(ladder: Ladder) -> dict[str, str]:
         "reference_again": f"{_to_record(reference)}_again",
         "broken": candidate.path if reference.steps else reference.path,
     }
-    updates = updates_to_inject(pair)
+    updates = updates_to_inject(pair, stages)
     points = pair.steps("activations")
     fed = first in reference.batch_steps() and first in reference.weight_steps()
     span = f"{first}-{updates[-1]}"
@@ -153,10 +155,20 @@ def filled_in(ladder: Ladder) -> dict[str, str]:
     }
 
 
-def updates_to_inject(pair: Pair) -> list[int]:
-    """The first steps of a pair, of whose gradients both sides can make their updates: three where there are as many."""
-    first = pair.first or 0
-    return [step for step in range(first, first + UPDATES_TO_INJECT) if step in pair.reference.steps] or [first]
+def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
+    """The steps of a pair of whose gradients both sides are to make their updates: from the first one on, three, or as many as were made
+    before the first step that differs; of a step far behind that, three."""
+    first, parted = pair.first or 0, first_apart(stages)
+    wanted = UPDATES_TO_INJECT if parted is None else max(UPDATES_TO_INJECT, parted - first)
+    wanted = wanted if wanted <= MOST_UPDATES else UPDATES_TO_INJECT
+    return [step for step in range(first, first + wanted) if step in pair.reference.steps] or [first]
+
+
+def first_apart(stages: Sequence[StageResult]) -> int | None:
+    """The first step that differs in the first stage that does; None where nothing does, or that is of no step."""
+    result = next((result for result in stages if result.status is Status.DIFFERENT), None)
+    steps = [finding.step for finding in result.findings if finding.excess > 1 and finding.step is not None] if result is not None else []
+    return min(steps, default=None)
 
 
 def variables(run: Run, names: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
+from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import HyperParameter, several
 from align_hooks.comparison.stages.band import band
@@ -17,7 +18,11 @@ from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, Words, differing
 from align_hooks.messages import Argument, Message, message, with_commands
+from align_hooks.record.ending import End
+from align_hooks.record.schema import Row
 
+OF_ONE_TENSOR = frozenset({Cause.GRADIENT_ALONE, Cause.TIED_WEIGHT, Cause.NORM_COPIES})
+"""Causes of which no point between layers says more."""
 CLEAR = 100
 """How many times its limit an error is that no measured limit makes a matter of rounding."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
@@ -27,7 +32,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -63,11 +68,12 @@ ADVICE = (
     Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.PATTERN,)),
     Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
     Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
-    Advice(DIVERGED, "next.record_points", (Place.GRADIENTS,), (Fact.FED,), (Fact.POINTS,)),
+    Advice(DIVERGED, "next.record_points", (Place.GRADIENTS,), (Fact.FED,), (Fact.POINTS, Fact.ALONE)),
     Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
+    Advice(DIVERGED, "next.third_opinion", (Place.GRADIENTS,), (Fact.ARBITRABLE,)),
     Advice(DIVERGED, "next.bisect", (Place.CURVE,), (Fact.LATE,)),
-    Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED,)),
-    Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED,)),
+    Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED, Fact.EMPTIED)),
+    Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED, Fact.EMPTIED)),
     Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
     Advice(DIVERGED, "next.mend", (), (Fact.FED,)),
     Advice(DIVERGED, "next.store"),
@@ -81,6 +87,7 @@ ADVICE = (
     Advice(INCONCLUSIVE, "next.record_both", (), (Fact.LOGS,)),
     Advice(INCONCLUSIVE, "next.store"),
     Advice(NOT_COMPARABLE, "next.set_alike", (), (Fact.PADDING, Fact.SETTINGS), (Fact.OTHER_ROWS,)),
+    Advice(NOT_COMPARABLE, "next.refused", (), (Fact.REFUSED,)),
     Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
     Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
     Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
@@ -97,7 +104,7 @@ ADVICE = (
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
     advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages, blame))
-    words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder)
+    words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder, stages)
     return with_commands(words, *lines) if lines else words
 
 
@@ -115,6 +122,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     pair, (reference, candidate) = ladder.pair, ladder.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
+    updates = updates_to_inject(pair, stages)
     reasons, rows = {stage.reason for stage in stages}, padded_rows(ladder)
     padding = Reason.OTHER_PADDING in reasons
     known = {
@@ -131,12 +139,12 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.ONE_RANK: ladder.parted.rows.rows is Rows.RANK,
         Fact.REPLAYED: bool(settings.get("replay_batches")),
         Fact.LOADED: bool(settings.get("load_weights")),
-        Fact.INJECTED: bool(settings.get("inject_gradients")),
+        Fact.INJECTED: set(updates) <= set(candidate.facts.injected.steps),
         Fact.HALF: "bfloat16" in pair.compute_types or "float16" in pair.compute_types,
         Fact.SHARDED: candidate.world_size > 1,
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
         Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
-        Fact.GRADIENTS: set(updates_to_inject(pair)) <= set(reference.gradient_steps()),
+        Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
         and all(first in run.batch_steps() and first in run.weight_steps() for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
@@ -148,6 +156,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
         Fact.POINTS: first in pair.steps("activations"),
         Fact.CLEAR: furthest_out(stages) > CLEAR,
+        Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
+        Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
+        Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
         Fact.BARE: not compared & {local_norms, gradients},
     }
@@ -176,10 +187,12 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
+    mended = "" if first in Row.__struct_fields__ else first  # a number of a step is no thing to mend
     return {
         "repeat": COMMANDS["repeat"],
-        "suspect": first or message("next.what_differs"),
+        "suspect": mended or message("next.what_differs"),
         "setting": several(settings),
+        "count": len(updates_to_inject(ladder.pair, stages)),
         "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",

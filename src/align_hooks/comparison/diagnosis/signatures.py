@@ -59,6 +59,8 @@ class Cause(Enum):
     UPDATES_BY_A_FACTOR = "updates_by_a_factor"
     UPDATES_OF_SOME = "updates_of_some"
     OWN_OPTIMIZER = "own_optimizer"
+    MOMENTS_EMPTIED = "moments_emptied"
+    TIED_WEIGHT = "tied_weight"
 
     @property
     def look(self) -> Message:
@@ -77,6 +79,7 @@ class Sign(Enum):
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
     ALONE = "one tensor differs"
+    TIED_ALONE = "the weight that the embedding shares with the output layer differs alone"
     SCATTERED = "several tensors differ, and no boundary"
     OPTIMIZER_STATE = "the optimizers start from other moments"
     NOT_RESTORED = "a step starts from other counts or buffers"
@@ -168,6 +171,7 @@ SIGNATURES = (
     Signature(Place.GRADIENTS, Cause.BACKWARD_OF_POINT, points=("*",)),
     Signature(Place.GRADIENTS, Cause.BACKWARD_AT_BOUNDARY, sign=Sign.BOUNDARY),
     Signature(Place.GRADIENTS, Cause.BACKWARD_OF_LOSS, sign=Sign.FROM_THE_OUTPUT),
+    Signature(Place.GRADIENTS, Cause.TIED_WEIGHT, first=("model.embed_tokens.weight",), sign=Sign.TIED_ALONE),
     Signature(Place.GRADIENTS, Cause.GRADIENT_ALONE, sign=Sign.ALONE),
     Signature(Place.GRADIENTS, Cause.SOME_GRADIENTS, sign=Sign.SCATTERED),
     Signature(Place.DATA, Cause.OTHER_DATA),
@@ -176,6 +180,7 @@ SIGNATURES = (
     ),
     Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, first=("learning rate",)),
     *(Signature(place, Cause.OWN_OPTIMIZER, ids=("blame.own_optimizer",)) for place in (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)),
+    Signature(Place.OPTIMIZER, Cause.MOMENTS_EMPTIED, ids=("after_update.moments_emptied",)),
     Signature(Place.OPTIMIZER, Cause.BIAS_OF_EXPERTS, first=("moe_router_bias_update_rate", "*e_score_correction_bias")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, ids=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),

@@ -21,7 +21,7 @@ from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.updates import MOVED, Explanation, blind, explain
+from align_hooks.comparison.updates import MOVED, Explanation, blind, emptied, explain
 from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import Work
@@ -99,6 +99,8 @@ def weights_after_update(ladder: Ladder) -> StageResult:
 def differs_of(sides: Sequence[Checked]) -> Message:
     """Which side's updates do not follow its own settings, and in what."""
     side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
+    if first.quantity is Quantity.OPTIMIZER_STATE and first.term is None and isinstance(first.what, Message):
+        return first.what
     if first.term is not None:
         return message("after_update.contradicts", side=side, term=first.term)
     return message("after_update.no_adamw" if first.unit is Unit.ROUNDINGS else "after_update.not_updated", side=side)
@@ -137,6 +139,8 @@ def check(side: Side, pair: Pair, work: Work) -> Checked:
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
     """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
     where the run's own settings are not on record and the reference's were expected."""
+    if (step := emptied(record.evidence)) is not None:
+        return [Finding(message("after_update.moments_emptied", side=side, step=when(step)), step=step, quantity=Quantity.OPTIMIZER_STATE)]
     changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
     others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
     alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
