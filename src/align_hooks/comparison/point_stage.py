@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import as_finding, furthest, in_short, steps_text
@@ -49,11 +49,12 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     told = seen.origins if pair.is_taught(step) else seen.origins[:1]
     shown = {origin.finding.name: origin.finding for origin in told}
     shown |= {each.name: each for each in furthest(list(seen.findings.values()), None)}
-    jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
+    jumps = tuple(jump(ladder, origin, step) for origin in told[:SHOWN])
     backward = told[0].finding.name.endswith(GRADIENT)
     differs = message("activations.differ_backward" if backward else "activations.differ", name=told[0].name, step=when(step))
     jumped = sentences(summary, *jumps)
-    return StageResult(stage, Status.DIFFERENT, jumped, tuple(shown.values()), origins=tuple(told), short=short, differs=differs)
+    result = StageResult(stage, Status.DIFFERENT, jumped, tuple(shown.values()), short=short, differs=differs)
+    return replace(result, origins=tuple(told), jumps=jumps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class StageResult:
     finding alone does not say it. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why
     there is nothing to compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is
     not its own. ``ties`` is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes
-    about.
+    about, and ``jumps`` says how.
     """
 
     stage: Stage
@@ -202,6 +202,7 @@ class StageResult:
     origins: tuple[Origin, ...] = ()
     short: Words | None = None
     differs: Words | None = None
+    jumps: tuple[Words, ...] = ()
 
     @property
     def name(self) -> str:

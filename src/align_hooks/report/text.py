@@ -25,6 +25,7 @@ from align_hooks.comparison.verdict import (
     Unit,
     Value,
     Verdict,
+    Words,
     differing,
 )
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms, with_commands
@@ -91,12 +92,14 @@ def report(comparison: Comparison, console: Console) -> None:
     """Print all of a comparison, once."""
     head(comparison, console)
     first, blame = comparison.first, comparison.blame
-    findings = [finding for finding in unlike(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
+    findings = [finding for finding in beyond(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
     for finding in findings:
         paragraph(console, describe(finding))
     said = [comparison.headline, first.common if first is not None else None, *(finding.what for finding in findings)]
     for line in blamed(blame, said) if blame is not None else ():
         paragraph(console, line)
+    for origin in origins(comparison):
+        paragraph(console, origin)
     wanted = [finding for finding in to_change(comparison) if finding not in findings]
     if wanted:
         paragraph(console, changes(wanted))
@@ -117,7 +120,7 @@ def report(comparison: Comparison, console: Console) -> None:
         paragraph(console, note, style="dim")
 
 
-def unlike(stage: StageResult) -> Sequence[Finding]:
+def beyond(stage: StageResult) -> Sequence[Finding]:
     """What a stage found, without what is within its limits where anything is not."""
     out = [finding for finding in stage.findings if finding.excess > 1]
     return out or stage.findings
@@ -142,6 +145,12 @@ def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
     suspected = message("terminal.first_suspects", suspects=suspects) if suspects.parts else None
     place = sentences(message("terminal.sits_in", place=blame.place), suspected)
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
+
+
+def origins(comparison: Comparison) -> Sequence[Words]:
+    """Where the error comes about, in the first pass of which the points are known and differ; nothing of an aligned pair."""
+    pointed = (result.jumps for result in comparison.stages if result.jumps)
+    return next(pointed, ()) if comparison.blame is not None else ()
 
 
 def to_change(comparison: Comparison) -> list[Finding]:
