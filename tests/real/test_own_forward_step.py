@@ -103,7 +103,7 @@ def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(tmp_path: Path
 def test_the_mask_is_seen_in_every_layout(tmp_path: Path, layout: str) -> None:
     ranks, flags = LAYOUTS[layout]
     for form in ("closure", "closure, two elements"):
-        where = tmp_path / form
+        where = tmp_path / form.replace(" ", "_")  # arguments are split at spaces
         own(where, form, ranks=ranks, flags=flags, RUN=where / "run", **BATCHES)
         run = open_run(where / "run")
         whole(run, form)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
@@ -76,6 +77,8 @@ def forward_step(data_iterator, model):
     if form == "own cross entropy":
         logits = model(*inputs)
         output = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.view(-1), reduction="none").view_as(labels)
+    elif form == "recomputed":
+        output = checkpoint(lambda tokens: model(tokens, *inputs[1:], labels=labels), inputs[0], use_reentrant=False)
     else:
         output = model(*inputs, labels=labels)
     if form == "twice":
@@ -83,8 +86,6 @@ def forward_step(data_iterator, model):
     if form == "teacher":
         with torch.no_grad():
             seen["teacher"] = float(model(*inputs, labels=labels).sum())
-    if form == "recomputed":
-        output = torch.utils.checkpoint.checkpoint(lambda tokens: model(tokens, *inputs[1:], labels=labels), inputs[0], use_reentrant=False)
     seen["model"] = model
     return returned(output, mask, labels)
 
