@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from align_hooks.record.unseen import NO_MASK, Unseen  # noqa: E402
-from align_hooks.torch_side.loss_mask import loss_mask  # noqa: E402
+from align_hooks.torch_side.loss_mask import loss_mask as judged  # noqa: E402
 from align_hooks.torch_side.micro_batch import MicroBatch  # noqa: E402
 
 EPS = float(np.finfo(np.float32).eps)
@@ -20,6 +20,13 @@ IDS = np.array([[3, 1, 4, 1], [5, 9, 2, 6]])
 BY_ROW = MASK / MASK.sum(axis=1, keepdims=True)
 FACTORS = (1.0, 1 / 135 / 2, 65536 / 3, -0.1)
 """A per-token loss, a mean over tokens and micro-batches, a loss scale, a loss that is maximised."""
+
+
+LOSSES = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
+
+
+def loss_mask(weights: np.ndarray | None, handed: list[np.ndarray], eps: float, loss: float = 0.0) -> np.ndarray | Unseen:
+    return judged(weights, handed, eps, LOSSES, loss)
 
 
 def same(found: object, expected: np.ndarray) -> None:
@@ -81,11 +88,28 @@ def test_an_overflow_counts_and_what_is_no_number_says_nothing() -> None:
     assert loss_mask(None, [MASK], EPS) is Unseen.NO_GRADIENT
 
 
+SUM = float((LOSSES * MASK).sum())
+SILENT = {"none": None, "NaN": np.full((2, 4), np.nan, np.float32), "all 0": np.zeros((2, 4), np.float32)}
+
+
+@pytest.mark.parametrize("silent", SILENT)
+@pytest.mark.parametrize("loss", [SUM, SUM / MASK.sum(), SUM * (1 + 1e-6)])
+def test_where_gradients_say_nothing_a_mask_is_believed_that_makes_the_loss(silent: str, loss: float) -> None:
+    same(loss_mask(SILENT[silent], [IDS, 1 - MASK, MASK.reshape(-1)], EPS, loss), MASK)
+
+
+@pytest.mark.parametrize(("silent", "reason"), [("none", "NO_GRADIENT"), ("NaN", "NOT_A_NUMBER"), ("all 0", "NO_GRADIENT")])
+@pytest.mark.parametrize("handed", [[], [IDS], [1 - MASK], [LOSSES]])
+def test_and_no_other(silent: str, reason: str, handed: list[np.ndarray]) -> None:
+    assert loss_mask(SILENT[silent], handed, EPS, SUM) is Unseen[reason]
+    assert loss_mask(SILENT[silent], handed, EPS, float("nan")) is Unseen[reason]
+
+
 def test_the_reasons_say_whether_there_is_a_mask() -> None:
     assert set(Unseen) - NO_MASK == {Unseen.PASSES}
 
 
-LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+REDUCED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "a mean": lambda losses, mask: (losses * mask).sum() / mask.sum(),
     "a sum, halved": lambda losses, mask: (losses.view(-1) * mask.view(-1)).sum() / 2,
     "chosen by index": lambda losses, mask: losses[mask > 0].mean(),
@@ -94,7 +118,7 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.dtype) -> None:
     start = torch.rand(2, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float32).to(dtype)
@@ -102,22 +126,22 @@ def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.
     for listens in (False, True):
         leaf = start.clone().requires_grad_()
         output = leaf * 3 + 1
-        batch = MicroBatch({"labels": IDS}, reduced=True)
+        batch = MicroBatch({"labels": IDS})
         if listens:
             batch.made(output)
-        LOSSES[name](output, torch.from_numpy(MASK)).backward()
+        REDUCED[name](output, torch.from_numpy(MASK)).backward()
         assert leaf.grad is not None
         gradients.append(leaf.grad.view(torch.int16 if dtype == torch.bfloat16 else torch.int32).numpy().tobytes())
     assert gradients[0] == gradients[1]
     assert batch.weights is not None
-    arrays, unseen = batch.arrays(batch.weights.double().reshape(-1).numpy())
+    arrays, unseen = batch.arrays(batch.weights.double().reshape(-1).numpy(), 1.0)
     same(arrays["loss_mask"], MASK)
     assert unseen == set()
 
 
 def test_two_backward_passes_of_one_output_add_up() -> None:
     output = torch.ones(2, 4, requires_grad=True) * 2
-    batch = MicroBatch({"labels": IDS}, reduced=True)
+    batch = MicroBatch({"labels": IDS})
     batch.made(output)
     first, second = torch.from_numpy(MASK), torch.from_numpy(1 - MASK)
     (output * first).sum().backward(retain_graph=True)
@@ -127,15 +151,15 @@ def test_two_backward_passes_of_one_output_add_up() -> None:
 
 @pytest.mark.parametrize("output", [torch.ones(2, 4, 16, requires_grad=True), torch.ones(2, 3, requires_grad=True), "hidden states"])
 def test_what_is_no_loss_a_label_is_left_alone(output: object) -> None:
-    batch = MicroBatch({"labels": IDS}, reduced=True)
+    batch = MicroBatch({"labels": IDS})
     batch.made(output)
-    assert batch.arrays(None) == ({"labels": IDS}, {Unseen.NO_GRADIENT})
+    assert batch.arrays(None, 1.0) == ({"labels": IDS}, {Unseen.NO_GRADIENT})
 
 
 def test_an_earlier_stage_says_nothing_of_the_mask() -> None:
-    assert MicroBatch({"labels": IDS}, handed=[MASK]).arrays(None) == ({"labels": IDS}, set())
+    assert MicroBatch({"labels": IDS}, handed=[MASK]).arrays(None, None) == ({"labels": IDS}, set())
 
 
 def test_a_last_stage_without_labels_says_so() -> None:
-    arrays, unseen = MicroBatch({"tokens": IDS}, handed=[MASK], reduced=True).arrays(None)
+    arrays, unseen = MicroBatch({"tokens": IDS}, handed=[MASK]).arrays(None, 1.0)
     assert (sorted(arrays), unseen) == (["tokens"], {Unseen.LABELS})

@@ -18,8 +18,10 @@ scale. All of these are one factor a micro-batch. So of weights only these are l
   no sum; the self-check of the record says so, for its loss is not the mean of the token losses.
 - **Unequal otherwise**: not seen. The factor of a fractional mask is not known, and 1 for every token that counts would be invented.
 
-A weight of 0 is a token on which training does not depend, whatever made it so (a clamp, a dropped outlier): it did not count. NaN says
-nothing, and comes of dividing by no tokens (Megatron-LM before 0.15), not of a loss that is NaN. Layers whose activations are computed
+A weight of 0 is a token on which training does not depend, whatever made it so (a clamp, a dropped outlier): it did not count. Gradients
+say nothing where there are none, where all are 0 under a loss that is not (what follows the loss function lost a micro-batch), and where
+one is NaN, which comes of dividing by no tokens (Megatron-LM before 0.15) and not of a loss that is NaN. Then a mask that was handed over
+is believed where the token losses under it make the loss that was returned, as a sum or as a mean. Layers whose activations are computed
 again are inside the model, whose output is made once.
 """
 
@@ -34,17 +36,22 @@ from align_hooks.record.unseen import Unseen
 
 ROUNDINGS = 8
 """Units in the last place by which two weights may differ that are equal but for rounding: a loss function multiplies a few times."""
+MADE = 1e-4
+"""How far a loss may be from the sum or the mean that it is, relative: both are sums in fp32 of one set of fp32 numbers."""
 
 
-def loss_mask(weights: Array | None, handed: Sequence[Array], eps: float) -> Array | Unseen:
-    """The mask, fp32 in the shape of ``weights``, or why there is none. ``weights`` are the gradients of token losses, None where no
-    gradient came; ``handed`` are tensors that may be the mask, of any shape; ``eps`` is the precision of the gradient's type."""
-    if weights is None:
-        return Unseen.NO_GRADIENT
-    if np.isnan(weights).any():
-        return Unseen.NOT_A_NUMBER
+def loss_mask(weights: Array | None, handed: Sequence[Array], eps: float, losses: Array | None = None, loss: float = 0.0) -> Array | Unseen:
+    """The mask, fp32 in the shape of ``losses``, or why there is none.
+
+    ``weights`` are the gradients of token losses, None where no gradient came, and ``eps`` is the precision of their type. ``handed`` are
+    tensors that may be the mask, of any shape. ``losses`` are each token's loss, None where the model made none, and ``loss`` is what the
+    loss function made of them.
+    """
+    masks = [] if losses is None else [_in_shape(given, losses) for given in handed if given.size == losses.size and _may_be_a_mask(given)]
+    if weights is None or np.isnan(weights).any() or (loss and not weights.any()):
+        made = (mask for mask in masks if losses is not None and _makes(loss, losses, mask))
+        return next(made, Unseen.NO_GRADIENT if weights is None or not weights.any() else Unseen.NOT_A_NUMBER)
     counts = weights != 0
-    masks = [given.reshape(weights.shape).astype(np.float32) for given in handed if given.size == weights.size and _may_be_a_mask(given)]
     masks = [mask for mask in masks if ((mask != 0) == counts).all()]
     for mask in masks:
         if _are_equal(weights[counts] / mask[counts], eps):
@@ -53,6 +60,16 @@ def loss_mask(weights: Array | None, handed: Sequence[Array], eps: float) -> Arr
     if _are_equal(weights[counts], eps) or any((mask == zeros_and_ones).all() for mask in masks):
         return zeros_and_ones
     return Unseen.WEIGHTS
+
+
+def _in_shape(given: Array, losses: Array) -> Array:
+    return given.reshape(losses.shape).astype(np.float32)
+
+
+def _makes(loss: float, losses: Array, mask: Array) -> bool:
+    """Whether token losses under a mask make a loss, as their sum or as their mean."""
+    total = float((np.where(mask > 0, losses, 0) * mask.astype(np.float64)).sum())
+    return any(abs(made - loss) <= MADE * abs(loss) for made in (total, total / max(float(mask.sum()), 1.0)))
 
 
 def _may_be_a_mask(given: Array) -> bool:

@@ -20,8 +20,8 @@ MASK, LABELS, TOKEN_LOSSES = "loss_mask", "labels", "token_losses"
 class MicroBatch:
     """``inputs`` are host copies of what the model was given, ``handed`` of what may be the loss mask, the model's own first.
 
-    ``differentiable`` says whether the pass was made with gradients, ``passes`` how many such passes its forward step made. ``reduced``
-    says whether a loss function was called on what it made, as on the last stage alone. ``weights`` are the gradients of its output,
+    ``differentiable`` says whether the pass was made with gradients, ``passes`` how many such passes its forward step made. ``loss`` is the
+    number, in the session's list, of the loss that was made of it, as on the last stage alone. ``weights`` are the gradients of its output,
     ``eps`` is the precision of their type.
     """
 
@@ -29,7 +29,7 @@ class MicroBatch:
     differentiable: bool = True
     passes: int = 1
     handed: list[Array] = field(default_factory=list)
-    reduced: bool = False
+    loss: int | None = None
     weights: Tensor | None = None
     eps: float = 0.0
 
@@ -56,17 +56,19 @@ class MicroBatch:
         values = arguments.values() if isinstance(arguments, Mapping) else arguments
         self.handed += [to_numpy(value) for value in values if isinstance(value, torch.Tensor) and value.numel() == labels.size]
 
-    def arrays(self, weights: Array | None) -> tuple[dict[str, Array], set[Unseen]]:
-        """The arrays of a record by name, and what was not seen. ``weights`` is :attr:`weights` on the host, flat.
+    def arrays(self, weights: Array | None, loss: float | None) -> tuple[dict[str, Array], set[Unseen]]:
+        """The arrays of a record by name, and what was not seen. ``weights`` is :attr:`weights` on the host, flat, and ``loss`` what the
+        loss function returned.
 
         The loss mask is the last stage's to tell: what an earlier one is given nobody reduces with.
         """
         unseen = {Unseen.PASSES} if self.passes > 1 else set()
-        if not self.reduced:
+        if loss is None:
             return self.inputs, unseen
         if LABELS not in self.inputs:
             return self.inputs, unseen | {Unseen.LABELS}
-        mask = loss_mask(None if weights is None else weights.reshape(self.inputs[LABELS].shape), self.handed, self.eps)
+        weights = None if weights is None else weights.reshape(self.inputs[LABELS].shape)
+        mask = loss_mask(weights, self.handed, self.eps, self.inputs.get(TOKEN_LOSSES), loss)
         if isinstance(mask, Unseen):
             return self.inputs, unseen | {mask}
         return self.inputs | {MASK: mask}, unseen

@@ -65,7 +65,8 @@ class Ended:
         """The arrays of each micro-batch of a model chunk; what was not seen is kept and said."""
         parts = []
         for number, batch in enumerate(self.session.micro_batches[chunk]):
-            arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"))
+            loss = None if batch.loss is None else self.numbers.get(f"loss {batch.loss}")
+            arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"), loss)
             self.session.see_unseen(unseen)
             parts.append(arrays)
         return parts

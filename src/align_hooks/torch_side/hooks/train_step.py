@@ -95,7 +95,7 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
         result = loss_function(*loss_args, **loss_kwargs)
         with session.recording.surviving("the loss"):
             if batch is not None:
-                batch.reduced = True
+                batch.loss = len(session.losses)
             session.losses.append(returned(result))
         return result
 
