@@ -29,7 +29,7 @@ def unnamed(*args: Any, **kwargs: Any) -> str:
 def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:
     settings = Settings.from_environment({"ALIGN_HOOKS_RUN": "a", "ALIGN_HOOKS_BATCHES": "all"})
     session = TorchSession("torch", settings, Launch(), chunks=("a model",))
-    session.recording.writer, session.step = cast(Writer, object()), 0
+    session.recording.writer, session.step, session.under_way = cast(Writer, object()), 0, []
     return session, forward.wrap(session, model, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS, "loss_mask": MASK})
 
 
@@ -37,7 +37,20 @@ def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:
 def test_what_it_takes_beyond_megatrons_arguments_is_seen_too(model: Callable[..., Any]) -> None:
     session, result = seen(model)
     assert result == "output"
-    assert sorted(session.micro_batches[0][0]) == ["labels", "loss_mask", "position_ids", "tokens"]
+    ((chunk, batch),) = session.under_way or ()
+    assert (chunk, sorted(batch.inputs), [handed.tolist() for handed in batch.handed]) == (
+        0,
+        ["labels", "position_ids", "tokens"],
+        [[[1] * 4]],
+    )
+
+
+def test_a_pass_outside_a_forward_step_is_none_of_the_batch() -> None:
+    """An activation checkpoint around the whole model calls it again in the backward pass."""
+    session, _ = seen(named)
+    session.under_way = None
+    assert forward.wrap(session, named, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS}) == "output"
+    assert session.under_way is None and session.micro_batches == {}
 
 
 def test_a_forward_that_names_nothing_ends_recording_and_not_training(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ ROWS = (
     Row("docs/mindspeed.md", ("pair", "mindspeed")),
     Row("docs/noise.md", (*PAIR, "trained"), trains=True),
     Row("docs/optimizer.md", PAIR, trains=True),
+    Row("docs/own_forward_step.md", (*PAIR, "own_script"), trains=True),
     Row("docs/python.md"),
     Row("docs/quick_start.md", PAIR, trains=True),
     Row("docs/reading_a_verdict.md", ("records",)),

@@ -66,6 +66,14 @@ def scripts(where: Path, arguments: Path, config: Path) -> None:
     (where / "train_mindformers.sh").write_text("#!/usr/bin/env bash\npython run_mindformer.py --config llama.yaml\n")
 
 
+def own_script(where: Path) -> None:
+    """The script of docs/own_forward_step.md, started as the pair's own is."""
+    ((_, text),) = blocks("docs/own_forward_step.md", "py")
+    (where / "own_pretrain.py").write_text(text, encoding="utf-8")
+    started = (where / "train_megatron.sh").read_text(encoding="utf-8").replace("pretrain_gpt.py", "own_pretrain.py")
+    (where / "train_own.sh").write_text(started, encoding="utf-8")
+
+
 def corpus(where: Path) -> None:
     """The data set that trainings read."""
     subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(where / "data" / "corpus")], check=True, capture_output=True)

@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
     "micro_batches": st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=2),
     "random": st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2),
     "state": st.dictionaries(TEXT, REAL | TEXT, max_size=2),
-    "unrecorded_inputs": st.lists(TEXT, max_size=2),
+    **dict.fromkeys(("unrecorded_inputs", "unseen"), st.lists(TEXT, max_size=2)),
     "files": st.dictionaries(TEXT, TEXT, max_size=1),
     "rank": st.just(1),
     "segment": st.just("abc"),
@@ -121,6 +121,7 @@ CHANGES = st.fixed_dictionaries(
         "micro_batches": st.lists(st.tuples(SMALL, SMALL, SMALL), max_size=2),
         "state": st.sampled_from([{}, {"a": 1.0}, {"a": -1.0}, {"a": "nan"}, {"b": "x"}]),
         "unrecorded_inputs": st.sampled_from([[], ["a"], ["b"]]),
+        "unseen": st.sampled_from([[], ["labels"], ["weights", "of a later version"]]),
     },
 )
 
@@ -167,6 +168,8 @@ def test_rows_side_by_side_are_merged_and_checked_as_they_are_one_by_one(
     assert found <= {*self_check.suspects(run)}
     names = {name for step in run.steps for row in run.rank_rows(step).values() for name in row.unrecorded_inputs}
     assert run.unrecorded_inputs == sorted(names)
+    words = {word for step in run.steps for row in run.rank_rows(step).values() for word in row.unseen}
+    assert {reason.value for reason in run.unseen} == words - {"of a later version"}
 
 
 def test_a_row_that_was_changed_since_it_was_read_is_refused(tmp_path: Path) -> None:

@@ -213,3 +213,13 @@ def weighed(path: Path, mask: Any, loss: float, tokens: int) -> Run:
 )
 def test_a_loss_is_held_against_its_token_losses(tmp_path: Path, mask: Any, loss: float, tokens: int, accused: bool) -> None:
     assert bool(weighed(tmp_path / "run", mask, loss, tokens).self_check.of_losses) is accused
+
+
+@pytest.mark.parametrize(("loss", "accused"), [(3.0, False), (2.5, True)])
+def test_a_loss_of_no_number_of_tokens_is_the_mean_of_its_micro_batches(tmp_path: Path, loss: float, accused: bool) -> None:
+    """Three rows count in the first micro-batch, whose losses are 2, and one in the second, whose losses are 4."""
+    synthetic = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={}, micro_batches=[ROWS - 1, 1])
+    losses = np.repeat(np.array([2] * (ROWS - 1) + [4], np.float32)[:, None], SEQUENCE, axis=1)
+    synthetic.batches = {0: batch(0) | {"token_losses": losses, "loss_mask": np.ones((ROWS, SEQUENCE), np.float32)}}
+    synthetic.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": None}
+    assert bool(open_run(synthetic.write(tmp_path / "run")).self_check.of_losses) is accused

@@ -13,6 +13,7 @@ import pytest
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.unseen import NO_MASK, Unseen
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
 from rewritten import older
@@ -165,7 +166,7 @@ def test_an_altered_batch_stops_the_replay(run: Path, tmp_path: Path, of: Callab
 
 @pytest.mark.parametrize("name", ["tokens", "labels"])
 def test_a_batch_without_tokens_or_labels_is_refused(tmp_path: Path, name: str) -> None:
-    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}}, micro_batches=[ROWS])
     del synthetic.batches[0][name]
     with pytest.raises(RecordError, match=f"step 0 has no {name}"):
         replay(synthetic.write(tmp_path / "run")).batch(0)
@@ -206,3 +207,25 @@ def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every
     assert "attention_mask" not in filled(causal)
     own = Batch(0, ((ROWS,),), **batch(0), attention_mask=~CAUSAL, causal=False)
     np.testing.assert_array_equal(filled(own)["attention_mask"], np.repeat(~CAUSAL, ROWS, axis=0))
+
+
+@pytest.mark.parametrize("reason", Unseen)
+def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: Unseen) -> None:
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
+    synthetic.rows[1]["unseen"] = [reason.value]  # type: ignore[assignment]
+    path = synthetic.write(tmp_path / "run")
+    replay(path, "0").check(**FITTING)
+    if reason in NO_MASK:
+        with pytest.raises(RefusedRun, match="step 1"):
+            replay(path).check(**FITTING)
+    else:
+        replay(path).check(**FITTING)
+
+
+def test_of_a_recorded_run_no_mask_is_made_up(tmp_path: Path) -> None:
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}}, micro_batches=[ROWS])
+    del synthetic.batches[1]["loss_mask"]
+    replayed = replay(synthetic.write(tmp_path / "run"))
+    assert replayed.batch(0).loss_mask is not None
+    with pytest.raises(RecordError, match="step 1 has no loss_mask"):
+        replayed.batch(1)

@@ -59,6 +59,13 @@ def test_a_clean_run(tmp_path: Path) -> None:
         assert kind in text
 
 
+@pytest.mark.parametrize(("asked", "said"), [({}, "health.no_norms"), ({"local_norms": "7"}, "health.no_norms_of_any_step")])
+def test_a_run_without_norms_is_told_a_variable_that_was_not_set(tmp_path: Path, asked: dict[str, str], said: str) -> None:
+    run = healthy(Synthetic(settings=asked, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
+    assert isinstance(run.checked, Message)
+    assert run.checked.id == said
+
+
 def test_what_a_run_holds(tmp_path: Path) -> None:
     settings = {"batches": "0-1", "local_norms": "all", "gradients": "2", "weights": "0", "sketches": "0-1"}
     run = open_run(Synthetic(settings=settings, batches={}).write(tmp_path / "run"))

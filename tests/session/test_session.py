@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from align_hooks import open_run
@@ -111,6 +112,18 @@ def test_a_start_that_was_refused_does_not_block_the_next(tmp_path: Path) -> Non
     one.recording.writer.scalars({"step": 0})
     finish(one)
     with pytest.raises(RefusedRun, match="already holds a run"):
+        session(tmp_path)
+
+
+def test_a_start_that_wrote_weights_and_no_step_is_refused_for_what_it_wrote(tmp_path: Path) -> None:
+    """A script that fails in its first step has written the weights that it started from."""
+    one = described(session(tmp_path, WEIGHTS="0"), range(1))
+    assert one.recording.writer is not None
+    one.recording.writer.weights(0, {"a": np.zeros(1, np.float32)}, {})
+    finish(one, HowEnded("failed_with_error", error="KeyError: 'text'"))
+    with pytest.raises(RefusedRun, match=r"wrote before it completed a step.*ALIGN_HOOKS_RUN_EXISTS=replace"):
+        session(tmp_path)
+    with pytest.raises(RefusedRun, match="of rank 0"):
         session(tmp_path)
 
 

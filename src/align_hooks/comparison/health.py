@@ -16,6 +16,7 @@ from align_hooks.comparison.findings import contradictions, copies_alike
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.messages import message, terms
+from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.record.holdings import Holding
 from align_hooks.record.problems import Problem
 from align_hooks.record.reader import Run
@@ -83,7 +84,7 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
         holds=tuple(holds),
         ranks=tuple(described(run, rank) for rank in sorted(run.manifests)),
         problems=(*run.problems, *not_whole),
-        checked=checked(check) if run.manifests else message("health.made_by_hand"),
+        checked=checked(check, asked=bool(run.asked(LOCAL_NORMS.name))) if run.manifests else message("health.made_by_hand"),
         contradictions=tuple(contradictions(check.contradictions)),
         remarks=(*faults, *([] if verified is None else [verified]), *remarks(run, rows)),
         unwell=bool(faults),
@@ -98,11 +99,11 @@ def described(run: Run, rank: int) -> Rank:
     return Rank(rank, manifest.launch.host, place or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
 
 
-def checked(check: SelfCheck) -> Words:
-    """What a record was checked by."""
+def checked(check: SelfCheck, *, asked: bool = False) -> Words:
+    """What a record was checked by; ``asked`` says whether norms were asked for."""
     copies, count, every = copies_alike(check.copies), len(check.steps), len(check.steps) + len(check.unchecked)
     if not every:
-        return message("health.no_norms", copies=copies)
+        return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
     return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
 
 

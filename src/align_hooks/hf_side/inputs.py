@@ -9,12 +9,14 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.hf_side.objective import Objective, objective
+from align_hooks.messages import rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.record.batch import Batch
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Facts, Table
 from align_hooks.record.tensors import Tensors
+from align_hooks.record.unseen import why_no_mask
 from align_hooks.settings import PREFIX
 
 HALF = ("bfloat16", "float16")
@@ -78,6 +80,8 @@ def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
     if run.facts.training.draws:
         raise RecordError(f"{run.path}: the model draws random numbers, which nobody can draw again; record the run without dropout")
+    if reason := why_no_mask(run, step):
+        raise RecordError(f"{run.path}: step {step}: {rendered(reason.words)}")
     batch = run.batch(step)
     if batch.tokens is None or batch.labels is None:
         raise RecordError(f"{run.path}: the batch of step {step} has no tokens or no labels; record every rank")

@@ -22,6 +22,8 @@ from align_hooks.record.sequence import Slices, in_order
 if TYPE_CHECKING:
     from align_hooks.record.reader import Run
 
+SEEN_LATE = ("token_losses", "loss_mask")
+"""What some ranks alone may have recorded: it is known once the model has made something of what it was given."""
 LONGEST = 1 << 17
 """Positions of the longest sequence for which a causal mask is made."""
 
@@ -218,8 +220,8 @@ def _in_sequence(parts: Sequence[Part], where: str) -> Part:
         return parts[0]
     if all(part.slices is None and part.micro_batches for part in parts):
         return _merged(parts)
-    if not all("token_losses" in part.arrays for part in parts):
-        parts = [replace(part, arrays={name: array for name, array in part.arrays.items() if name != "token_losses"}) for part in parts]
+    partly = {name for name in SEEN_LATE if not all(name in part.arrays for part in parts)}
+    parts = [replace(part, arrays={name: array for name, array in part.arrays.items() if name not in partly}) for part in parts]
     slices = [part.slices for part in parts if part.slices is not None]
     names = {name for part in parts for name in part.arrays}
     if len(slices) != len(parts) or any(names != part.arrays.keys() for part in parts):
@@ -242,7 +244,7 @@ def _join(step: int, parts: list[Part]) -> Batch:
             continue
         if len(pieces) == len(parts):
             arrays[name] = interleaved(pieces, rows)
-        elif name != "token_losses":  # which some ranks alone may have recorded
+        elif name not in SEEN_LATE:
             raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
     if not causal or any("attention_mask" in part.arrays for part in parts):
         arrays["attention_mask"] = interleaved([_mask_of_rows(part) for part in parts], rows)

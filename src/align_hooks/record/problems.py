@@ -1,6 +1,7 @@
 """Why a record is not whole: each reason by its kind and its place, with the message that a report shows.
 
-Ranks may be missing or have ended early, steps between others may be missing, rows may be cut, files may not have been copied.
+Ranks may be missing or have ended early, steps between others may be missing, rows may be cut, files may not have been copied. Of a batch
+some may not have been seen when it was recorded.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class ProblemKind(Enum):
     NO_WHOLE_STEP = "no_whole_step"
     NOT_RECORDED = "not_recorded"
     UNREADABLE = "unreadable"
+    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ def lacking(run: Run) -> Iterator[Problem]:
     for rank, ending in run.endings.items():
         if ending.end is not End.FINISHED:
             yield Problem(ProblemKind.NOT_FINISHED, sentences(ending.message, whole), rank, last, f"manifest/rank_{rank}.json")
+    for reason in run.unseen:
+        rank = next(rank for rank, committed in run.committed.items() if reason.value in committed.rows.unseen)
+        yield Problem(ProblemKind.UNSEEN, message("run.unseen", rank=rank, reason=reason.words), rank, place=f"scalars/rank_{rank}.jsonl")
     yield from _lost(run)
 
 

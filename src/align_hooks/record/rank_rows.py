@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -59,12 +60,18 @@ class Columns:
         return Columns(numbers, spreads, self.flags[index], self.random[index], self.state[index], self.kept[index])
 
 
+Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""``unrecorded_inputs`` and ``unseen`` of a row, or of several."""
+
+
 class RankRows(Mapping[int, RankRow]):
     """Step to row, steps ascending. A row that cannot be read any more, or is another than before, raises RecordError."""
 
-    def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: Columns, inputs: frozenset[str]) -> None:
-        """``kept`` are the rows that the general way read, by step; ``inputs`` are all names under ``unrecorded_inputs``."""
-        self.path, self.unrecorded_inputs, self._all = path, inputs, columns
+    def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: Columns, named: Names) -> None:
+        """``kept`` are the rows that the general way read, by step; ``named`` are all names under ``unrecorded_inputs``, and all words
+        under ``unseen``."""
+        self.path, self._all = path, columns
+        self.unrecorded_inputs, self.unseen = map(frozenset, named)
         self._places, self._kept = places, kept
         self._block: tuple[int, bytes] = (0, b"")
 
@@ -141,7 +148,7 @@ class Gathering:
         self._starts, self._sizes, self._digests = array("q"), array("q"), bytearray()
         self._pieces: list[tuple[Array, Array, Columns]] = []
         self._kept: dict[int, RankRow] = {}
-        self._names: dict[tuple[str, ...], int] = {(): 0}
+        self._names: dict[Names, int] = {((), ()): 0}
 
     def add(self, row: SealedRow, start: int, size: int) -> None:
         """A row that :func:`.sealed_rows.opened` took; its line without the end has ``size`` bytes from ``start`` on."""
@@ -154,20 +161,23 @@ class Gathering:
     def keep(self, row: RankRow) -> None:
         """A row that the general way read, which is kept; of its columns only the step and its names say anything."""
         self._kept[len(self._starts)] = row
-        stand_in = SealedRow(**_STAND_IN, step=row.step, unrecorded_inputs=row.unrecorded_inputs)  # type: ignore[arg-type]
+        named = {"unrecorded_inputs": row.unrecorded_inputs, "unseen": row.unseen}
+        stand_in = SealedRow(**_STAND_IN, **named, step=row.step)  # type: ignore[arg-type]
         self.add(stand_in, 0, digests.ROW_END)
 
     def _put(self) -> None:
         rows, self._waiting = self._waiting, []
         self._digests += bytes.fromhex("".join([row.digest for row in rows]))
         number = self._names.setdefault
-        inputs = [number(row.unrecorded_inputs, len(self._names)) if row.unrecorded_inputs else 0 for row in rows]
-        self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(inputs, np.int64), _side_by_side(rows)))
+        named = [
+            number((row.unrecorded_inputs, row.unseen), len(self._names)) if row.unrecorded_inputs or row.unseen else 0 for row in rows
+        ]
+        self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(named, np.int64), _side_by_side(rows)))
 
     def gathered(self) -> RankRows:
         """The rows that count."""
         self._put()
-        steps, inputs = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
+        steps, named = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
         index = _last_of_each(steps)
         pieces = [columns for _, _, columns in self._pieces]
         numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in NUMBERS}
@@ -176,11 +186,12 @@ class Gathering:
         kept = np.isin(index, np.array([*self._kept], np.int64))
         starts, sizes = (np.array(column, np.int64)[index] for column in (self._starts, self._sizes))
         of_digests = np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, 16)[index].tobytes()
-        named = list(self._names)
-        names = {name for which in np.unique(inputs[index]).tolist() for name in named[which]}
+        every = list(self._names)
+        inputs, unseen = zip(*(every[which] for which in (0, *np.unique(named[index]).tolist())), strict=True)
+        names = tuple({name for of in inputs for name in of}), tuple({word for of in unseen for word in of})
         by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
         places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, spreads, flags, random, state, kept)
-        return RankRows(self._path, places, by_step, columns, frozenset(names))
+        return RankRows(self._path, places, by_step, columns, names)
 
 
 AT_ONCE = 4096

@@ -46,6 +46,7 @@ from align_hooks.record.state import StepState
 from align_hooks.record.sums import Sketches
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.unrecorded import by_hand, kind_named, not_whole, sketches_of, unrecorded
+from align_hooks.record.unseen import Unseen, known
 from align_hooks.record.weakness import weakness
 from align_hooks.settings import Steps
 
@@ -169,6 +170,11 @@ class Run(RunFiles):
     def unrecorded_inputs(self) -> list[str]:
         """Names of the model's inputs beside the batch, on any rank: they are neither recorded nor replayed."""
         return sorted({name for committed in self.committed.values() for name in committed.rows.unrecorded_inputs})
+
+    @cached_property
+    def unseen(self) -> list[Unseen]:
+        """What no rank could see of a batch that it recorded, with the way out of each; empty where everything was seen."""
+        return known(word for committed in self.committed.values() for word in committed.rows.unseen)
 
     # ---- which steps have what
 

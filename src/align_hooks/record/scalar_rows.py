@@ -52,17 +52,24 @@ def _with_terms(row: Row, terms: dict[str, float] | None) -> Row:
 
 
 def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
-    """A row with the mean losses of its holders; without losses where a holder lacks one."""
+    """A row with the mean losses of its holders; without losses where a holder lacks one, or some alone say how many tokens they have."""
     losses, objectives, counts = ([getattr(holder, key) for holder in holders] for key in ("loss", "objective_loss", "valid_tokens"))
-    if None in (*counts, *losses, *objectives):
+    if _are_no_means(losses, objectives, counts):
         return replace(row, loss=None, objective_loss=None, valid_tokens=None)
     loss, objective, tokens = _means(losses, objectives, counts, per_token=per_token)
     return replace(row, valid_tokens=tokens, loss=loss, objective_loss=objective)
 
 
-def _means(losses: Sequence[float], objectives: Sequence[float], counts: Sequence[float], *, per_token: bool) -> tuple[float, float, float]:
-    """Loss, objective and tokens of several holders together."""
-    tokens = sum(counts)
+def _are_no_means(losses: Sequence[float | None], objectives: Sequence[float | None], counts: Sequence[float | None]) -> bool:
+    return None in (*losses, *objectives) or 0 < counts.count(None) < len(counts)
+
+
+def _means(losses: Sequence[float], objectives: Sequence[float], counts: Sequence[float | None], *, per_token: bool) -> Losses:
+    """Loss, objective and tokens of several holders together. Where none says how many tokens it has, each loss is a mean of its own; what
+    is differentiated per token is summed over ranks, and Megatron-LM then divides by no tokens."""
+    if None in counts:
+        return sum(losses) / len(losses), sum(objectives) / (1 if per_token else len(objectives)), None
+    tokens = sum(counts)  # type: ignore[arg-type]
     loss = sum(map(mul, losses, counts)) / tokens if tokens else math.nan
     if per_token:
         return loss, sum(map(mul, objectives, counts)) / tokens if tokens else math.nan, tokens
@@ -177,7 +184,7 @@ def _losses(holders: Sequence[Columns], *, per_token: bool, lacking: bool) -> It
             yield None, None, None
         elif len(holders) == 1:
             yield of_step[0][0], of_step[1][0], of_step[2][0]
-        elif any(None in numbers for numbers in of_step):
+        elif _are_no_means(*of_step):
             yield None, None, None
         else:
             yield _means(*of_step, per_token=per_token)  # type: ignore[arg-type]

@@ -265,7 +265,8 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RankRow(Row, frozen=True, kw_only=True):
     """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
-    ``micro_batches`` holds each micro-batch's sum of losses, tokens and part of the objective, ``random`` is explained in
+    ``micro_batches`` holds each micro-batch's loss, tokens (None where the loss is a mean already) and part of the objective, ``unseen``
+    words of :mod:`.unseen`, ``random`` is explained in
     :mod:`.random_states`, ``state`` in :mod:`.state`."""
 
     whole: bool = False
@@ -274,6 +275,7 @@ class RankRow(Row, frozen=True, kw_only=True):
     random: tuple[dict[str, str], ...] = ()
     state: dict[str, float | str] = {}
     unrecorded_inputs: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     def of_job(self) -> Row:
         """The row without the fields of this rank alone."""
@@ -302,6 +304,7 @@ class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, g
     random: Raw = Raw()
     state: Raw = Raw()
     unrecorded_inputs: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     files: dict[str, str]
     rank: int
     segment: str

@@ -25,6 +25,7 @@ from align_hooks.record.schema import RankRow
 from align_hooks.record.sums import counted_totals
 
 if TYPE_CHECKING:
+    from align_hooks.record.batch import Batch
     from align_hooks.record.reader import Run
 
 SAME = 2e-6
@@ -364,7 +365,8 @@ def _may_differ(ours: Array, theirs: Array) -> Array:
 
 def averaged(run: Run, step: int) -> Iterator[Contradiction]:
     """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it. Where it is
-    not, the script weighs tokens otherwise, or adds a term that belongs to no token."""
+    not, the script weighs tokens otherwise, or adds a term that belongs to no token. A loss whose number of tokens nobody says is the mean
+    over micro-batches, each of which is the mean of its own tokens; of context-parallel ranks nobody knows what each divides by."""
     row = run.row(step)
     try:
         batch = run.batch(step, ("token_losses", "loss_mask"))
@@ -375,11 +377,25 @@ def averaged(run: Run, step: int) -> Iterator[Contradiction]:
     if loss is None or not math.isfinite(loss) or losses is None or mask is None or mask.shape != losses.shape:
         return
     weights = mask.astype(np.float64)
-    total = float((np.where(weights > 0, losses, 0) * weights).sum())  # the loss of a token that does not count is arbitrary
+    weighted = np.where(weights > 0, losses, 0) * weights  # the loss of a token that does not count is arbitrary
+    if counted is None:
+        if not batch.slices and _apart(mean := _mean_of_micro_batches(weighted, weights, batch), loss) > MEAN:
+            yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
+        return
+    total = float(weighted.sum())
     counts = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
     mean = total / counts[0] if counts else loss
     if all(_apart(total / count, loss) > MEAN for count in counts) and counts:
         yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
+
+
+def _mean_of_micro_batches(weighted: Array, weights: Array, batch: Batch) -> float:
+    """The mean over micro-batches of all data-parallel ranks of the mean over the tokens of each."""
+    parts = range(max(map(len, batch.rows)))
+    sizes = [rows[part] for part in parts for rows in batch.rows if part < len(rows)]  # in the order of a batch's rows
+    cuts = np.cumsum(sizes)[:-1]
+    means = [float(of.sum()) / max(float(by.sum()), 1.0) for of, by in zip(np.split(weighted, cuts), np.split(weights, cuts), strict=True)]
+    return sum(means) / len(means)
 
 
 def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:

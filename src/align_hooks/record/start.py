@@ -57,8 +57,9 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     if how == "refuse":
         over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start was killed, or failed
         if holds_anything(run) or not over:
+            holds = "already holds a run" if holds_rows(run) or not over else "holds what a start wrote before it completed a step,"
             raise RefusedRun(
-                f"{PREFIX}RUN={run} already holds a run of rank {launch.rank}; "
+                f"{PREFIX}RUN={run} {holds} of rank {launch.rank}; "
                 f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
             )
         return None
@@ -220,8 +221,13 @@ def holds_a_run(run: Path) -> bool:
 
 
 def holds_anything(run: Path) -> bool:
-    """Whether anything was recorded in a directory, or saved by hand."""
-    return any(next((run / kind.name).glob("rank_*"), None) for kind in ROWS) or next(layout.step_folders(run), None) is not None
+    """Whether anything was recorded in a directory, or saved by hand: a start that fails in its first step has written its weights."""
+    return holds_rows(run) or next(layout.step_folders(run), None) is not None
+
+
+def holds_rows(run: Path) -> bool:
+    """Whether a rank has rows in a directory."""
+    return any(next((run / kind.name).glob("rank_*"), None) for kind in ROWS)
 
 
 def again(settings: Settings, first: int) -> list[str]:

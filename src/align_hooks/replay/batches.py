@@ -20,6 +20,7 @@ from align_hooks.record import layout
 from align_hooks.record.batch import Batch
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.unseen import why_no_mask
 from align_hooks.settings import Source
 
 
@@ -108,6 +109,8 @@ class Replay:
         if self.run.missing is not None:
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
+            if reason := why_no_mask(self.run, self.fed(step)):
+                raise RefusedRun(f"{self.source}: step {self.fed(step)}: {rendered(reason.words)}")
             facts = self.run.batch_facts(self.fed(step))
             problem = None
             if sequence is not None and facts.sequence != sequence:
@@ -125,9 +128,10 @@ class Replay:
         if step not in self.steps:
             raise RecordError(f"{self.source} ends with step {self.steps[-1]}: nothing is left to replay for step {step}")
         batch = self.run.batch(self.fed(step))
-        for name in ("tokens", "labels"):
+        for name in ("tokens", "labels") if self.run.made_by_hand else ("tokens", "labels", "loss_mask"):
             if getattr(batch, name) is None:
-                raise RecordError(f"{self.source}: step {step} has no {name}")
+                way_out = "record the run again, with a script that gives the model labels="
+                raise RecordError(f"{self.source}: the batch of step {step} has no {name}; {way_out}")
         return batch
 
     def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
@@ -145,8 +149,8 @@ class Replay:
 def filled(batch: Batch) -> dict[str, Array]:
     """Arrays that training needs, each ``[rows, sequence]``: what a hand-made directory lacks is what the guide assumes.
 
-    Without a loss mask every token counts; without position ids they are 0 … sequence-1. A causal attention mask is left
-    out, as the model makes its own; any other is there as bool, ``[rows, 1, sequence, sequence]``.
+    Without a loss mask, which a recorded run always has, every token counts; without position ids they are 0 … sequence-1. A causal
+    attention mask is left out, as the model makes its own; any other is there as bool, ``[rows, 1, sequence, sequence]``.
     """
     arrays = {name: array for name, array in batch.arrays().items() if name in layout.FED}
     shape = arrays["tokens"].shape

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from align_hooks.names.blocks import Array
+from align_hooks.messages import rendered
+from align_hooks.process.streams import say
+from align_hooks.record.unseen import Unseen, known
 from align_hooks.session import Session
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.activations import Seam, Watch
     from align_hooks.torch_side.hooks.norm import Taken
+    from align_hooks.torch_side.micro_batch import MicroBatch
     from align_hooks.torch_side.model import Parameter, Parameters
     from align_hooks.torch_side.norms import Norms
     from align_hooks.torch_side.sketches import Sketches
@@ -24,8 +28,10 @@ if TYPE_CHECKING:
 class TorchSession(Session):
     """The built objects of a Megatron run, and device tensors that the step under way gathers until it ends.
 
-    ``losses`` are (sum of losses, tokens that count) by micro-batch, ``objectives`` the part of each that was differentiated.
-    ``micro_batches`` are kept by model chunk, under the stage's own number of the chunk. ``norms`` and ``sketches`` are those of the
+    ``losses`` are what the loss function returned by micro-batch: a sum of losses and the tokens that count, or a mean and None.
+    ``objectives`` are the part of each that was differentiated. ``micro_batches`` are kept by model chunk, under the stage's own number of
+    the chunk; ``under_way`` are the passes of the forward step under way, with that number, None between forward steps. ``unseen`` is what
+    of the step's batch was not seen, ``told`` what of that was printed. ``norms`` and ``sketches`` are those of the
     gradients, ``normed`` the gradients themselves, ``total`` the norms of those that an update without clipping used. ``taken`` are the
     norms that the framework took of the gradients, each with those that it took it of. ``rate`` is the learning rate of the update, or each
     group's; ``update`` are its other numbers. ``terms`` are the other terms of the loss, added up over micro-batches. ``routers`` are the
@@ -40,8 +46,11 @@ class TorchSession(Session):
     optimizer: Optimizer = None
     place: Mapping[str, int] = field(default_factory=dict)
     chunks: Sequence[Module] = ()
-    micro_batches: dict[int, list[dict[str, Array]]] = field(default_factory=dict)
-    losses: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    micro_batches: dict[int, list[MicroBatch]] = field(default_factory=dict)
+    under_way: list[tuple[int, MicroBatch]] | None = None
+    unseen: set[Unseen] = field(default_factory=set)
+    told: set[Unseen] = field(default_factory=set)
+    losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     objectives: list[Tensor] = field(default_factory=list)
     norms: Norms | None = None
     normed: Sequence[tuple[Parameter, Tensor]] = ()
@@ -75,5 +84,14 @@ class TorchSession(Session):
         self.forget_attempt()
         self.rate = self.norms = self.sketches = self.total = None
         self.normed = ()
-        for gathered in (self.taken, self.update, self.random, self.state, self.moved):
+        for gathered in (self.taken, self.update, self.random, self.state, self.moved, self.unseen):
             gathered.clear()
+
+    def see_unseen(self, reasons: Iterable[Unseen]) -> None:
+        """Keep what of the step's batch was not seen, for its row, and say what is new in a line, of ranks that are alike from the first:
+        only ranks of the last stage see what is done with token losses, and rank 0 may be none of them."""
+        self.unseen.update(reasons)
+        new, self.told = self.unseen - self.told, self.told | self.unseen
+        if not any(self.place.get(axis, 0) for axis in ("dp", "tp", "cp")):
+            for reason in known(reason.value for reason in new):
+                say(f"align_hooks: rank {self.launch.rank}: {rendered(reason.words)}", sys.stdout)

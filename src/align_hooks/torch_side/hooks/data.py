@@ -1,7 +1,8 @@
 """Recorded batches in place of the data set.
 
 Seam: ``build_train_valid_test_data_iterators``. Every ``forward_step`` draws from its result, whatever the script's
-``get_batch`` looks like. Replacing it leaves the user's data unopened: the other cluster need not have it.
+``get_batch`` looks like. Replacing it leaves the user's data unopened: the other cluster need not have it. What it yields has the keys of
+Megatron's own data sets; a ``forward_step`` that reads keys of its own is told which there are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from megatron.training import get_args
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.replay.batches import Replay
+from align_hooks.torch_side.fed import Fed
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -46,7 +48,7 @@ def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bo
             raise RefusedRun(
                 f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
             )
-        batch = {name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()}
+        batch = Fed({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
         if masks and "attention_mask" not in batch:
             size = batch["tokens"].shape[1]
             causal = torch.ones(size, size, dtype=torch.bool).triu(1)

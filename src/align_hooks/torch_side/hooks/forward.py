@@ -2,8 +2,10 @@
 
 Seam: ``GPTModel.forward``. ``get_batch`` lives in the script, and returns five values in 0.12 and ten in alphabetical order
 in 0.19. A data iterator shows what was offered, not what was used. The model's arguments keep their names in every
-version. A loss mask that is not among them is found by :mod:`.train_step` in the loss function. Other inputs of the model
-(``decoder_input``, packed sequences) are no part of a record, so their names are kept and printed.
+version. Other inputs of the model (``decoder_input``, packed sequences) are no part of a record, so their names are kept and printed.
+
+The loss mask that the model is given is not believed: the model multiplies with none but for further predicted tokens. What training
+weighed tokens by is the gradient of what the model makes of them (:mod:`align_hooks.torch_side.loss_mask`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.pieces import is_causal
 from align_hooks.torch_side.arrays import to_numpy
+from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.session import TorchSession
 
 ARGUMENTS = {
@@ -31,21 +34,29 @@ ARGUMENTS = {
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``GPTModel.forward`` after its inputs were copied to the host on steps whose batch is wanted. At the first step it is looked
-    for inputs that no record has."""
+    for inputs that no record has. A pass outside a forward step is one that is computed again."""
     if session.step is not None and session.made == 0:
         nothing: set[str] = set()
         look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
-    if session.recording.wants(BATCHES):
+    seen: MicroBatch | None = None
+    if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.surviving("the batch"):
             call = inspect.signature(wrapped).bind(*args, **kwargs)
             inputs = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's
             if "input_ids" not in inputs:
                 raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")
             batch = {ours: inputs.get(theirs) for theirs, ours in ARGUMENTS.items()}
-            chunk = session.micro_batches.setdefault([module is instance for module in session.chunks].index(True), [])
-            chunk.append({name: host_copy(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)})
-    return wrapped(*args, **kwargs)
+            chunk = [module is instance for module in session.chunks].index(True)
+            arrays = {name: host_copy(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            handed = [arrays.pop(MASK)] if MASK in arrays else []
+            seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), handed=handed)
+            session.under_way.append((chunk, seen))
+    output = wrapped(*args, **kwargs)
+    if seen is not None:
+        with session.recording.surviving("token losses"):
+            seen.made(output)
+    return output
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:

@@ -32,7 +32,7 @@ from align_hooks.torch_side.session import TorchSession
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
-NORMS, SKETCHES, TOTAL = "norms", "sketches", "total"
+NORMS, SKETCHES, TOTAL, WEIGHTS = "norms", "sketches", "total", "weights of tokens"
 """What is many numbers, to be told apart on the host."""
 TAKEN = ("norm", "same", "others")
 
@@ -56,10 +56,20 @@ class Ended:
     def batch(self) -> Batch:
         """The micro-batches that the model consumed. Every chunk of a virtual pipeline sees each: the first takes tokens, the last labels
         and their mask."""
-        chunks = [self.session.micro_batches[index] for index in sorted(self.session.micro_batches)]
+        chunks = [self.micro_batches(index) for index in sorted(self.session.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
         return Batch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
+
+    def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
+        """The arrays of each micro-batch of a model chunk; what was not seen is kept and said."""
+        parts = []
+        for number, batch in enumerate(self.session.micro_batches[chunk]):
+            loss = None if batch.loss is None else self.numbers.get(f"loss {batch.loss}")
+            arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"), loss)
+            self.session.see_unseen(unseen)
+            parts.append(arrays)
+        return parts
 
     def expert_counts(self) -> dict[str, list[int]]:
         """How many tokens this rank gave to each expert, by the name of a router."""
@@ -112,26 +122,29 @@ class Ended:
     def row(self) -> dict[str, object]:
         """The step's scalars, at full precision from their source.
 
-        ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is the differentiated loss: the
+        ``loss`` is the sum over valid tokens divided by their number; of a loss function that says no number, the mean of what it returned
+        over micro-batches, with no ``valid_tokens``. ``objective_loss`` is the differentiated loss: the
         mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
         all tokens later. ``micro_batches`` have a micro-batch's sum of losses, its tokens, and its part of the objective, from the first
         tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``state`` is what else the step started from,
-        ``unrecorded_inputs`` are the model's other inputs.
+        ``unrecorded_inputs`` are the model's other inputs, ``unseen`` what of its batch was not seen.
         """
         session, args = self.session, get_args()
-        losses, tokens, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "tokens", "objective"))
-        total, seen = sum(tokens), len(objectives) == len(losses)
+        losses, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "objective"))
+        tokens = [self.numbers.get(f"tokens {index}") for index in range(len(losses))]
+        counts = [count for count in tokens if count is not None]
+        counted, total, seen = len(counts) == len(losses), sum(counts), len(objectives) == len(losses)
         if not seen:  # a schedule of Megatron's with a forward pass of its own, of which only the formula is known
-            scale = [1.0 if args.calculate_per_token_loss else 1 / max(count, 1) / len(losses) for count in tokens]
-            objectives = [value * factor for value, factor in zip(losses, scale, strict=True)]
+            objectives = [loss * self.scale(count, len(losses)) for loss, count in zip(losses, tokens, strict=True)]
         parts = zip(losses, tokens, objectives, strict=True)
+        mean = sum(losses) / (total if counted else len(losses)) if losses and (total or not counted) else None
         update = session.update | self.of_kind("update")
         norm, clip = update.get("grad_norm"), update.get("clip_grad")
         return {
             "step": self.step,
-            "loss": sum(losses) / total if total else None,
+            "loss": mean,
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
-            "valid_tokens": int(total),
+            "valid_tokens": int(total) if counted else None,
             "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
             "grad_norm": norm,
             "squared": None if session.total is None else float(session.total.squares(self.vectors[TOTAL]).sum()),
@@ -145,7 +158,14 @@ class Ended:
             "random": changes(session.random),
             "state": session.state | self.buffers(),
             "unrecorded_inputs": sorted(session.unrecorded),
+            "unseen": sorted(reason.value for reason in session.unseen),
         }
+
+    def scale(self, tokens: float | None, micro_batches: int) -> float:
+        """By what the schedule multiplies what a loss function returned, see :mod:`.train_step`; ``tokens`` is None where it said none."""
+        if tokens is None:
+            return self.session.place["cp_size"] / micro_batches
+        return 1.0 if get_args().calculate_per_token_loss else 1 / max(tokens, 1) / micro_batches
 
     def buffers(self) -> dict[str, str]:
         """Digests of the model's buffers as the step started."""
@@ -177,7 +197,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm; and what is more than a number, norms and
     sketches of its gradients and the tokens of each expert."""
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
-    named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
+    named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses) if tokens is not None}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
     named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
@@ -186,6 +206,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
     vectors |= {f"{BUFFER}{name}": buffer for name, buffer in session.moved.items()}
+    for chunk, batches in session.micro_batches.items():
+        vectors |= {f"{WEIGHTS} {chunk} {number}": batch.weights for number, batch in enumerate(batches) if batch.weights is not None}
     named |= vectors
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
     on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}

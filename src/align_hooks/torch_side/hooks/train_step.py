@@ -4,6 +4,12 @@ Seam: ``megatron.training.training.train_step``, called once an iteration and ne
 itself lives in the script that runs as ``__main__``, where no import hook fires, and runs once a micro-batch and in
 evaluation too; it is caught here as the argument ``forward_step_func``, bound by name because its position moved.
 Losses are read from what the script's own loss function returns: Megatron prints the mean over ``--log-interval``.
+
+A loss function returns (loss, tokens, report) or (loss, report), by the length of which Megatron's schedule tells them apart, in every
+version from 0.12 to 0.19 (``forward_step`` in ``megatron/core/pipeline_parallel/schedules.py``, since 0.13 ``forward_step_calc_loss``). The
+first is a sum, which the schedule divides by tokens and by micro-batches; the second is a mean already: the schedule multiplies it by the
+number of context-parallel ranks and divides it by the micro-batches, and how many tokens counted is not said. What becomes of either is
+seen by :func:`objective`.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from megatron.training import get_args
@@ -21,9 +27,10 @@ from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, random_states, state
-from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
+from align_hooks.torch_side.micro_batch import MicroBatch
+from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
 
@@ -65,37 +72,54 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to each token's loss,
-    where batches are wanted, and to the loss and the tokens that it returns."""
+    """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to the loss and the
+    tokens that it returns. A last stage may have none (0.16 on)."""
     if session.step is not None and session.recording.is_on:
         session.random.append(session.recording.attempt("the random states", random_states.at_micro_batch, {}))
-    output, loss_function = wrapped(*args, **kwargs)
-    if session.step is None or not session.recording.is_on:
+    session.under_way = []
+    try:
+        output, loss_function = wrapped(*args, **kwargs)
+    finally:
+        passes, session.under_way = session.under_way, None
+    if session.step is None or not session.recording.is_on or loss_function is None:
         return output, loss_function
-    batch = session.micro_batches[max(session.micro_batches)][-1] if session.micro_batches else None
-    if batch is not None and "loss_mask" not in batch:
-        mask = next(iter(getattr(loss_function, "args", ())), None)
-        if isinstance(mask, torch.Tensor):
-            batch["loss_mask"] = to_numpy(mask)
+    batch: MicroBatch | None = None
+    with session.recording.surviving("the batch"):
+        batch = consumed(session, passes)
+        if batch is not None:
+            for handed in (getattr(loss_function, "args", ()), getattr(loss_function, "keywords", {})):
+                batch.hand(handed)
 
     @functools.wraps(loss_function, assigned=())
     def listening(*loss_args: object, **loss_kwargs: object) -> Result:
         result = loss_function(*loss_args, **loss_kwargs)
         with session.recording.surviving("the loss"):
-            if not (isinstance(result, tuple) and len(result) == 3):
-                raise TypeError("the script's loss function returns no (loss, tokens, report)")
-            session.losses.append((result[0].detach().clone(), result[1].detach().clone()))
-        with session.recording.surviving("token losses"):
-            if batch is not None and loss_args and is_per_token(loss_args[0], batch):
-                batch["token_losses"] = to_numpy(loss_args[0])
+            if batch is not None:
+                batch.loss = len(session.losses)
+            session.losses.append(returned(result))
         return result
 
     return output, listening
 
 
-def is_per_token(output: object, batch: Mapping[str, Array]) -> bool:
-    """Whether the loss function is given one loss for each label of the micro-batch, as ``GPTModel`` returns."""
-    return isinstance(output, torch.Tensor) and "labels" in batch and output.shape == batch["labels"].shape
+def consumed(session: TorchSession, passes: Sequence[tuple[int, MicroBatch]]) -> MicroBatch | None:
+    """The pass that a forward step trains on, kept as its micro-batch: the first with gradients. One without is of a teacher, or is made
+    again with gradients in the backward pass. None where batches are not wanted."""
+    if not passes:
+        return None
+    trained = [(chunk, batch) for chunk, batch in passes if batch.differentiable]
+    chunk, batch = (trained or passes)[0]
+    batch.passes = len(trained)
+    session.micro_batches.setdefault(chunk, []).append(batch)
+    return batch
+
+
+def returned(result: object) -> tuple[Tensor, Tensor | None]:
+    """Loss and tokens that count, by what a loss function returned; no tokens where it returned (loss, report)."""
+    if not isinstance(result, tuple | list) or len(result) not in (2, 3):
+        raise TypeError("the script's loss function returns neither (loss, tokens, report) nor (loss, report)")
+    loss, *tokens, _ = result
+    return loss.detach().clone(), torch.as_tensor(tokens[0]).detach().clone() if tokens else None
 
 
 def objective(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -1,0 +1,126 @@
+"""A forward_step and a loss function of one's own: the loss mask on record is the one that training used, or its absence is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from align_hooks.names.blocks import Array
+from align_hooks.record.unseen import NO_MASK, Unseen
+from real import frameworks
+from real.test_noninterference import same
+
+SCRIPT = frameworks.SCRIPTS / "own_forward_step.py"
+BATCHES = {"BATCHES": "all", "LOCAL_NORMS": "0"}
+SEEN = (
+    *("closure", "method", "keyword", "flat", "labels first", "scalar", "teacher", "recomputed", "twice"),
+    *("partial, fractional", "flat, fractional", "closure, two elements", "method, two elements", "partial, fractional, two elements"),
+)
+"""Forms whose mask is seen: nothing is handed over, or not where it is looked for, or more than the mask."""
+UNSEEN = {"own cross entropy": Unseen.LABELS, "closure, fractional": Unseen.WEIGHTS}
+LAYOUTS: dict[str, tuple[int, Sequence[str]]] = {
+    "4 micro-batches": (1, ("--micro-batch-size", "1")),
+    "per-token loss": (1, ("--calculate-per-token-loss",)),
+    "bf16": (1, ("--bf16",)),
+    "fp16, TP2": (2, ("--fp16", "--initial-loss-scale", "65536", "--tensor-model-parallel-size", "2", "--sequence-parallel")),
+    "CP2": (2, ("--context-parallel-size", "2")),
+    "DP2": (2, ("--use-distributed-optimizer",)),
+    "PP2": (2, ("--pipeline-model-parallel-size", "2")),
+    "PP2, virtual": (
+        2,
+        (
+            "--pipeline-model-parallel-size",
+            "2",
+            "--num-layers",
+            "4",
+            "--num-layers-per-virtual-pipeline-stage",
+            "1",
+            "--micro-batch-size",
+            "1",
+        ),
+    ),
+    "all computed again": (1, ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")),
+}
+
+
+def own(where: Path, form: str, *, ranks: int | None = None, flags: Sequence[str] = (), **variables: object) -> frameworks.Ended:
+    given = {"OWN_FORM": form, "WITNESS": str(where / "witness_{rank}.npz")}
+    done = frameworks.megatron(where, script=SCRIPT, ranks=ranks, flags=flags, environment=given, **variables)
+    return done.succeeded()
+
+
+def expected(labels: Array, form: str) -> Array:
+    mask = (labels % 3 != 0).astype(np.float32)
+    return mask * np.where(labels % 2 == 1, np.float32(0.5), np.float32(1)) if "fractional" in form else mask
+
+
+def whole(run: Run, form: str) -> None:
+    """The run's masks are those that training used, its losses those of its tokens, and it says nothing against itself."""
+    assert run.batch_steps() == list(range(frameworks.STEPS))
+    for step in run.steps:
+        batch = run.batch(step)
+        assert batch.labels is not None and batch.loss_mask is not None
+        np.testing.assert_array_equal(batch.loss_mask, expected(batch.labels, form))
+        assert 0 < batch.loss_mask.sum() < batch.loss_mask.size
+    assert run.self_check.of_layout == []
+
+
+@pytest.mark.parametrize("form", frameworks.slow_but(SEEN, "closure, two elements"))
+def test_the_mask_is_seen_in_whatever_form_the_script_has_it(tmp_path: Path, form: str) -> None:
+    done = own(tmp_path, form, RUN=tmp_path / "run", **BATCHES)
+    run = open_run(tmp_path / "run")
+    whole(run, form)
+    assert run.unseen == ([Unseen.PASSES] if form == "twice" else [])
+    assert ("loss_mask is not recorded" in done.ours) is False
+    if "two elements" in form:
+        assert [row.valid_tokens for row in run.rows] == [None] * frameworks.STEPS
+        for row in run.rows:
+            assert row.loss is not None and row.objective_loss is not None
+            np.testing.assert_allclose(row.objective_loss, row.loss, rtol=1e-6)
+    if "fractional" not in form or "two elements" in form:
+        assert run.self_check.contradictions == ()
+
+
+@pytest.mark.parametrize("form", frameworks.slow_but(UNSEEN, "own cross entropy"))
+def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(tmp_path: Path, form: str) -> None:
+    done = own(tmp_path, form, RUN=tmp_path / "run", **BATCHES)
+    lines = [line for line in done.ours.splitlines() if "loss_mask" in line]
+    assert len(lines) == 1, done.ours
+    run = open_run(tmp_path / "run")
+    assert run.unseen == [UNSEEN[form]]
+    assert run.unseen[0] in NO_MASK
+    batch = run.batch(0)
+    assert batch.loss_mask is None
+    assert (batch.labels is None, batch.token_losses is None) == ((True, True) if form == "own cross entropy" else (False, False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_mask_is_seen_in_every_layout(tmp_path: Path, layout: str) -> None:
+    ranks, flags = LAYOUTS[layout]
+    for form in ("closure", "closure, two elements"):
+        where = tmp_path / form.replace(" ", "_")  # arguments are split at spaces
+        own(where, form, ranks=ranks, flags=flags, RUN=where / "run", **BATCHES)
+        run = open_run(where / "run")
+        whole(run, form)
+        assert run.unseen == [] and run.problems == []
+        assert run.self_check.contradictions == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["closure", "scalar", "partial, fractional", "closure, two elements", "recomputed", "twice"])
+@pytest.mark.parametrize("layout", ["4 micro-batches", "fp16, TP2", "PP2, virtual"])
+def test_listening_leaves_losses_and_weights_bitwise_as_they_were(tmp_path: Path, form: str, layout: str) -> None:
+    if form == "twice" and "PP2" in layout:
+        pytest.skip("a stage's input is set for one call")
+    ranks, flags = LAYOUTS[layout]
+    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
+        own(tmp_path / name, form, ranks=ranks, flags=flags, **variables)
+    for rank in range(ranks):
+        plain, recorded = (tmp_path / name / f"witness_{rank}.npz" for name in ("plain", "recorded"))
+        with np.load(plain) as file:
+            same(plain, recorded, losses=file["losses"].size)
