@@ -213,3 +213,27 @@ def weighed(path: Path, mask: Any, loss: float, tokens: int) -> Run:
 )
 def test_a_loss_is_held_against_its_token_losses(tmp_path: Path, mask: Any, loss: float, tokens: int, accused: bool) -> None:
     assert bool(weighed(tmp_path / "run", mask, loss, tokens).self_check.of_losses) is accused
+
+
+@pytest.mark.parametrize(
+    ("mask", "tokens", "agrees"),
+    [
+        (1, 20, True),
+        (1, 2, False),  # a sum that is said to be a mean
+        (0.5, 10, True),
+        (0.5, 20, True),  # tokens that count, whatever they weigh
+        (0.26, 5, True),  # in whole numbers of each micro-batch
+        (0.26, 7, False),
+        (-1, 20, False),  # labels, or another array, taken for the mask
+        (None, 3, True),  # no mask is on record
+    ],
+)
+def test_the_tokens_that_a_loss_function_counts_are_held_against_the_mask(tmp_path: Path, mask: Any, tokens: int, agrees: bool) -> None:
+    check = weighed(tmp_path / "run", mask, 2.0, tokens).self_check
+    counts = [contradiction for contradiction in check.contradictions if contradiction.kind is Kind.COUNT]
+    assert (not counts, check.of_layout) == (agrees, [])
+    if counts:
+        assert [(claim.witness, claim.value) for claim in (counts[0].first, counts[0].second)] == [
+            (Witness.LOSS_FUNCTION, tokens),
+            (Witness.MASK, pytest.approx(20 * mask)),
+        ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import HyperParameter, several
 from align_hooks.comparison.stages.band import band
@@ -93,7 +94,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE MADE WEIGHED UNSEEN",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -114,6 +115,7 @@ OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 ADVICE = (
     Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
+    Advice(DIVERGED, "next.mend_making", (Place.DATA,), (Fact.MADE,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
@@ -147,6 +149,8 @@ ADVICE = (
     Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
     Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
     Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
+    Advice(NOT_COMPARABLE, "next.show_mask", (), (Fact.UNSEEN,)),
+    Advice(NOT_COMPARABLE, "next.loss_per_token", (), (Fact.WEIGHED,)),
     Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
     Advice(NOT_COMPARABLE, "next.store"),
     Advice(ALIGNED, "next.two_runs", (), (Fact.ITSELF,)),
@@ -211,6 +215,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
+        Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
+        Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
