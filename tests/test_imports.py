@@ -147,6 +147,8 @@ READS = (
         "routing",
         "terms",
         "activations",
+        "look",
+        "weighing",
     ),
     *("layout", "part"),  # for the type of an array, and the size of a block
 )

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.batches import Look, look, side_by_side
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.result import check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
+from align_hooks.record.look import Look, look, side_by_side, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
 
 DECAYS, SPARED = ["model.embed_tokens.weight", "lm_head.weight"], ["model.norm.weight", "model.layers.0.input_layernorm.weight"]
@@ -243,6 +243,42 @@ def test_two_runs_side_by_side() -> None:
     apart = message("two_runs.other_arrays", name="loss_mask", differing=1, steps=2, step=0, iteration=1)
     assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (apart, False)
     assert side_by_side(seen({}), look([], 10, {})) == (message("two_runs.no_step"), None)
+
+
+def weighing(*weights: float) -> Look:
+    """A look at one batch whose two rows weigh so much."""
+    return seen({"weights": np.repeat([[weight] for weight in weights], 32, axis=1)})
+
+
+@pytest.mark.parametrize(
+    ("weights", "per_token", "micro_batches"),
+    [
+        ((0.5, 0.5), Outcome.HARMLESS, Outcome.ROUNDING),
+        ((0.2, 0.8), Outcome.DIFFERENT, Outcome.DIFFERENT),
+        (None, Outcome.DIFFERENT, Outcome.ROUNDING),
+    ],
+    ids=["alike", "otherwise", "nobody looked"],
+)
+def test_what_weighs_tokens_is_settled_by_the_recorded_batches(weights: Any, per_token: Outcome, micro_batches: Outcome) -> None:
+    """One micro-batch of a whole step is a per-token loss; micro-batches of unequal masks are more than rounding."""
+    one, other = (facts(side, training={"per_token_loss": side == "torch"}) for side in ("torch", "ms"))
+    one["arguments"] |= {"global_batch_size": "8", "micro_batch_size": "2", "data_parallel_size": "1"}
+    looks = (weighing(0.5, 0.5), weighing(*weights)) if weights else (None, None)
+    rows = {checked.row.id: checked for checked in check(*pair(one, other), looks).checked}
+    assert (rows["loss_of_every_token_alike"].outcome, rows["micro_batches_of_a_step"].outcome) == (per_token, micro_batches)
+
+
+def test_weights_of_other_masks_settle_nothing() -> None:
+    other = seen({"weights": np.full((2, 32), 0.8), "loss_mask": np.eye(2, 32)})
+    assert weigh_alike(weighing(0.5, 0.5), weighing(0.5, 0.5)) is True
+    assert weigh_alike(weighing(0.5, 0.5), other) is None
+    assert weigh_alike(weighing(0.5, 0.5), seen({})) is None
+    assert weigh_alike(weighing(0.5, 0.5), None) is None
+
+
+def test_the_same_samples_more_often_are_in_no_other_order() -> None:
+    twice = seen({"tokens": np.concatenate([TOKENS, TOKENS])}, {})
+    assert side_by_side(seen({}, {}), twice) == (message("two_runs.other_times", step=0, iteration=1, reference=4, candidate=6), False)
 
 
 def test_new_and_old_names_meet_in_a_record_too() -> None:

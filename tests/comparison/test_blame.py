@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -68,17 +69,23 @@ CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], Place, str, Cause | Non
     "factor": ([lambda run: bent(run, lambda name, each: each * 2)], Place.GRADIENTS, "sharding.*", None),
     "norms": ([lambda run: bent(run, lambda name, each: each * (1 + (name == NORM)))], Place.GRADIENTS, NORM, Cause.NORM_COPIES),
     "one": ([lambda run: bent(run, lambda name, each: each * (name != Q))], Place.GRADIENTS, Q, Cause.GRADIENT_ALONE),
-    "hidden": (
-        [forgotten, nudged, lambda run: bent(run, noisy(3))],
-        Place.FORWARD,
-        "model.*",
-        None,
-    ),
     "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], Place.GRADIENTS, "*", None),
     "backward": ([lambda run: bent(run, noisy(3))], Place.GRADIENTS, "frontier.*", Cause.BACKWARD_OF_LOSS),
     "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], Place.CONFIGURATION, "betas", None),
     "decay": ([decayed], Place.CONFIGURATION, "weight_decay", Cause.OTHER_DECAY),
 }
+
+
+def test_without_token_losses_on_either_side_the_forward_pass_is_blamed(compared: Compared, candidate: Synthetic) -> None:
+    """Where one side alone has none, no tensor is named: ``test_made_otherwise.py``."""
+    reference = deepcopy(HONEST)
+    for run in (reference, candidate):
+        forgotten(run)
+    nudged(candidate)
+    bent(candidate, noisy(3))
+    outcome = compared(candidate, against=reference).blame
+    assert outcome.place is Place.FORWARD
+    assert fnmatchcase(outcome.suspects[0].name, "model.*")
 
 
 @pytest.mark.parametrize(("bends", "place", "suspect", "cause"), CASES.values(), ids=CASES.keys())

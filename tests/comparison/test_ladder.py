@@ -46,7 +46,6 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, Culprit]] = {
     "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", (Quantity.BATCHES, "position_ids", 0)),
     "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", (Quantity.BATCHES, "loss_mask", 0)),
     "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", (Quantity.BATCHES, "tokens", 1)),
-    "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", (Quantity.VALID_TOKENS, "", 1)),
     "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", (Quantity.BATCHES, "attention_mask", 1)),
     "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", (Quantity.WEIGHTS, Q, 0)),
     "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", (Quantity.TOKEN_LOSSES, "", 0)),

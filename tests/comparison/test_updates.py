@@ -367,5 +367,7 @@ REASONS: dict[str, Callable[[Synthetic], Any]] = {
 def test_why_updates_cannot_be_checked_is_said(compared: Compared, reason: str) -> None:
     run = large()
     REASONS[reason](run)
-    unchecked = arguments(stage(compared(run, against=run)).summary, "after_update.not_checked")
-    assert [each["why"].id for each in unchecked if each["side"] is Side.REFERENCE] == [reason]
+    (unchecked,) = arguments(stage(compared(run, against=run)).summary, "after_update.neither_checked")
+    assert unchecked["why"].id == reason
+    (unchecked,) = arguments(stage(compared(large(), against=run)).summary, "after_update.not_checked")
+    assert (unchecked["side"], unchecked["why"].id) == (Side.REFERENCE, reason)

@@ -223,3 +223,27 @@ def test_a_loss_of_no_number_of_tokens_is_the_mean_of_its_micro_batches(tmp_path
     synthetic.batches = {0: batch(0) | {"token_losses": losses, "loss_mask": np.ones((ROWS, SEQUENCE), np.float32)}}
     synthetic.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": None}
     assert bool(open_run(synthetic.write(tmp_path / "run")).self_check.of_losses) is accused
+
+
+@pytest.mark.parametrize(
+    ("mask", "tokens", "agrees"),
+    [
+        (1, 20, True),
+        (1, 2, False),  # a sum that is said to be a mean
+        (0.5, 10, True),
+        (0.5, 20, True),  # tokens that count, whatever they weigh
+        (0.26, 5, True),  # in whole numbers of each micro-batch
+        (0.26, 7, False),
+        (-1, 20, False),  # labels, or another array, taken for the mask
+        (None, 3, True),  # no mask is on record
+    ],
+)
+def test_the_tokens_that_a_loss_function_counts_are_held_against_the_mask(tmp_path: Path, mask: Any, tokens: int, agrees: bool) -> None:
+    check = weighed(tmp_path / "run", mask, 2.0, tokens).self_check
+    counts = [contradiction for contradiction in check.contradictions if contradiction.kind is Kind.COUNT]
+    assert (not counts, check.of_layout) == (agrees, [])
+    if counts:
+        assert [(claim.witness, claim.value) for claim in (counts[0].first, counts[0].second)] == [
+            (Witness.LOSS_FUNCTION, tokens),
+            (Witness.MASK, pytest.approx(20 * mask)),
+        ]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from align_hooks import open_run
-from align_hooks.comparison.batches import weights_of_tokens
 from align_hooks.errors import RecordError
 from align_hooks.record.batch import Batch
 from align_hooks.record.sequence import Slices, in_order, slices_of, zigzag
+from align_hooks.record.weighing import weights_of_tokens
 from align_hooks.record.writer import Writer
 from record.conftest import Place, of_ranks
 from synthetic import row

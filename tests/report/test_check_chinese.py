@@ -15,7 +15,6 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from align_hooks.checklist.batches import look
 from align_hooks.checklist.newer_names import EVERY, INSTEAD, ignored, refused
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import Row
@@ -27,6 +26,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.render import CATALOGUES
+from align_hooks.record.look import look
 from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers

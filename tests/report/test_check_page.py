@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from align_hooks.checklist.batches import Look
 from align_hooks.checklist.result import Judgement, check
 from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.configuration.values import Place, Value
 from align_hooks.messages import rendered
+from align_hooks.record.look import Look
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from checklist.exercises import OLD, megatron, mindformers

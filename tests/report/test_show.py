@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from align_hooks import open_run
-from align_hooks.comparison.health import Condition, Health
+from align_hooks.comparison.health import Condition, Health, health
 from align_hooks.comparison.verdict import Quantity, when
 from align_hooks.messages import Message, rendered
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
@@ -26,8 +26,8 @@ from align_hooks.report.text import size
 from align_hooks.settings import Steps
 from report.conftest import HOSTILE, healthy
 from rewritten import bend_rows, edit, edit_rows, older
-from synthetic import EVERYTHING, Synthetic, by_hand, row, scalars_only
-from worded import words
+from synthetic import EVERYTHING, ROWS, SEQUENCE, Synthetic, by_hand, row, scalars_only
+from worded import arguments, ids, words
 
 
 def on_terminal(health: Health) -> str:
@@ -64,6 +64,43 @@ def test_a_run_without_norms_is_told_a_variable_that_was_not_set(tmp_path: Path,
     run = healthy(Synthetic(settings=asked, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
     assert isinstance(run.checked, Message)
     assert run.checked.id == said
+
+
+def test_what_is_wrong_with_the_data_is_told_and_is_no_contradiction(tmp_path: Path) -> None:
+    synthetic = Synthetic()
+    for arrays in synthetic.batches.values():
+        arrays["labels"] = arrays["tokens"]
+    run = healthy(synthetic, tmp_path / "run")
+    assert run.condition is Condition.CLEAN
+    assert ids(run.remarks)[:2] == ["batches.problem", "batches.not_shifted"]
+    assert words("batches.not_shifted", labels=46, pairs=48) in " ".join(on_terminal(run).split())
+
+
+@pytest.mark.parametrize(
+    ("count", "layout", "told"),
+    [
+        (2, False, ["health.weighs_otherwise"]),
+        (20, True, ["health.contradicts_itself"]),
+        (2, True, ["health.contradicts_itself", "health.weighs_otherwise"]),
+    ],
+)
+def test_a_loss_function_is_not_taken_for_a_layout(tmp_path: Path, count: int, layout: bool, told: list[str]) -> None:
+    synthetic = Synthetic()
+    synthetic.rows[0]["valid_tokens"] = count
+    path = synthetic.write(tmp_path / "run")
+    if layout:
+        bend_rows(older(path) / "local_norms" / "rank_0.jsonl", lambda held: held["taken"][0].update(norm=1.0))
+    run = health(open_run(path), [], [])
+    assert (run.condition, ids(run.contradicted)) == (Condition.UNWELL, told)
+
+
+def test_a_mask_that_was_not_seen_is_told(tmp_path: Path) -> None:
+    synthetic = Synthetic(micro_batches=[ROWS])
+    for arrays in synthetic.batches.values():
+        del arrays["loss_mask"]
+    assert "health.mask_unseen" not in ids(healthy(synthetic, tmp_path / "all").remarks)
+    synthetic.rows[0]["valid_tokens"] = 15
+    assert arguments("health.mask_unseen", healthy(synthetic, tmp_path / "some").remarks) == {"count": 15, "all": ROWS * SEQUENCE}
 
 
 def test_what_a_run_holds(tmp_path: Path) -> None:

@@ -49,10 +49,13 @@ class Checked:
         return self.row.by_hand or (self.why if self.outcome is Outcome.BY_HAND else None)
 
 
-def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS) -> tuple[Checked, ...]:
-    """Every row, in the order of the CheckList."""
+def judge(
+    reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS, *, weigh_alike: bool | None = None
+) -> tuple[Checked, ...]:
+    """Every row, in the order of the CheckList. ``weigh_alike`` says whether both runs weigh the tokens of their recorded batches alike,
+    None where nobody looked."""
     values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
-    checked = [_judge(row, reference, candidate, values) for row in rows]
+    checked = [weighed(_judge(row, reference, candidate, values), weigh_alike) for row in rows]
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, candidate, values, apart)
@@ -88,6 +91,18 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
             if doubt and outcome is Outcome.DIFFERENT:
                 outcome, why = Outcome.BY_HAND, doubt
     return Checked(row, outcome, ours, theirs, why, advised=advised)
+
+
+def weighed(checked: Checked, alike: bool | None) -> Checked:
+    """The same of a row that says how tokens weigh, by what recorded batches show: it does no harm where these weigh alike, and is more
+    than rounding where they do not."""
+    if not checked.row.weighs or alike is None:
+        return checked
+    if alike and checked.outcome is Outcome.DIFFERENT:
+        return replace(checked, outcome=Outcome.HARMLESS, why=message("why.weighed_alike"))
+    if not alike and checked.outcome is Outcome.ROUNDING:
+        return replace(checked, outcome=Outcome.DIFFERENT, why=message("why.weighed_otherwise"))
+    return checked
 
 
 def _gap(row: Row, *sides: tuple[Configuration, SideValue]) -> Argument:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from align_hooks.checklist.batches import Look, side_by_side
 from align_hooks.checklist.change import Edit, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
@@ -22,6 +21,7 @@ from align_hooks.checklist.traps import is_since, passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
+from align_hooks.record.look import Look, side_by_side, weigh_alike
 
 NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
@@ -162,7 +162,7 @@ def check(
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so nothing can be held against anything.
     """
     reference, candidate = (as_read(side, mindformers) for side in (reference, candidate))
-    checked = judge(reference, candidate)
+    checked = judge(reference, candidate, weigh_alike=weigh_alike(*looks))
     for configuration in (reference, candidate):
         if configuration.facts is None and not configuration.used & configuration.values.keys():
             raise ConfigurationError(

@@ -156,7 +156,7 @@ class Row:
     setting of one of them makes the two agree.
     ``asked_by`` are the tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM
     asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can
-    tell.
+    tell. ``weighs``: it says how tokens weigh in the loss, which recorded batches show.
     """
 
     name: Name
@@ -176,6 +176,7 @@ class Row:
     asked_by: Sequence[str] = ()
     comparison: str = ""
     by_hand: Message | None = None
+    weighs: bool = False
 
     @property
     def id(self) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from align_hooks.checklist.batches import Array, Decode, Look, look, special_ids
+from align_hooks.checklist.batches import special_ids
 from align_hooks.checklist.fix import Fixed, fixed
 from align_hooks.checklist.result import NEWEST, Checklist
 from align_hooks.checklist.result import check as check_configurations
@@ -21,6 +21,7 @@ from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
+from align_hooks.record.look import Decode, Look, of_run
 from align_hooks.record.reader import Run, open_run
 
 
@@ -104,14 +105,4 @@ def named_ids(configuration: Configuration) -> dict[str, Setting]:
 
 def look_at(run: Run | None, special: Mapping[str, int | None], decode: Decode | None, progress: Progress) -> Look | None:
     """A look at every batch that a run recorded; None where there is no run, or it recorded no batch."""
-    steps = run.batch_steps() if run is not None else ()
-    if run is None or not steps:
-        return None
-    vocabulary = run.facts.model.get("vocab_size") or run.facts.padded_vocabulary
-
-    def batches() -> Iterator[tuple[int, Mapping[str, Array]]]:
-        for index, step in enumerate(steps):
-            progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
-            yield step, run.batch(step).arrays()
-
-    return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode)
+    return None if run is None else of_run(run, special, decode, progress)

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from align_hooks.comparison.made_otherwise import with_plain
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Finding, Quantity, Value, Words
-from align_hooks.messages import message
+from align_hooks.messages import Message, Side, message
 from align_hooks.record.batch import Batch
 from align_hooks.record.batch_digests import digests_of
 from align_hooks.record.layout import Array
+from align_hooks.record.weighing import counts_agree
 
 
-def differences(ours: Batch, theirs: Batch, step: int) -> tuple[list[Finding], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A batch, and how many of its tokens the loss function counted; None where no record says."""
+
+    batch: Batch
+    count: float | None
+
+
+def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True) -> tuple[list[Finding], list[str]]:
     """What differs, and the names of the arrays that one side alone holds, which cannot be compared. A side that recorded no loss mask or
-    position ids had the plain ones: every token counts, positions run from 0. A label that does not count may be anything."""
-    reference, candidate = ours.arrays(), theirs.arrays()
-    alone = [name for name in ("tokens", "labels") if (name in reference) != (name in candidate)]
+    position ids had the plain ones: every token counts, positions run from 0. Where a side's mask is not known, masks are not compared. A
+    label that does not count may be anything."""
+    alone = [name for name in ("tokens", "labels") if (getattr(ours, name) is None) != (getattr(theirs, name) is None)]
+    reference, candidate = with_plain(ours), with_plain(theirs)
     findings = _attention(ours, theirs, step)
-    mask = _or_plain(reference, "loss_mask")
+    mask = reference.get("loss_mask")
     for name in ("tokens", "labels", "loss_mask", "position_ids"):
-        left, right = _or_plain(reference, name), _or_plain(candidate, name)
-        if left is None or right is None:
+        left, right = reference.get(name), candidate.get(name)
+        if left is None or right is None or (name == "loss_mask" and not mask_is_known):
             continue
         if left.shape != right.shape:
             findings.append(_shapes(name, name, step, left, right))
@@ -59,33 +70,21 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
     return steps, found
 
 
-def weights_of_tokens(batch: Batch, per_token: bool) -> Array | None:
-    """How much each token weighs in the objective where it counts, ``[rows, sequence]``; None without tokens.
+def unseen_mask(side: Side, own: Counted, other: Counted, step: int) -> Message | None:
+    """Why the mask on a side's record is not the one under which its loss was taken; None where nothing speaks against it.
 
-    With a per-token loss all valid tokens of the step weigh alike. Without it each micro-batch of each data- and context-parallel rank has
-    a mean of its own, and the objective is the mean of those (Megatron's ``forward_step_calc_loss``).
+    Either there is none, and the side's loss function counted other than all tokens. Or it contradicts that count, which the other side's
+    mask has: then something else was taken for the mask.
     """
-    mask = _or_plain(batch.arrays(), "loss_mask")
-    if mask is None:
+    if own.count is None or own.batch.tokens is None:
         return None
-    counts = mask.astype(np.float64)
-    if per_token:
-        return np.full(counts.shape, 1.0 / max(float(counts.sum()), 1.0)) * (counts > 0)
-    sizes = [rows[index] for index in range(max(map(len, batch.rows))) for rows in batch.rows if index < len(rows)]
-    columns = [np.concatenate([np.arange(*bounds) for bounds in cut]) for cut in batch.slices] or [np.arange(counts.shape[1])]
-    weights = np.zeros(counts.shape)
-    for rows in np.split(np.arange(len(counts)), np.cumsum(sizes)[:-1]):
-        for positions in columns:
-            place = np.ix_(rows, positions)
-            weights[place] = 1.0 / max(float(counts[place].sum()), 1.0) / (len(sizes) * len(columns))
-    return weights * (counts > 0)
-
-
-def _or_plain(arrays: Mapping[str, Array], name: str) -> Array | None:
-    if name in arrays or "tokens" not in arrays:
-        return arrays.get(name)
-    shape = arrays["tokens"].shape
-    return {"loss_mask": np.ones(shape, np.float32), "position_ids": np.broadcast_to(np.arange(shape[1]), shape)}.get(name)
+    size, step_of = own.batch.tokens.size, {"step": step, "iteration": step + 1}
+    if own.batch.loss_mask is None:
+        return message("batches.mask_unseen", side=side, count=own.count, all=size, **step_of) if own.count != size else None
+    total = float(own.batch.loss_mask.sum(dtype=np.float64))
+    if other.batch.loss_mask is None or counts_agree(own.batch, own.count) or not counts_agree(other.batch, own.count):
+        return None
+    return message("batches.not_the_mask", side=side, count=own.count, sum=total, **step_of)
 
 
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:

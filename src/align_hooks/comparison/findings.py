@@ -17,7 +17,7 @@ from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Statu
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import Work
 from align_hooks.record.schema import Rate, Row
-from align_hooks.record.self_check import Contradiction
+from align_hooks.record.self_check import Contradiction, Kind
 
 WORST = 10
 NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
@@ -91,6 +91,14 @@ def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) 
         claims, name, rank = (contradiction.first.words, contradiction.second.words), contradiction.name, contradiction.rank
         findings.append(Finding(subject, *claims, name=name, step=step, quantity=Quantity.SELF_CHECK, rank=rank))
     return findings
+
+
+def told_otherwise(side: Side, contradiction: Contradiction) -> Message:
+    """What a side's loss function makes otherwise than its tokens' losses and its mask say."""
+    said, made = contradiction.first.value, contradiction.second.value
+    if contradiction.kind is Kind.COUNT:
+        return message("first_loss.counts_otherwise", side=side, count=said, sum=made)
+    return message("first_loss.not_the_mean", side=side, loss=said, mean=made)
 
 
 def copies_alike(copies: int) -> Message:

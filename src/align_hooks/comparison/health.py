@@ -15,9 +15,11 @@ from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.findings import contradictions, copies_alike
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
-from align_hooks.messages import message, terms
+from align_hooks.errors import RecordError
+from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.record.holdings import Holding
+from align_hooks.record.look import of_run, problems_of
 from align_hooks.record.problems import Problem
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Hook, Row
@@ -47,7 +49,8 @@ class Rank:
 @dataclass(frozen=True, slots=True)
 class Health:
     """``holds`` is what ``record.holdings`` gives. ``problems`` are ``record.problems``: why the run is not whole. ``contradictions`` are
-    what it says twice and differently. ``remarks`` are what a reader should know, and ``unwell`` says whether a remark is a fault."""
+    what it says twice and differently, and ``contradicted`` says what that comes from. ``remarks`` are what a reader should know, and
+    ``unwell`` says whether a remark is a fault."""
 
     side: RunSummary
     planned: int | None
@@ -59,6 +62,7 @@ class Health:
     remarks: tuple[Words, ...]
     unwell: bool
     curves: tuple[Curve, ...]
+    contradicted: Words | None = None
 
     @property
     def condition(self) -> Condition:
@@ -86,9 +90,10 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
         problems=(*run.problems, *not_whole),
         checked=checked(check, asked=bool(run.asked(LOCAL_NORMS.name))) if run.manifests else message("health.made_by_hand"),
         contradictions=tuple(contradictions(check.contradictions)),
-        remarks=(*faults, *([] if verified is None else [verified]), *remarks(run, rows)),
+        remarks=(*faults, *of_data(run), *([] if verified is None else [verified]), *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
+        contradicted=contradicted(check),
     )
 
 
@@ -105,6 +110,28 @@ def checked(check: SelfCheck, *, asked: bool = False) -> Words:
     if not every:
         return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
     return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
+
+
+def contradicted(check: SelfCheck) -> Words | None:
+    """What contradictions come from: the layout of the ranks, or the script's own loss function."""
+    ids = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
+    known = [message(id) for id, found in ids.items() if found]
+    return sentences(*known) if known else None
+
+
+def of_data(run: Run) -> Iterator[Words]:
+    """What is wrong with the recorded batches, as ``check`` says it, and whether the loss mask was seen."""
+    try:
+        seen = of_run(run, {})
+        unseen = [run.batch(step, ("tokens", "loss_mask")) for step in run.batch_steps()[:1]]
+    except RecordError:  # what is not whole is told by what holds digests against it
+        return
+    yield from problems_of(seen)
+    for batch in unseen:
+        row = run.row(batch.step)
+        count = row.valid_tokens if row is not None else None
+        if batch.loss_mask is None and batch.tokens is not None and count not in (None, batch.tokens.size):
+            yield message("health.mask_unseen", count=count, all=batch.tokens.size)
 
 
 def not_finite(rows: Sequence[Row]) -> Iterator[Words]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,17 +10,19 @@ from typing import TypeAlias
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.band.banded import Banded, banded
-from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, without_reference
+from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, told_otherwise, without_reference
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.overridden import Change, changes
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import Drawn, first_difference
 from align_hooks.comparison.settings import argument_settings, model_settings
 from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, when
-from align_hooks.messages import Message, message, terms
+from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, fed_sides, when
+from align_hooks.messages import Message, Side, all_of, message, terms
 from align_hooks.process.work import Work
 from align_hooks.record.batch import Batch
+from align_hooks.record.look import Look, problems_of
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 """What makes text of ids."""
@@ -28,7 +31,8 @@ Decode: TypeAlias = Callable[[Sequence[int]], str]
 @dataclass
 class Ladder:
     """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
-    findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named."""
+    findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named. ``looks`` are at the
+    batches of both sides, once their stage has compared them, and ``concerned`` counts their tokens that a changed setting is about."""
 
     pair: Pair
     noise: Noise
@@ -37,6 +41,8 @@ class Ladder:
     parted: Parted = field(default_factory=Parted)
     points: dict[int, list[Finding]] = field(default_factory=dict)
     decode: Decode | None = None
+    looks: dict[Side, Look] = field(default_factory=dict)
+    concerned: Counter[tuple[Side, str]] = field(default_factory=Counter)
 
     @cached_property
     def first_batches(self) -> list[Batch]:
@@ -56,6 +62,11 @@ class Ladder:
         finding = [Finding(subject, *types, name="compute type", quantity=Quantity.MODEL_SETTING)] if types else []
         facts = [run.facts for run in self.pair.runs]
         return finding + (model_settings(*models) + argument_settings(*facts) if all(models) else [])
+
+    @cached_property
+    def changes(self) -> dict[Side, tuple[Change, ...]]:
+        """What was changed of the configuration of each side that changes numbers."""
+        return {side: tuple(changes(run.facts)) for side, run in self.pair.sides}
 
     @cached_property
     def drawn(self) -> Drawn | None:
@@ -93,7 +104,7 @@ class Ladder:
 
     def notes(self) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
-        notes: list[Words] = [self._limits_note()]
+        notes: list[Words] = [*self.notes_of_data(), self._limits_note()]
         sides = self.pair.sides
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
         if types := self.pair.unlike_types:
@@ -119,6 +130,25 @@ class Ladder:
         reference, candidate = (len(run.steps) for run in self.pair.runs)
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))
+        return notes
+
+    def notes_of_data(self) -> list[Words]:
+        """What is wrong with the batches of each side, once where it is the same of both; a loss function that does not fit its mask; that
+        batches were fed, so that how they are made was not compared; and what a replay changed that matters without it."""
+        problems = [problems_of(self.looks.get(side)) for side in Side]
+        notes: list[Words] = []
+        if problems[0] == problems[1]:
+            notes += [message("notes.of_both", problem=problem) for problem in problems[0]]
+            problems = [[], []]
+        for (side, run), of_side in zip(self.pair.sides, problems, strict=True):
+            notes += [message("notes.of_side", side=side, problem=problem) for problem in of_side]
+            notes += [told_otherwise(side, contradiction) for contradiction in (run.self_check.of_losses if run.manifests else [])[:1]]
+        if fed := fed_sides(*(run.facts for run in self.pair.runs)):
+            notes.append(message("notes.fed", sides=all_of(*fed)))
+        for side, changed in self.changes.items():
+            tokens = self.looks[side].tokens if side in self.looks else 0
+            told = (change.words(side, self.concerned[side, change.row.what], tokens) for change in changed)
+            notes += [words for words in told if words is not None]
         return notes
 
     def _limits_note(self) -> Message:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from align_hooks.messages import Joined, Message, message, sentences
+from align_hooks.messages import Joined, Message, Side, message, sentences
 from align_hooks.record.schema import Facts
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Reason(Enum):
     OTHER_MODEL = "the models have other parameters"
     NO_COMMON_STEP = "no step was completed by both"
     LOSS_NORMALISATION = "the sides weigh tokens otherwise in their loss"
+    MASK_UNSEEN = "the loss mask of a side is not on record"
 
 
 class Judgement(Enum):
@@ -395,7 +396,14 @@ class Comparison:
     @property
     def agreement(self) -> Message:
         """What there is to say where no stage differs."""
-        return message("comparison.itself" if self.itself else "comparison.agrees")
+        if self.itself:
+            return message("comparison.itself")
+        return message("comparison.agrees_fed" if fed_sides(*(side.facts for side in self.sides)) else "comparison.agrees")
+
+
+def fed_sides(*facts: Facts) -> list[Side]:
+    """The sides that trained on recorded batches, so that their own data set made none."""
+    return [side for side, run in zip(Side, facts, strict=False) if run.settings.get("replay_batches")]
 
 
 def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ...]:

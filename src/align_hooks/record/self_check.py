@@ -3,7 +3,8 @@
 Each rank writes its own shards and reads no other rank's. So only a reader of all ranks can notice a shard that was lost or counted
 twice: the norm made of all recorded squared sums must be the norm that the framework took of gradients of its own
 choice. Copies, of norms under tensor parallelism or of everything under data parallelism, must have one norm on all ranks. The
-ranks of one data-parallel place must have been fed one batch. All ranks must have clipped by one norm.
+ranks of one data-parallel place must have been fed one batch. All ranks must have clipped by one norm. A loss function must have counted
+the tokens of its mask, and its loss must be the mean of theirs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from align_hooks.record.layout import Array
 from align_hooks.record.rank_rows import KNOWN, SKIPPED, SPREADS
 from align_hooks.record.schema import RankRow
 from align_hooks.record.sums import counted_totals
+from align_hooks.record.weighing import counts_agree
 
 if TYPE_CHECKING:
     from align_hooks.record.batch import Batch
@@ -59,7 +61,12 @@ class Kind(Enum):
     LOSS_SCALE = "self_check.loss_scale"
     SKIPPED = "self_check.skipped"
     LOSS = "self_check.loss"
+    COUNT = "self_check.count"
     WEIGHTS_OF_TOKENS = "self_check.weights_of_tokens"
+
+
+OF_LOSS = (Kind.COUNT, Kind.LOSS)
+"""What a loss function of the script's own does, the cause before what follows from it."""
 
 
 class Witness(Enum):
@@ -78,6 +85,8 @@ class Witness(Enum):
     RANK = "self_check.on_rank"
     RUN = "self_check.by_run"
     TOKEN_LOSSES = "self_check.by_token_losses"
+    LOSS_FUNCTION = "self_check.by_loss_function"
+    MASK = "self_check.by_mask"
     SETTINGS = "settings"
     DERIVATIVE = "derivative"
 
@@ -156,12 +165,12 @@ class SelfCheck:
     @property
     def of_layout(self) -> list[Contradiction]:
         """Contradictions of what was recorded: shards, copies, batches, numbers of ranks."""
-        return [contradiction for contradiction in self.contradictions if contradiction.kind is not Kind.LOSS]
+        return [contradiction for contradiction in self.contradictions if contradiction.kind not in OF_LOSS]
 
     @property
     def of_losses(self) -> list[Contradiction]:
-        """Losses that are not the mean of their tokens' losses: the record is whole, and the run's script weighs tokens otherwise."""
-        return [contradiction for contradiction in self.contradictions if contradiction.kind is Kind.LOSS]
+        """What the run's own loss function makes otherwise than its tokens' losses and its mask say: the record is whole."""
+        return [contradiction for contradiction in self.contradictions if contradiction.kind in OF_LOSS]
 
 
 def self_check(run: Run) -> SelfCheck:
@@ -187,7 +196,7 @@ def self_check(run: Run) -> SelfCheck:
         contradictions += unlike_weights(step, copies, squares, limit)
     if run.manifests:
         for step in run.batch_steps():
-            contradictions += [*fed_alike(run, step), *averaged(run, step)]
+            contradictions += [*fed_alike(run, step), *averaged(run, step), *counted(run, step)]
         for step in suspects(run):
             rows = run.rank_rows(step)
             contradictions += [*agreed(rows, step), *weighed(run, rows, step)]
@@ -396,6 +405,21 @@ def _mean_of_micro_batches(weighted: Array, weights: Array, batch: Batch) -> flo
     cuts = np.cumsum(sizes)[:-1]
     means = [float(of.sum()) / max(float(by.sum()), 1.0) for of, by in zip(np.split(weighted, cuts), np.split(weights, cuts), strict=True)]
     return sum(means) / len(means)
+
+
+def counted(run: Run, step: int) -> Iterator[Contradiction]:
+    """Whether the tokens that a step's loss function counted are those of its mask. Where they are not, it divides by another number, or
+    something else was recorded for the mask."""
+    row = run.row(step)
+    try:
+        batch = run.batch(step, ("loss_mask",))
+    except RecordError:  # the reading of the batch reports the error
+        return
+    count = None if row is None else row.valid_tokens
+    if count is None or batch.loss_mask is None or counts_agree(batch, count):
+        return
+    total = float(batch.loss_mask.sum(dtype=np.float64))
+    yield Contradiction(step, Kind.COUNT, Claim(Witness.LOSS_FUNCTION, count), Claim(Witness.MASK, total))
 
 
 def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:

@@ -1,4 +1,5 @@
-"""A comparison as Markdown, for a comment on a pull request: the verdict, the stages, and to which side numbers drift. Under 60 lines."""
+"""A comparison as Markdown, for a comment on a pull request: the verdict, the stages, to which side numbers drift, and what
+a reader should know beside it. Under 60 lines."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from align_hooks.messages import Argument, message, rendered
 from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of, times, worst
 
-WORST, KINDS = 3, 12
-"""The most findings, and the most kinds of parameters, that are told."""
+WORST, KINDS, NOTES = 3, 12, 5
+"""The most findings, kinds of parameters and notes that are told; of notes those of the data come first."""
 CELL, LINE = 200, 1000
 """Letters of a cell and of a line, whose commands are to be copied."""
 PLAIN = (Status.SAME, Status.NOT_COMPARED)
@@ -49,6 +50,9 @@ def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Ite
         kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
         yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))
     yield ""
+    if comparison.notes:
+        yield from (f"- {escaped(note, LINE)}" for note in comparison.notes[:NOTES])
+        yield ""
     yield code(command)
 
 

@@ -25,8 +25,8 @@ def render_run(health: Health, console: Console) -> None:
         paragraph(console, message("health.more_problems", count=len(health.problems) - SHOWN))
     for remark in (*health.remarks, message("health.self_check", checked=health.checked)):
         paragraph(console, remark)
-    if health.contradictions:
-        paragraph(console, message("health.contradicts_itself"), style="red")
+    if health.contradicted is not None:
+        paragraph(console, health.contradicted, style="red")
     for finding in health.contradictions[:SHOWN]:
         paragraph(console, message("terminal.finding", what=finding.what, values=values(finding)))
     if len(health.contradictions) > SHOWN:

@@ -93,6 +93,7 @@ PARALLEL = (
             tries=tries.micro_batches,
         ),
         asked_by=("CheckList: optimizer: global_batch_size",),
+        weighs=True,
     ),
     row(
         message("row.gradients_are_averaged_over_ranks"),
@@ -111,5 +112,6 @@ PARALLEL = (
         Says(("calculate_per_token_loss", *model("calculate_per_token_loss")), False),
         fact="training.per_token_loss",
         asked_by=("CheckList: precision: loss",),
+        weighs=True,
     ),
 )

@@ -171,7 +171,11 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
+    one_sided = lone_token_losses(ladder) if place is Place.FORWARD else None
+    if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
+        culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common else []
+    likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
     likely += [message("blame.cause", cause=cause, look=cause.look) for cause in fitting]
     later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
@@ -187,6 +191,14 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
     if len(own) == len(types):
         return ()
     return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
+
+
+def lone_token_losses(ladder: Ladder) -> Message | None:
+    """That one side alone has token losses at the first step, where both recorded its batch; None otherwise."""
+    if ladder.pair.first not in ladder.pair.steps("batches"):
+        return None
+    without = [side for side, batch in zip(Side, ladder.first_batches, strict=True) if batch.token_losses is None]
+    return message("blame.no_token_losses", side=without[0]) if len(without) == 1 else None
 
 
 def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
@@ -250,6 +262,8 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
     settings = [suspect(finding) for finding in seen.acting(place)]
     if seen.first.stage in (initial_optimizer_state, state):
+        return (*common(seen.first.common), *shown)
+    if place is Place.DATA:
         return (*common(seen.first.common), *shown)
     if seen.first.stage is first_updates:
         return (*settings, *common(seen.first.common), *shown)

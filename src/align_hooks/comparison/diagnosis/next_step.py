@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
-from align_hooks.comparison.diagnosis.signatures import Cause
+from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import HyperParameter, several
 from align_hooks.comparison.stages.band import band
@@ -32,7 +32,8 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
+    "MADE WEIGHED UNSEEN",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -54,6 +55,7 @@ ADVICE = (
     Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
     Advice(DIVERGED, "next.group_alike", (Place.CONFIGURATION,), (Fact.GROUPED,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
+    Advice(DIVERGED, "next.mend_making", (Place.DATA,), (Fact.MADE,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
@@ -91,6 +93,8 @@ ADVICE = (
     Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
     Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
     Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
+    Advice(NOT_COMPARABLE, "next.show_mask", (), (Fact.UNSEEN,)),
+    Advice(NOT_COMPARABLE, "next.loss_per_token", (), (Fact.WEIGHED,)),
     Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
     Advice(NOT_COMPARABLE, "next.store"),
     Advice(ALIGNED, "next.two_runs", (), (Fact.ITSELF,)),
@@ -160,6 +164,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
         Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
+        Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
+        Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
+        Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)

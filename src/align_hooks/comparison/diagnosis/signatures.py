@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from align_hooks.comparison.made_otherwise import Made
 from align_hooks.comparison.token_losses import Rows, Where
 from align_hooks.comparison.verdict import Place
 from align_hooks.families.registry import routers
@@ -53,6 +54,14 @@ class Cause(Enum):
     GRADIENT_ALONE = "gradient_alone"
     SOME_GRADIENTS = "some_gradients"
     OTHER_DATA = "other_data"
+    OTHER_ORDER = "other_order"
+    OTHER_ROWS = "other_rows"
+    OTHER_CUT = "other_cut"
+    LABELS_MADE = "labels_made"
+    PADDING_HIDDEN = "padding_hidden"
+    MASK_MADE = "mask_made"
+    DOCUMENTS_APART = "documents_apart"
+    POSITIONS_MADE = "positions_made"
     OTHER_DECAY = "other_decay"
     RATE_SCHEDULE = "rate_schedule"
     BIAS_OF_EXPERTS = "bias_of_experts"
@@ -134,6 +143,29 @@ AT_POINTS = (
 )
 """What to suspect where the error of a forward pass comes about at a point of these kinds."""
 
+MADE = (
+    (Cause.OTHER_CUT, (Made.BEGINS_LATER,)),
+    (
+        Cause.LABELS_MADE,
+        (
+            *(Made.LABELS_NOT_SHIFTED, Made.LABELS_SHIFTED_TWICE, Made.LABELS_IGNORED),
+            *(Made.LABELS_AFTER_ID, Made.LABELS_AT_END, Made.LABELS),
+        ),
+    ),
+    (
+        Cause.MASK_MADE,
+        (
+            *(Made.MASK_SCALED, Made.MASK_LATER, Made.MASK_HIDES_ID, Made.MASK_HIDES_LABEL),
+            *(Made.MASK_HIDES_BEGINNING, Made.MASK_HIDES_END, Made.MASK_COUNTS_ALL, Made.MASK),
+        ),
+    ),
+    (Cause.DOCUMENTS_APART, (Made.POSITIONS_ANEW_AFTER, Made.POSITIONS_ANEW, Made.ATTENTION_OF_ITS_OWN)),
+    (Cause.POSITIONS_MADE, (Made.POSITIONS_FROM, Made.POSITIONS, Made.ATTENTION)),
+)
+"""What to suspect where one side makes its batches otherwise from the same tokens, or cuts them otherwise."""
+OF_DATA = (Cause.LABELS_MADE, Cause.PADDING_HIDDEN, Cause.MASK_MADE, Cause.DOCUMENTS_APART, Cause.POSITIONS_MADE)
+"""Causes that a replay of batches hides: it feeds what one side made to the other, which then makes nothing itself."""
+
 SIGNATURES = (
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
     Signature(Place.STATE, Cause.OPTIMIZER_START, sign=Sign.OPTIMIZER_STATE, source="Megatron-LM issue 761; zoo"),
@@ -174,7 +206,12 @@ SIGNATURES = (
     Signature(Place.GRADIENTS, Cause.TIED_WEIGHT, first=("model.embed_tokens.weight",), sign=Sign.TIED_ALONE),
     Signature(Place.GRADIENTS, Cause.GRADIENT_ALONE, sign=Sign.ALONE),
     Signature(Place.GRADIENTS, Cause.SOME_GRADIENTS, sign=Sign.SCATTERED),
-    Signature(Place.DATA, Cause.OTHER_DATA),
+    Signature(Place.DATA, Cause.OTHER_ORDER, ids=("two_runs.other_order",)),
+    Signature(Place.DATA, Cause.OTHER_ROWS, ids=("two_runs.other_times",)),
+    Signature(Place.DATA, Cause.PADDING_HIDDEN, ids=("made.mask_hides_padding",), source="MindFormers 1.9: pad_token_id"),
+    Signature(Place.DATA, Cause.MASK_MADE, ids=("made.mask_hides_documents_end",), source="Megatron-LM 0.19: --eod-mask-loss"),
+    *(Signature(Place.DATA, cause, ids=tuple(made.value for made in ways)) for cause, ways in MADE),
+    Signature(Place.DATA, Cause.OTHER_DATA, ids=("two_runs.other_tokens", "batches.differ_by_digest", "batches.shape", "step.of")),
     Signature(
         Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), ids=("hyper_parameters.of",), source="the guide's case study"
     ),

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from align_hooks.comparison.batches import differences, differing_digests, weights_of_tokens
+from align_hooks.comparison.batches import Counted, differences, differing_digests, unseen_mask
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.made_otherwise import ARRAYS, Common
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, at_step, when
-from align_hooks.messages import Message, message, sentences
+from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, Words, at_step, when
+from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.record.batch import Batch
+from align_hooks.record.look import Look, arrays_of, conclude, side_by_side, vocabulary_of
+from align_hooks.record.weighing import weights_of_tokens
 
 
 @stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
 def batches(ladder: Ladder) -> StageResult:
-    """What the models consumed, element by element, the number of tokens that count, and of logs and curves the number of samples."""
+    """What the models consumed, element by element, and of logs and curves the number of samples. The number of tokens that count is
+    compared where no mask is on record."""
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
-    findings: list[Finding] = []
-    agreed = (ladder.pair.first or 0) - 1
+    seen = Seen(ladder)
     for index, step in enumerate(steps):
         ladder.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
-        ours, theirs = ladder.batches(step)
-        unlike, alone = differences(ours, theirs, step)
-        findings += [replace(finding, since=agreed + 1) for finding in unlike]  # batches between recorded ones are not known
-        agreed = agreed if unlike else step
-        gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
+        gaps += seen.add(step, *ladder.batches(step))
+    for side, run in ladder.pair.sides if steps else ():
+        conclude(ladder.looks[side], vocabulary_of(run))
     by_digest, unlike = differing_digests(ladder.pair)
-    counted, counts = _valid_tokens(ladder.pair)
-    findings += [*unlike, *counts, *_consumed(ladder.pair)]
-    if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
+    counted, counts = _valid_tokens(ladder.pair, seen.masked)
+    findings = [*seen.findings, *unlike, *counts, *_consumed(ladder.pair)]
+    if not findings and not gaps and ladder.pair.first in steps and _weighs_otherwise(ladder):
         why = message("batches.normalisation")
         return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why)
     numbers_alone = message("batches.valid_tokens_alone") if counted else None
@@ -43,10 +45,67 @@ def batches(ladder: Ladder) -> StageResult:
     compared = sentences(*known) if any(known) else sentences(ladder.pair.why_not("batches"), numbers_alone)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
     short = message("steps.count", count=len({*steps, *by_digest})) if any(known) else None
-    return StageResult(batches, status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]), short=short, differs=_first(findings))
+    summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
+    relation, common = seen.told if not unlike else (None, None)
+    differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)
+    reason = Reason.MASK_UNSEEN if seen.unseen else None
+    return StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs).telling(common)
 
 
-def _first(findings: Sequence[Finding]) -> Message | None:
+@dataclass(slots=True)
+class Seen:
+    """What was seen of the batches that both sides recorded: findings, the steps whose masks were compared, whether a mask is
+    ``unseen``, and what differing steps have in common; a look at each side's is left with the ladder."""
+
+    ladder: Ladder
+    findings: list[Finding] = field(default_factory=list)
+    masked: set[int] = field(default_factory=set)
+    agreed: int = -1
+    unseen: bool = False
+    common: Common = field(default_factory=Common)
+
+    def add(self, step: int, ours: Batch, theirs: Batch) -> list[Message]:
+        """Compare a step; what of it cannot be compared."""
+        pair = self.ladder.pair
+        for (side, run), batch in zip(pair.sides, (ours, theirs), strict=True):
+            self.ladder.looks.setdefault(side, Look()).add(step, arrays_of(run, batch), {})
+            for change in self.ladder.changes[side]:
+                self.ladder.concerned[side, change.row.what] += change.concerned(batch)
+        rows = (pair.reference.row(step), pair.candidate.row(step))
+        own, other = (Counted(batch, row.valid_tokens if row else None) for batch, row in zip((ours, theirs), rows, strict=True))
+        unseen = [unseen_mask(Side.REFERENCE, own, other, step), unseen_mask(Side.CANDIDATE, other, own, step)]
+        gaps = [why for why in unseen if why is not None]
+        self.unseen = self.unseen or bool(gaps)
+        if ours.tokens is not None and theirs.tokens is not None:
+            self.masked.add(step)
+        unlike, alone = differences(ours, theirs, step, mask_is_known=not gaps)
+        first = max(self.agreed, (pair.first or 0) - 1) + 1
+        self.findings += [replace(finding, since=first) for finding in unlike]  # batches between recorded ones are not known
+        self.agreed = self.agreed if unlike else step
+        if unlike:
+            name = min((finding.name for finding in unlike), key=ARRAYS.index)
+            self.common.add(name, ours, theirs)
+        return [*gaps, *(message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone)]
+
+    @property
+    def told(self) -> tuple[Message | None, Message | None]:
+        """How the samples of both sides relate, as ``check`` says it, and what they have in common; None where nothing differs."""
+        names = {finding.name for finding in self.findings}
+        if not names:
+            return None, None
+        looks, facts = self.ladder.looks, {side: run.facts for side, run in self.ladder.pair.sides}
+        name = min(names, key=ARRAYS.index)
+        common = self.common.told(name, facts)
+        if name == "tokens":
+            relation, _ = side_by_side(looks.get(Side.REFERENCE), looks.get(Side.CANDIDATE))
+            return relation, common or relation
+        steps = sorted({finding.step for finding in self.findings if finding.name == name and finding.step is not None})
+        of_all = len(looks[Side.REFERENCE].steps)
+        relation = message("two_runs.other_arrays", name=name, differing=len(steps), steps=of_all, step=steps[0], iteration=steps[0] + 1)
+        return relation, common
+
+
+def _first(findings: Sequence[Finding]) -> Words | None:
     """What differs first, and at which step; None where nothing does."""
     first = min(findings, key=lambda finding: finding.step or 0, default=None)
     if first is None:
@@ -54,9 +113,10 @@ def _first(findings: Sequence[Finding]) -> Message | None:
     return message("batches.differ_first_at", what=first.name or first.quantity, step=when(first.step or 0))
 
 
-def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
-    """Of how many steps both sides counted the tokens that count, and where their numbers differ."""
-    counts = [(ours.step, ours.valid_tokens, theirs.valid_tokens) for ours, theirs in pair.rows]
+def _valid_tokens(pair: Pair, masked: Collection[int]) -> tuple[int, list[Finding]]:
+    """Of how many steps both sides counted the tokens that count, and where their numbers differ: of steps that are not ``masked`` alone.
+    Where masks were compared, a number that differs is the loss function's, and no matter of the data."""
+    counts = [(ours.step, ours.valid_tokens, theirs.valid_tokens) for ours, theirs in pair.rows if ours.step not in masked]
     known = [row for row in counts if None not in row]
     unlike, kind = [row for row in known if row[1] != row[2]], Quantity.VALID_TOKENS
     return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]

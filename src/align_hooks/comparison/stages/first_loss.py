@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from align_hooks.comparison.findings import judged, losses
+from align_hooks.comparison.findings import judged, losses, told_otherwise
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.sharding import objective_alone
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import StageResult, Status, at_step
-from align_hooks.messages import Message, message, sentences
+from align_hooks.comparison.verdict import StageResult, Status, Words, at_step
+from align_hooks.messages import message, sentences
+from align_hooks.record.self_check import OF_LOSS
 
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)
@@ -33,12 +34,14 @@ def first_loss(ladder: Ladder) -> StageResult:
     return result.telling(objective_alone(ladder.pair.runs, findings) or weighed_otherwise(ladder))
 
 
-def weighed_otherwise(ladder: Ladder) -> Message | None:
-    """The side whose first loss is not the mean of its own tokens' losses; None where neither or both are."""
+def weighed_otherwise(ladder: Ladder) -> Words | None:
+    """The side whose loss function counts other tokens than its mask at the first step, or whose first loss is not the mean of its own
+    tokens' losses; None where neither or both do."""
     sides, first = ladder.pair.sides, ladder.pair.first
-    odd = {side: claims for side, run in sides for claims in run.self_check.of_losses if claims.step == first}
+    of_sides = {side: [claims for claims in run.self_check.of_losses if claims.step == first] for side, run in sides}
+    odd = [side for side, claims in of_sides.items() if claims]
     if len(odd) != 1:
         return None
-    ((side, contradiction),) = odd.items()
-    loss, mean = contradiction.first.value, contradiction.second.value
-    return message("first_loss.not_the_mean", side=side, loss=loss, mean=mean)
+    (side,) = odd
+    claims = sorted(of_sides[side], key=lambda contradiction: OF_LOSS.index(contradiction.kind))
+    return sentences(*(told_otherwise(side, contradiction) for contradiction in claims))

@@ -33,7 +33,12 @@ def self_check(ladder: Ladder) -> StageResult:
     inexact = max(check.inexact for check in checks.values())
     norms = message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies))
     checked = sum(checked for checked, _ in counts.values())
-    return StageResult(self_check, Status.SAME, norms, short=message("short.self_check", count=checked))
+    short = message("short.self_check", count=checked)
+    odd = all_of(*(side for side, check in checks.items() if check.of_losses))
+    if odd.parts:
+        other = message("self_check.loss_function", sides=odd)
+        return StageResult(self_check, Status.SAME, sentences(norms, other), short=sentences(short, message("short.odd_loss")))
+    return StageResult(self_check, Status.SAME, norms, short=short)
 
 
 def _unchecked(ladder: Ladder, checks: Mapping[Side, SelfCheck]) -> Message:

@@ -39,11 +39,13 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Checked:
-    """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked."""
+    """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked, and
+    ``why`` they were not."""
 
     note: Message
     known: bool | None = None
     findings: tuple[Finding, ...] = ()
+    why: Message | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,10 @@ def weights_after_update(ladder: Ladder) -> StageResult:
     sides = [check(side, pair, work) for side in Side]
     gaps = pair.gaps("optimizer_state")
     injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
-    summary = sentences(injected, *(checked.note for checked in sides), *gaps[:1])
+    notes, whys = [checked.note for checked in sides], {checked.why for checked in sides}
+    if len(whys) == 1 and (why := whys.pop()) is not None:
+        notes = [message("after_update.neither_checked", why=why)]
+    summary = sentences(injected, *notes, *gaps[:1])
     short = message("short.after_update", injected=len(pair.handed)) if pair.handed else message("short.follow")
     result = replace(judged(weights_after_update, summary, equal, incomplete=bool(gaps)), short=short)
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
@@ -124,7 +129,7 @@ def check(side: Side, pair: Pair, work: Work) -> Checked:
     work.progress(message("after_update.progress", side=side))
     record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
     if isinstance(record, Message):
-        return Checked(message("after_update.not_checked", side=side, why=record))
+        return Checked(message("after_update.not_checked", side=side, why=record), why=record)
     explanation = explain(record.evidence, record.settings)
     count, misfit = len(record.evidence.updates), explanation.recorded
     if not explanation.follows:

@@ -1,0 +1,344 @@
+"""Batches that differ: what they have in common, what is likely, and what to do; and what is told where they are the same because they
+were fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.comparison.diagnosis.signatures import Cause
+from align_hooks.comparison.verdict import Place, Quantity, Reason, Status, Verdict
+from align_hooks.messages import Side, message
+from align_hooks.record.look import look, side_by_side
+from comparison.conftest import Compared, stage
+from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch
+from worded import arguments, ids
+
+Arrays = dict[str, Any]
+END = 3
+"""The id that ends a document, for these tests."""
+
+
+def text(seed: int, rows: int = 4, length: int = 24) -> Arrays:
+    """A batch of longer samples, in which :data:`END` occurs several times in each."""
+    ids = np.random.default_rng(seed).integers(4, 10, (rows, length + 1))
+    ids[:, [5, 11, 17]] = END
+    return {
+        "tokens": ids[:, :-1].copy(),
+        "labels": ids[:, 1:].copy(),
+        "loss_mask": np.ones((rows, length), np.float32),
+        "position_ids": np.tile(np.arange(length), (rows, 1)),
+        "token_losses": np.random.default_rng(seed + 1000).uniform(8, 10, (rows, length)).astype(np.float32),
+    }
+
+
+def of_text(bend: Callable[[Arrays], object] = lambda arrays: None, **options: Any) -> Synthetic:
+    """A run on :func:`text`, each batch bent, whose rows count the tokens of the mask."""
+    batches = {step: text(step) for step in range(STEPS)}
+    run = Synthetic(batches=batches, **options)
+    for step, arrays in run.batches.items():
+        bend(arrays)
+        run.rows[step]["valid_tokens"] = int(arrays["loss_mask"].sum())
+    return run
+
+
+def hide(where: Callable[[Arrays], Any]) -> Callable[[Arrays], None]:
+    def bend(arrays: Arrays) -> None:
+        arrays["loss_mask"][where(arrays)] = 0
+
+    return bend
+
+
+def beginning(arrays: Arrays) -> Any:
+    return np.arange(arrays["tokens"].shape[1]) < np.array([[7], [2], [9], [4]])
+
+
+def put(name: str, make: Callable[[Arrays], Any]) -> Callable[[Arrays], None]:
+    return lambda arrays: arrays.update({name: np.ascontiguousarray(make(arrays)).astype(arrays[name].dtype)})
+
+
+def anew(arrays: Arrays) -> Any:
+    ends = np.cumsum(np.pad(arrays["tokens"] == END, ((0, 0), (1, 0)))[:, :-1], axis=1)
+    return np.stack([np.concatenate([np.arange(np.sum(row == part)) for part in np.unique(row)]) for row in ends])
+
+
+FAULTS = {
+    "labels are the tokens": (put("labels", lambda a: a["tokens"]), "labels", "labels_not_shifted", Cause.LABELS_MADE),
+    "labels are shifted twice": (put("labels", lambda a: np.roll(a["labels"], -1, 1)), "labels", "labels_shifted_twice", Cause.LABELS_MADE),
+    "labels to ignore": (
+        put("labels", lambda a: np.where(a["tokens"] == 5, -100, a["labels"])),
+        *("labels", "labels_ignored", Cause.LABELS_MADE),
+    ),
+    "the last label": (
+        put("labels", lambda a: np.where(np.arange(a["labels"].shape[1]) == a["labels"].shape[1] - 1, 0, a["labels"])),
+        *("labels", "labels_at_end", Cause.LABELS_MADE),
+    ),
+    "a document's end is hidden": (hide(lambda a: a["tokens"] == END), "loss_mask", "mask_hides_id", Cause.MASK_MADE),
+    "a label is hidden": (hide(lambda a: a["labels"] == END), "loss_mask", "mask_hides_label", Cause.MASK_MADE),
+    "a prompt is hidden": (hide(beginning), "loss_mask", "mask_hides_beginning", Cause.MASK_MADE),
+    "the end is hidden": (hide(lambda a: beginning(a)[:, ::-1]), "loss_mask", "mask_hides_end", Cause.MASK_MADE),
+    "tokens weigh half": (put("loss_mask", lambda a: a["loss_mask"] / 2), "loss_mask", "mask_scaled", Cause.MASK_MADE),
+    "some tokens are hidden": (hide(lambda a: a["tokens"] % 4 == 1), "loss_mask", "mask_counts_all", Cause.MASK_MADE),
+    "positions start anew": (put("position_ids", anew), "position_ids", "positions_anew_after", Cause.DOCUMENTS_APART),
+    "positions from 1": (put("position_ids", lambda a: a["position_ids"] + 1), "position_ids", "positions_from", Cause.POSITIONS_MADE),
+    "its own attention": (
+        lambda a: a.update(attention_mask=np.ones((len(a["tokens"]), 1, 24, 24), bool)),
+        *("attention_mask", "attention_of_its_own", Cause.DOCUMENTS_APART),
+    ),
+}
+
+
+@pytest.mark.parametrize(("bend", "name", "way", "cause"), FAULTS.values(), ids=FAULTS.keys())
+def test_what_is_made_otherwise_of_the_same_tokens_is_told(compared: Compared, bend: Any, name: str, way: str, cause: Cause) -> None:
+    outcome = compared(of_text(bend), against=of_text())
+    assert (outcome.verdict, outcome.first.name, outcome.blame.causes) == (Verdict.DIVERGED, "batches", (cause,))
+    assert ids(outcome.headline)[:2] == ["two_runs.other_arrays", f"made.{way}"]
+    assert arguments("two_runs.other_arrays", outcome.headline) == {"name": name, "differing": 3, "steps": 3, "step": 0, "iteration": 1}
+    assert ids(outcome.next)[0] == "next.mend_making"
+
+
+def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:
+    hidden = of_text(hide(lambda arrays: arrays["tokens"] == END))
+    for pair, side in (((hidden, of_text()), Side.CANDIDATE), ((of_text(), hidden), Side.REFERENCE)):
+        outcome = compared(pair[0], against=pair[1])
+        assert arguments("made.mask_hides_id", outcome.headline) == {"side": side, "number": END}
+
+
+@pytest.mark.parametrize(
+    ("side", "key", "value", "told"),
+    [
+        ("ms", "model.model_config.pad_token_id", END, "mask_hides_padding"),
+        ("ms", "model.model_config.pad_token_id", 0, "mask_hides_id"),
+        ("torch", "eod_mask_loss", "True", "mask_hides_documents_end"),
+        ("torch", "eod_mask_loss", "False", "mask_hides_id"),
+    ],
+)
+def test_a_setting_that_hides_the_id_is_named(compared: Compared, side: str, key: str, value: object, told: str) -> None:
+    candidate = of_text(hide(lambda arrays: arrays["tokens"] == END), side=side, facts={"arguments": {key: value}})
+    outcome = compared(candidate, against=of_text())
+    assert ids(outcome.headline)[1] == f"made.{told}"
+    assert (Cause.PADDING_HIDDEN in outcome.blame.causes) == (told == "mask_hides_padding")
+
+
+def test_mindformers_hides_the_id_0_where_nothing_is_configured(compared: Compared) -> None:
+    def zero(arrays: Arrays) -> None:
+        for name in ("tokens", "labels"):
+            arrays[name][arrays[name] == END] = 0
+
+    def hidden(arrays: Arrays) -> None:
+        zero(arrays)
+        arrays["loss_mask"][arrays["tokens"] == 0] = 0
+
+    outcome = compared(of_text(hidden, side="ms", facts={"arguments": {}}), against=of_text(zero))
+    assert outcome.blame.causes == (Cause.PADDING_HIDDEN,)
+
+
+def test_a_way_must_fit_every_step_that_differs(compared: Compared) -> None:
+    candidate = of_text(hide(lambda arrays: arrays["tokens"] == END))
+    candidate.batches[2]["loss_mask"][0, 0] = 0
+    outcome = compared(candidate, against=of_text())
+    assert ids(outcome.headline)[1] == "made.mask_counts_all"
+
+
+def test_samples_that_begin_later_are_the_same_text(compared: Compared) -> None:
+    def cut(arrays: Arrays) -> None:
+        arrays["tokens"], arrays["labels"] = arrays["labels"], np.roll(arrays["labels"], -1, 1)
+
+    outcome = compared(of_text(cut), against=of_text())
+    assert arguments("made.begins_later", outcome.headline) == {"side": Side.CANDIDATE, "number": 1}
+    assert outcome.blame.causes == (Cause.OTHER_CUT,)
+
+
+def shuffled(run: Synthetic) -> None:
+    run.batches = {step: run.batches[STEPS - 1 - step] for step in range(STEPS)}
+
+
+def twice(run: Synthetic) -> None:
+    run.batches = {step: {name: np.concatenate([array] * 2) for name, array in arrays.items()} for step, arrays in run.batches.items()}
+
+
+@pytest.mark.parametrize(
+    ("bend", "said", "cause"),
+    [
+        (shuffled, "other_order", Cause.OTHER_ORDER),
+        (twice, "other_times", Cause.OTHER_ROWS),
+        (lambda run: run.batches.update({1: batch(7)}), "other_tokens", Cause.OTHER_DATA),
+    ],
+    ids=["order", "rows", "data"],
+)
+def test_samples_relate_in_the_words_of_the_check(compared: Compared, bend: Any, said: str, cause: Cause) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    bend(candidate)
+    outcome = compared(candidate, against=reference)
+    checked, _ = side_by_side(*(look(run.batches.items(), None, {}) for run in (reference, candidate)))
+    assert outcome.headline.parts[0] == checked
+    assert (checked.id, outcome.blame.causes) == (f"two_runs.{said}", (cause,))
+    assert ids(outcome.next)[0] != "next.mend_making"
+
+
+def test_a_number_of_tokens_is_no_data_where_masks_agree(compared: Compared, candidate: Synthetic) -> None:
+    """MindFormers counts tokens of weight 0.5 as tokens, Megatron-LM sums their weights in whole numbers."""
+    reference = deepcopy(candidate)
+    for run, count in ((reference, 19), (candidate, 20)):
+        for step, arrays in run.batches.items():
+            arrays["loss_mask"][0, 1:3] = 0.5
+            run.rows[step] |= {"valid_tokens": count}
+            mean = np.average(arrays["token_losses"], weights=arrays["loss_mask"])
+            arrays["token_losses"] *= np.float32(run.rows[step]["loss"] / mean)
+    outcome = compared(candidate, against=reference)
+    assert outcome.verdict is Verdict.ALIGNED
+    assert "first_loss.counts_otherwise" not in ids(outcome.notes)
+
+
+def test_a_number_of_tokens_is_compared_where_no_mask_is_on_record(compared: Compared, candidate: Synthetic) -> None:
+    reference = deepcopy(candidate)
+    for run in (reference, candidate):
+        run.settings.pop("batches")
+        run.batches = {}
+    candidate.rows[1]["valid_tokens"] = 19
+    outcome = compared(candidate, against=reference)
+    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Quantity.VALID_TOKENS)
+    assert outcome.blame.causes == (Cause.OTHER_DATA,)
+
+
+def test_a_loss_function_that_counts_otherwise_is_named_at_the_loss(compared: Compared, candidate: Synthetic) -> None:
+    for scalars in candidate.rows:
+        scalars |= {"valid_tokens": 2, "loss": 10 * scalars["loss"], "objective_loss": 10 * scalars["objective_loss"]}
+    outcome = compared(candidate)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.NORMALISATION)
+    assert arguments("first_loss.counts_otherwise", outcome.headline) == {"side": Side.CANDIDATE, "count": 2, "sum": ROWS * SEQUENCE}
+    assert stage(outcome, "batches").status is Status.SAME
+    assert "self_check.loss_function" in ids(stage(outcome, "self-check").summary)
+
+
+def test_a_count_that_fits_no_mask_is_noted_where_all_agrees(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[0]["valid_tokens"] = 2
+    outcome = compared(candidate)
+    assert outcome.verdict is Verdict.ALIGNED
+    assert arguments("first_loss.counts_otherwise", outcome.notes)["count"] == 2
+
+
+def unmasked(run: Synthetic) -> None:
+    """The loss function counts less than all tokens, and the mask was not seen."""
+    for step, arrays in run.batches.items():
+        del arrays["loss_mask"]
+        run.rows[step]["valid_tokens"] = 15
+    run.micro_batches = [ROWS]
+
+
+def masked(run: Synthetic) -> None:
+    for step, arrays in run.batches.items():
+        arrays["loss_mask"][0] = 0
+        run.rows[step]["valid_tokens"] = 15
+        arrays["token_losses"] *= np.float32(run.rows[step]["loss"] / np.average(arrays["token_losses"], weights=arrays["loss_mask"]))
+
+
+def labels_for_mask(run: Synthetic) -> None:
+    for step, arrays in run.batches.items():
+        arrays["loss_mask"] = arrays["labels"].astype(np.float32)
+        run.rows[step]["valid_tokens"] = 15
+
+
+@pytest.mark.parametrize(("bend", "id"), [(unmasked, "batches.mask_unseen"), (labels_for_mask, "batches.not_the_mask")])
+def test_a_mask_that_was_not_seen_is_not_taken_for_one_that_differs(compared: Compared, bend: Any, id: str) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    masked(reference)
+    masked(candidate)
+    bend(candidate)
+    outcome = compared(candidate, against=reference)
+    batches = stage(outcome, "batches")
+    assert (batches.status, batches.reason) == (Status.INCOMPLETE, Reason.MASK_UNSEEN)
+    assert arguments(id, batches.summary)["side"] is Side.CANDIDATE
+    if outcome.verdict is Verdict.NOT_COMPARABLE:
+        assert ids(outcome.next)[0] == "next.show_mask"
+
+
+def test_micro_batches_of_unequal_masks_are_to_be_weighed_alike(compared: Compared) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    for run in (reference, candidate):
+        masked(run)
+    candidate.micro_batches = [2, 2]
+    assert ids(compared(candidate, against=reference).next)[0] == "next.loss_per_token"
+
+
+def test_what_is_wrong_with_the_data_of_both_is_told_once(compared: Compared) -> None:
+    unshifted = put("labels", lambda arrays: arrays["tokens"])
+    outcome = compared(of_text(unshifted), against=of_text(unshifted))
+    assert outcome.verdict is Verdict.ALIGNED
+    assert [id for id in ids(outcome.notes) if id.startswith(("notes.of_", "batches."))] == [
+        "notes.of_both",
+        "batches.problem",
+        "batches.not_shifted",
+    ]
+    one = compared(of_text(unshifted), against=of_text())
+    assert arguments("notes.of_side", one.notes)["side"] is Side.CANDIDATE
+
+
+FED = {"replay_batches": "/runs/reference"}
+PAD = "model.model_config.pad_token_id"
+
+
+def overridden(what: str, before: object, after: object) -> dict[str, object]:
+    return {"overrides": [{"what": what, "before": str(before), "after": str(after), "why": "ALIGN_HOOKS_REPLAY_BATCHES"}]}
+
+
+def test_batches_that_were_fed_are_said_to_be(compared: Compared, candidate: Synthetic) -> None:
+    own = compared(candidate)
+    assert (own.agreement.id, "notes.fed" in ids(own.notes)) == ("comparison.agrees", False)
+    candidate.settings |= FED
+    outcome = compared(candidate)
+    assert (outcome.verdict, outcome.agreement.id) == (Verdict.ALIGNED, "comparison.agrees_fed")
+    assert arguments("notes.fed", outcome.notes)["sides"].parts == (Side.CANDIDATE,)
+
+
+@pytest.mark.parametrize(("before", "concerns"), [(END, True), ("None", False), (11, False)])
+def test_what_a_replay_changed_is_told_with_the_tokens_that_it_concerns(compared: Compared, before: object, concerns: bool) -> None:
+    outcome = compared(of_text(facts=overridden(PAD, before, -1)), against=of_text())
+    assert outcome.verdict is Verdict.ALIGNED
+    assert ("changed.pad_token_id" in ids(outcome.notes)) == concerns
+    if concerns:
+        told = {"side": Side.CANDIDATE, "before": str(END), "after": "-1", "count": 36, "all": 288}
+        assert message("changed.pad_token_id", **told) in outcome.notes
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("runner_config.batch_size", ["changed.batch_size"]),
+        ("optimizer.learning_rate", ["changed.learning_rate"]),
+        ("args.lr", ["changed.learning_rate"]),
+        ("train_dataset.data_loader", []),
+        ("data_skip_steps", []),
+        ("context.device_target", []),
+        ("args.eval_iters", []),
+        ("seed", []),
+    ],
+)
+def test_only_what_changes_numbers_is_told(compared: Compared, candidate: Synthetic, what: str, told: list[str]) -> None:
+    candidate.facts = overridden(what, 2, 4)
+    assert [id for id in ids(compared(candidate).notes) if id.startswith("changed.")] == told
+
+
+def test_where_one_side_has_no_token_losses_no_tensor_is_named(compared: Compared, candidate: Synthetic) -> None:
+    for scalars, arrays in zip(candidate.rows, candidate.batches.values(), strict=True):
+        scalars["loss"] = scalars["objective_loss"] = 1.001 * scalars["loss"]
+        del arrays["token_losses"]
+    for name in candidate.gradients[0]:
+        random = np.random.default_rng(1).standard_normal(candidate.gradients[0][name].shape)
+        candidate.gradients[0][name] += np.float32(0.01) * random.astype(np.float32)
+    outcome = compared(candidate)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.FORWARD)
+    assert arguments("blame.no_token_losses", outcome.blame.likely)["side"] is Side.CANDIDATE
+    assert (outcome.blame.suspects, outcome.blame.causes) == ((), ())
+
+
+def test_that_no_updates_were_checked_is_said_once(compared: Compared, candidate: Synthetic) -> None:
+    reference = deepcopy(candidate)
+    for run in (reference, candidate):
+        run.settings["weights"] = "0"
+    summary = stage(compared(candidate, against=reference), "weights after an update").summary
+    assert ids(summary) == ["after_update.neither_checked", "formula.no_whole_update"]
