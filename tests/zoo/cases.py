@@ -104,7 +104,7 @@ MODEL = (
 
 LOSS = (
     planted("loss_over_fewer_tokens", "divided by one token less", "loss", "loss normalisation", "*tokens*", "*factor*"),
-    planted("mask_ignored", "the mask is not applied to the loss", "loss", "loss normalisation", "*function counts*", reference="masked"),
+    planted("mask_ignored", "the mask is not applied to the loss", "loss", "data", "loss_mask*", "*valid tokens*", reference="masked"),
 )
 
 GRADIENTS = (
