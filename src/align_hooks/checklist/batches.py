@@ -61,8 +61,10 @@ def look(
     vocabulary: int | None,
     special: Mapping[str, int | None],
     decode: Decode | None = None,
+    rows: int | None = None,
 ) -> Look:
-    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's.
+    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's, ``rows`` are those
+    of the embedding, with padding.
 
     A batch is its step and its arrays: tokens and labels (int, [rows, length]) and loss mask (float, of the same shape).
     """
@@ -84,7 +86,7 @@ def look(
         for row, sample in enumerate(tokens):
             _sample(seen, message("batches.place", step=step, iteration=step + 1, row=row), sample, counted[row], decode)
         seen.digests[step] = {name: digest(array) for name, array in fit.items()}
-    _conclude(seen, vocabulary)
+    _conclude(seen, vocabulary, rows)
     return seen
 
 
@@ -127,13 +129,17 @@ def _sample(seen: Look, place: Message, sample: Array, counted: Array, decode: D
         seen.decoded.append((place, decode([int(token) for token in sample[:WORDS]])))
 
 
-def _conclude(seen: Look, vocabulary: int | None) -> None:
+def _conclude(seen: Look, vocabulary: int | None, rows: int | None) -> None:
     """Problems of the whole, the gravest first."""
     first: list[Message] = []
     if seen.smallest is not None and seen.smallest < 0:
         first.append(message("batches.below", id=seen.smallest))
     if vocabulary and seen.largest is not None and seen.largest >= vocabulary:
-        first.append(message("batches.above", id=seen.largest, last=vocabulary - 1))
+        last = {"id": seen.largest, "last": vocabulary - 1}
+        if rows and seen.largest < rows:
+            seen.notes.append(message("batches.in_the_padding", rows=rows, **last))
+        else:
+            first.append(message("batches.above", **last))
     if seen.pairs and seen.shifted < seen.pairs:
         labels = {"labels": seen.pairs - seen.shifted, "pairs": seen.pairs}
         if seen.shifted / seen.pairs < 0.5:

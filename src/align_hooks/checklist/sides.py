@@ -114,4 +114,4 @@ def look_at(run: Run | None, special: Mapping[str, int | None], decode: Decode |
             progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
             yield step, run.batch(step).arrays()
 
-    return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode)
+    return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode, run.facts.padded_vocabulary)
