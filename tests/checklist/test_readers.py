@@ -147,6 +147,8 @@ NO_BASH = words("configuration.no_bash", place="train.sh:1", text="…").partiti
     ("text", "message"),
     [
         ("echo hello", "no command of train.sh trains"),
+        ("exec python run_mindformer.py --config ${YAML:-qwen3.yaml}", "name that instead, qwen3.yaml"),
+        ("msrun --worker_num=8 /a/run_mindformer.py --config=b.yaml", "name that instead, b.yaml"),
         ("torchrun a.py --num-layers 2\ntorchrun a.py --num-layers 3", r"starts 2 trainings that differ \(lines 1, 2\)"),
         ("if [ 1 ]; then (((\n", re.escape(NO_BASH)),
     ],

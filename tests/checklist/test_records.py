@@ -16,6 +16,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record.look import Look, look, side_by_side, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
+from worded import ids
 
 DECAYS, SPARED = ["model.embed_tokens.weight", "lm_head.weight"], ["model.norm.weight", "model.layers.0.input_layernorm.weight"]
 
@@ -162,6 +163,13 @@ def place(step: int, row: int) -> Message:
 
 def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> Look:
     return look(batches(*steps), vocabulary, special)
+
+
+def test_an_id_in_the_padding_of_the_embedding_is_noted_and_reads_nothing_beyond_it() -> None:
+    for rows, where in ((168, "notes"), (167, "problems"), (None, "problems")):
+        result = look(batches({}, {}), 167, {}, rows=rows)
+        assert result.largest == 167
+        assert ids(*getattr(result, where)) == ["batches.in_the_padding" if where == "notes" else "batches.above"]
 
 
 def test_honest_batches_have_no_problems() -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.megatron_schedule import megatron_rate
+from align_hooks.checklist.rates import weight_decay
 from align_hooks.checklist.result import check
 from align_hooks.checklist.schedule import FIRST, MOST, RATE, NotTold, Schedule, differences, sampled
 from align_hooks.configuration.megatron import read_command
 from align_hooks.messages import message
+from checklist.exercises import NEW, megatron, mindformers
 
 
 def constant(rate: float, steps: int | None = None) -> Schedule:
@@ -28,6 +30,15 @@ def test_a_rate_that_is_no_number_is_never_the_same(rate: float, apart: float) -
     assert found.tolist() == pytest.approx([apart] * 8)
     both_odd = differences(constant(rate, 8), constant(rate, 8))[1]
     assert bool((both_odd > RATE).any()) is not np.isfinite(rate)
+
+
+def test_a_constant_decay_is_compared_over_the_steps_that_a_run_makes() -> None:
+    ours, theirs = megatron(NEW, {"train-iters": 20, "weight-decay": 0.1}), mindformers(NEW, {"optimizer.weight_decay": 0.2})
+    assert weight_decay(ours).steps == 20
+    course = check(ours, theirs).courses[1]
+    assert course.same is False
+    assert len(course.steps) <= 20
+    assert course.differing == len(course.steps)
 
 
 def test_nothing_against_nothing_is_the_same() -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.settings import FAMILY
 from align_hooks.comparison.verdict import Quantity, Reason, Status, Verdict, at_step, when
 from align_hooks.errors import RecordError
-from align_hooks.messages import Argument, Side, message
+from align_hooks.messages import Argument, Side, message, rendered
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from comparison.conftest import HONEST, Compared, scale, scale_row, stage
 from synthetic import NAMES, STEPS, Synthetic, row, scalars_only
 from worded import arguments, ids, result
@@ -212,9 +214,37 @@ def test_comparing_changes_neither_run(compared: Compared, reference: Path, cand
 
 
 def test_model_settings_that_differ_are_never_aligned(compared: Compared, candidate: Synthetic) -> None:
-    candidate.model["rope_theta"] = 10100.0
-    outcome = compared(candidate)
+    reference = deepcopy(HONEST)
+    reference.model["rope_theta"], candidate.model["rope_theta"] = 10000.0, 10100.0
+    outcome = compared(candidate, against=reference)
     assert (outcome.verdict, [finding.what for finding in outcome.first.findings]) == (Verdict.INCONCLUSIVE, ["rope_theta"])
+
+
+def of_no_family(run: Synthetic) -> None:
+    """Make a run's model one that no family knows, of the same sizes."""
+    run.model = {NO_FAMILY: ["activation is odd"], NEAREST: "Llama"}
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_a_model_that_one_side_alone_was_not_recognised_as_is_told_with_its_reason(
+    compared: Compared, candidate: Synthetic, side: Side
+) -> None:
+    """Nothing that only the other's family holds is told as a setting that differs."""
+    reference = deepcopy(HONEST)
+    of_no_family(candidate if side is Side.CANDIDATE else reference)
+    outcome = compared(candidate, against=reference)
+    assert (outcome.verdict, [finding.name for finding in outcome.settings]) == (Verdict.INCONCLUSIVE, [FAMILY])
+    assert arguments("model_settings.not_recognised", outcome.headline)["side"] is side
+    told = arguments("family.not_recognised", outcome.headline)
+    assert (told["family"], rendered(told["why"])) == ("Llama", "activation is odd")
+    assert arguments("next.make_of_the_family", outcome.next)["stranger"] is side
+
+
+def test_two_models_of_no_family_are_compared_by_their_numbers(compared: Compared, candidate: Synthetic) -> None:
+    reference = deepcopy(HONEST)
+    for run in (reference, candidate):
+        of_no_family(run)
+    assert compared(candidate, against=reference).verdict is Verdict.ALIGNED
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from msgspec import convert
 from align_hooks.comparison.diagnosis.symptom import first_symptom
 from align_hooks.comparison.limits import DEFAULTS, limits_for
 from align_hooks.comparison.measures import BLOCK, ratio, relative_difference
-from align_hooks.comparison.settings import as_written, equal, hyper_parameters, model_settings, show
+from align_hooks.comparison.settings import FAMILY, as_written, equal, hyper_parameters, model_settings, show
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Finding, StageResult, Status, Verdict, decide
-from align_hooks.messages import message
+from align_hooks.messages import message, terms
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.schema import Optimizer
 from synthetic import optimizer, relative_error
 from worded import ids
@@ -166,7 +167,7 @@ MATRICES = message("names.and_more", name="lm_head.weight", count=2)
     [
         (bent(0, weight_decay=0.0), message("hyper_parameters.of", setting="weight_decay", names=MATRICES), 0.1, 0.0),
         (bent(0, 1, betas=[0.9, 0.999]), "betas", "[0.9, 0.95]", "[0.9, 0.999]"),
-        (optimizer() | {"clip_grad": None}, "clip_grad", 1.0, "None"),
+        (optimizer() | {"clip_grad": None}, "clip_grad", 1.0, message("settings.none")),
         (optimizer() | {"loss_scale": 65536.0}, "loss_scale", 1.0, 65536.0),
         (optimizer() | {"decoupled_weight_decay": False}, "decoupled_weight_decay", True, False),
     ],
@@ -180,10 +181,22 @@ def test_a_difference_is_one_finding_with_names_where_not_all_differ(other: dict
 def test_differing_model_settings_are_listed_by_name() -> None:
     outcome = model_settings({"a": 1, "rope_theta": 10000.0, "same": 2}, {"rope_theta": 10100.0, "same": 2, "z": 3})
     assert [(each.what, each.reference, each.candidate) for each in outcome] == [
-        ("a", 1, "None"),
         ("rope_theta", 10000.0, 10100.0),
-        ("z", "None", 3),
     ]
+
+
+def test_what_one_model_alone_holds_is_no_setting_that_differs() -> None:
+    """Beside a model of no family least of all, which holds nothing but sizes; and a setting that is nothing has a word of its own."""
+    known = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "head_dim": 24, "hidden_act": "silu", "rope_scaling": None}
+    strange = {NO_FAMILY: ["hidden_act is gelu, not silu"], NEAREST: "Qwen3", "hidden_size": 64, "num_experts": 0}
+    why = message("family.not_recognised", family="Qwen3", why=terms(["hidden_act is gelu, not silu"]))
+    (finding,) = model_settings(known, strange)
+    assert (finding.name, finding.reference, finding.candidate) == (FAMILY, terms(["Qwen3ForCausalLM"]), why)
+    (turned,) = model_settings(strange, known)
+    assert (turned.reference, turned.candidate) == (why, terms(["Qwen3ForCausalLM"]))
+    assert model_settings(strange, {**strange, NO_FAMILY: ["activation_func is gelu, not silu"]}) == []
+    (scaled,) = model_settings(known, {**known, "rope_scaling": {"type": "yarn"}})
+    assert scaled.reference == message("settings.none")
 
 
 def test_fp32s_view_of_a_setting_is_shown_as_people_wrote_it() -> None:

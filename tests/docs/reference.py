@@ -72,7 +72,7 @@ def commands() -> Iterator[Sequence[str]]:
     """Every command, with its exit codes."""
     group = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
+        paragraphs = [" ".join(part.replace("\b", " ").split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
         codes = next((one.partition("Exit codes: ")[2] for one in paragraphs if one.startswith("Exit codes: ")), "0; 2 usage")
         example = next((one.partition("Example: ")[2] for one in paragraphs if one.startswith("Example: ")), "")
         yield f"`{name}`", paragraphs[0], codes.rstrip("."), f"`{example}`"

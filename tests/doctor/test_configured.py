@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from align_hooks.checklist.belongs import elsewhere, odd
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import elsewhere, odd, own_names, refused
+from align_hooks.doctor.configured import own_names, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.messages import message, rendered, terms
 from synthetic import changed, settings
@@ -73,7 +74,7 @@ def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_p
     script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --rotary-interleaved {end}\n")
     configuration = read(str(script), {})
     assert list(refused("torch", configuration, settings(run="run", learning_rate=0), VERSIONS)) == []
-    assert odd(configuration) == ["rotary_interleaved is True (train.sh:1 --rotary-interleaved)"]
+    assert list(map(rendered, odd(configuration))) == ["rotary_interleaved is True (train.sh:1 --rotary-interleaved)"]
     assert elsewhere(configuration)
 
 

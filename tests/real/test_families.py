@@ -15,6 +15,7 @@ from align_hooks import Run, open_run
 from align_hooks.checkpoints.convert import Choices, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.comparison.runs import compare
+from align_hooks.quantities.weights import NO_FAMILY
 from real import frameworks, huggingface
 
 STEPS = 10
@@ -254,6 +255,45 @@ def test_what_a_family_leaves_free_is_in_its_configuration(name: str, tmp_path: 
         candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "mindformers", family=family, **given))
         frameworks.aligned(reference.path, candidate.path)
         agreed(name, candidate, 0, TERMS.get(family, {}))
+
+
+AS_SHIPPED: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "fused, with latent attention": ("deepseek_v3", {"hidden_act": "fusedswiglu"}),
+    "split": ("qwen3", {"hidden_act": "swiglu"}),
+    "fused": ("qwen3", {"hidden_act": "swiglu", "bias_swiglu_fusion": True}),
+    "split, halves": ("qwen3", {"hidden_act": "swiglu", "use_interleaved_weight_layout_mlp": False}),
+    "fused, halves": ("qwen3", {"hidden_act": "fusedswiglu", "use_interleaved_weight_layout_mlp": False}),
+    "norms by the key": ("qwen3", {"model_type": "telechat3", "architectures": ["TeleChat3ForCausalLM"], "qk_layernorm": True}),
+}
+"""What MindFormers' own YAML files write of a family that is built and named otherwise, and computes the same."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if family in QUICK else pytest.mark.slow) for name, (family, _) in AS_SHIPPED.items()]
+)
+def test_what_the_shipped_files_write_is_of_the_family(name: str, tmp_path: Path, references: Made) -> None:
+    family, keys = AS_SHIPPED[name]
+    reference = references[family]
+    fed = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
+    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, **fed))
+    assert run.manifest["model"] == reference.manifest["model"]
+    gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
+    print(f"{family}, {name}: gradients within {gradients:.1e}")
+    assert gradients < 1e-5
+    frameworks.aligned(reference.path, run.path)
+    agreed(f"{family}, {name}", run, 0, TERMS.get(family, {}))
+
+
+@pytest.mark.slow
+def test_a_factor_behind_the_router_that_no_family_has_is_aligned_where_both_sides_have_it(tmp_path: Path, real_corpus: Path) -> None:
+    """As MindFormers' own file of a Qwen3-MoE writes it, of which Hugging Face's model knows nothing."""
+    plain = {"ACTIVATIONS": None, "ACTIVATIONS_TENSORS": None}  # points of no family have no common names
+    factor = {"change": {"--train-iters": "3", "--moe-router-topk-scaling-factor": "1.5"}, **plain}
+    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "reference", family="qwen3_moe", **factor))
+    fed = {"change": {"model.model_config.routed_scaling_factor": 1.5}, **plain, **frameworks.fed_by(reference.path)}
+    candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "candidate", family="qwen3_moe", **fed))
+    assert all("moe_router_topk_scaling_factor is 1.5, not None" in run.manifest["model"][NO_FAMILY] for run in (reference, candidate))
+    frameworks.aligned(reference.path, candidate.path)
 
 
 def per_token(where: Path, family: str) -> tuple[Run, Run]:

@@ -18,6 +18,7 @@ from align_hooks import open_run
 from align_hooks.comparison.health import Condition, Health, health
 from align_hooks.comparison.verdict import Quantity, when
 from align_hooks.messages import Message, rendered
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
 from align_hooks.record.problems import ProblemKind
 from align_hooks.report.run_page import run_page
@@ -44,6 +45,14 @@ def show(*arguments: object, **variables: str) -> subprocess.CompletedProcess[st
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
     line = [sys.executable, "-m", "align_hooks", "show", *map(str, arguments)]
     return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_model_of_no_family_is_told_with_its_reason(tmp_path: Path) -> None:
+    run = healthy(Synthetic(model={NO_FAMILY: ["activation is odd"], NEAREST: "Qwen3", "num_hidden_layers": 2}), tmp_path / "run")
+    told = arguments("family.not_recognised", *run.remarks)
+    assert (told["family"], rendered(told["why"])) == ("Qwen3", "activation is odd")
+    assert run.condition is Condition.CLEAN
+    assert not ids(*healthy(Synthetic(), tmp_path / "known").remarks).count("health.no_family")
 
 
 def test_a_clean_run(tmp_path: Path) -> None:

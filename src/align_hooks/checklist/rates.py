@@ -8,8 +8,9 @@ import numpy as np
 
 from align_hooks.checklist.megatron_schedule import is_in_samples, megatron_rate
 from align_hooks.checklist.mindformers_schedule import mindformers_rate
-from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.lookup import NotTold, value_of
 from align_hooks.checklist.schedule import Floats, Schedule, needed
+from align_hooks.checklist.side_value import ODD
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.messages import message
 
@@ -22,6 +23,14 @@ def learning_rate(configuration: Configuration) -> Schedule:
     return mindformers_rate(configuration) if configuration.side == MINDFORMERS else megatron_rate(configuration)
 
 
+def steps_made(configuration: Configuration) -> int | None:
+    """How many steps a run makes, as its schedule of rates says; None where that does not tell."""
+    try:
+        return learning_rate(configuration).steps
+    except (NotTold, *ODD):
+        return None
+
+
 def weight_decay(configuration: Configuration) -> Schedule:
     """Weight decay of every step: only Megatron's changes, by ``--start-weight-decay`` and ``--end-weight-decay``.
 
@@ -30,7 +39,7 @@ def weight_decay(configuration: Configuration) -> Schedule:
     keys, default = (("optimizer.weight_decay",), 0.0) if configuration.side == MINDFORMERS else (("weight_decay",), 0.01)
     decay, style = float(value_of(configuration, keys, default)), str(value_of(configuration, ("weight_decay_incr_style",), "constant"))
     if style == "constant":
-        return Schedule(lambda at: np.full(np.shape(at), decay), None, f"{decay:.7g}")
+        return Schedule(lambda at: np.full(np.shape(at), decay), steps_made(configuration), f"{decay:.7g}")
     first, last = needed(configuration, "start_weight_decay"), needed(configuration, "end_weight_decay")
     steps = megatron_rate(configuration).steps or 1
     samples, batch = value_of(configuration, ("train_samples",), None), value_of(configuration, ("global_batch_size",), None)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.checklist.belongs import odd
 from align_hooks.checklist.change import Edit, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
@@ -228,7 +229,8 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
     traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
-    notes, gaps = tuple(configuration.notes), configuration.gaps
+    wrong, gaps = odd(configuration), configuration.gaps
+    notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
     return CheckedSide(
         configuration.side, configuration.source, notes, traps_of_side, tuple(uncovered(configuration)), recorded, look, gaps
     )

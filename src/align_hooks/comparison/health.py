@@ -13,11 +13,13 @@ from statistics import median
 
 from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.findings import contradictions, copies_alike
+from align_hooks.comparison.settings import of_no_family
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.holdings import Holding
 from align_hooks.record.look import of_run, problems_of
 from align_hooks.record.problems import Problem
@@ -144,6 +146,8 @@ def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
 
 def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
     """More that a reader should know."""
+    if NO_FAMILY in run.facts.model:
+        yield message("health.no_family", what=of_no_family(run.facts.model))
     losses = [row.loss for row in rows if row.loss is not None]
     if losses:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))

@@ -11,7 +11,7 @@ from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
-from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.schema import Facts, Group, Optimizer, Table
 
 
@@ -32,6 +32,8 @@ class HyperParameter(Named):
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
 """How long sequences may be; it changes nothing for those that are shorter."""
+FAMILY = "family"
+"""What the finding goes by that the model of one side alone is of a family."""
 NAMED = 5
 """The most names that stand in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
@@ -114,10 +116,35 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
-    """What differs between two recorded model configurations."""
-    keys = sorted((reference.keys() | candidate.keys()) - {LONGEST, NO_FAMILY})
-    pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
-    return [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+    """What differs between two recorded model configurations: whether both are of a family, then the settings that both hold. What one
+    does not hold its family does not have, or its recorder did not write."""
+    keys = sorted((reference.keys() & candidate.keys()) - {LONGEST, NO_FAMILY, NEAREST})
+    pairs = {key: (reference[key], candidate[key]) for key in keys}
+    differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+    return [*recognised(reference, candidate), *differing]
+
+
+def recognised(reference: Table, candidate: Table) -> list[Finding]:
+    """That the model of one record is of a family and that of the other of none; nothing where both are, or neither is."""
+    if (NO_FAMILY in reference) == (NO_FAMILY in candidate):
+        return []
+    kinds = family_shown(reference), family_shown(candidate)
+    return [Finding(message("settings.family"), *kinds, name=FAMILY, quantity=Quantity.MODEL_SETTING)]
+
+
+def family_shown(model: Table) -> Value:
+    """The family of a recorded model as a setting is shown, or why it has none."""
+    if NO_FAMILY in model:
+        return of_no_family(model)
+    named = model.get("architectures") or model.get("model_type")
+    return terms(map(str, named)) if isinstance(named, list) else as_written(named)
+
+
+def of_no_family(model: Table) -> Message:
+    """That a recorded model is of no family, and in what it differs from the nearest."""
+    reasons, nearest = model.get(NO_FAMILY), model.get(NEAREST)
+    why = terms(map(str, reasons)) if isinstance(reasons, list) else show(reasons)
+    return message("family.not_recognised", family=str(nearest), why=why) if nearest else message("family.none", why=why)
 
 
 def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
@@ -136,7 +163,9 @@ def _setting(key: str, reference: object, candidate: object, quantity: Quantity)
 
 
 def as_written(value: object) -> Value:
-    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list, or nothing, is text."""
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list is text, and nothing is said in words."""
+    if value is None:
+        return message("settings.none")
     if isinstance(value, float):
         return float(show(value))
     return value if isinstance(value, bool | int | str) else show(value)

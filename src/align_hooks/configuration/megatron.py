@@ -7,6 +7,7 @@ whatever stands behind it. Names are those of the attributes that Megatron's par
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -20,6 +21,7 @@ from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.configuration.words import split
+from align_hooks.errors import shown
 from align_hooks.messages import Argument, message, rendered, with_commands
 
 RENAMED: dict[str, tuple[str, Setting]] = {
@@ -99,6 +101,8 @@ TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size
 OF_DATA = "seq_length"
 """The one of them that ``tools/preprocess_data.py`` takes too."""
 
+MINDFORMERS_SCRIPT = "run_mindformer.py"
+"""The script of MindFormers' repository that trains by the YAML of ``--config``."""
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
 """Why a variable is not known that a script sets."""
 
@@ -111,6 +115,15 @@ def is_bare_list(text: str) -> bool:
     """Whether a text is a list of arguments and no script: what stands first begins with a dash."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line and not line.startswith("#")), "").startswith("-")
+
+
+def mindformers_yaml(words: Sequence[str]) -> str | None:
+    """Of a command that starts MindFormers the YAML that it names, after a comma, empty where it names none; None of another command."""
+    if not any(word.rpartition("/")[2] == MINDFORMERS_SCRIPT for word in words):
+        return None
+    named = [after for before, after in itertools.pairwise(words) if before == "--config"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--config=")]
+    return f", {shown(named[0])}" if named else ""
 
 
 def read_script(
@@ -134,6 +147,9 @@ def read_script(
                 f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
                 f"command, 'NAME=... bash {name}'"
             )
+        for command, _ in script.started:
+            if (config := mindformers_yaml([word.text for word in command])) is not None:
+                raise ConfigurationError(f"{name} starts MindFormers, whose settings are in its YAML: name that instead{config}")
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
             f"put the arguments themselves in a file, or let a run tell them: align-hooks run --arguments-only"

@@ -1,6 +1,5 @@
-"""Why a run of a configuration would be refused: refusals of the side, and recorded data that does not fit; and in what a model differs
-from the nearest family.
-"""
+"""Why a run of a configuration would be refused: refusals of the side, and recorded data that does not fit; and that a model is of no
+family."""
 
 from __future__ import annotations
 
@@ -8,11 +7,9 @@ import functools
 import importlib
 from collections.abc import Iterator, Mapping
 
-from align_hooks.checklist.row import MODEL, is_new
-from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.belongs import NETWORK, experts, known, misfits, named
+from align_hooks.checklist.belongs import elsewhere, known, odd
+from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.fit import unfit
-from align_hooks.families.registry import closest
 from align_hooks.job.entry import room
 from align_hooks.messages import rendered
 from align_hooks.settings import Settings
@@ -32,31 +29,9 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
         yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
 
 
-def elsewhere(configuration: Configuration) -> str:
-    """The place where the configuration may go on, so that a missing name need not have its default; empty where all is here."""
-    for name in ("yaml_cfg", "use_checkpoint_args"):
-        if configuration.side != MINDFORMERS and name in configuration.values:
-            return configuration.values[name].where or name
-    return configuration.unread or rendered(next(iter(configuration.gaps), None))
-
-
-def odd(configuration: Configuration) -> list[str]:
-    """In what a model differs from the nearest family; empty where it is of one."""
-    partly = bool(elsewhere(configuration))
-    if families := named(configuration):
-        sort = experts(configuration, partly=partly)
-        return closest(families, lambda family: misfits(family, configuration, partly=partly), experts=sort)[1]
-    if is_new(configuration):
-        kind = known(configuration, f"{MODEL}model_type") or known(configuration, f"{MODEL}architectures") or "unknown"
-        return [f"model_type is {kind}, which no family has"]
-    network = configuration.values[NETWORK]
-    return [f"{NETWORK} is {network.value} ({network.where}), which no family has"]
-
-
 def own_names(configuration: Configuration, settings: Settings) -> str | None:
     """What a run of a model of no family should know; None of others."""
     if not settings.any_set() or not (wrong := odd(configuration)):
         return None
-    return (
-        f"the model is of no family: {'; '.join(wrong)}; what its nearest family does not know is recorded under the framework's own names"
-    )
+    why = "; ".join(map(rendered, wrong))
+    return f"the model is of no family: {why}; what its nearest family does not know is recorded under the framework's own names"

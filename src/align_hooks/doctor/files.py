@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from align_hooks.checklist.belongs import known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import Configuration
-from align_hooks.doctor.belongs import known
 from align_hooks.settings import Settings
 
 TOKENIZER = ("tokenizer_model", "vocab_file", "merge_file")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from align_hooks.checklist.belongs import known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.belongs import known
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers

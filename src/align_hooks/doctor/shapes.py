@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from packaging.version import InvalidVersion, Version
 
+from align_hooks.checklist.belongs import misfits, named, of_side
 from align_hooks.checklist.defaults import LLAMA_KEYS
 from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
-from align_hooks.doctor.belongs import misfits, named, of_side
 from align_hooks.families.family import NUMBERS, Family, rows_of, size_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from align_hooks.checklist.belongs import described, layers_with_experts
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
-from align_hooks.doctor.belongs import described, layers_with_experts
 from align_hooks.families.family import size_of
 from align_hooks.record.reader import Run
 

@@ -111,6 +111,7 @@ CONFIGURED: dict[str, tuple[object, ...]] = {
     "norm_of_queries_and_keys": (True,),
     "rope_scaling": ("none", "yarn"),
     "score_function": ("sigmoid",),
+    "use_shared_expert_gating": (False,),
     "capacity_factor": (None, -1),
 }
 

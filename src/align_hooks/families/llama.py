@@ -185,6 +185,6 @@ LLAMA = Family(
             dims=_dims,
             decoder=_decoder,
         ),
-        mindformers.newer("TeleChat3", "telechat3", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), mindformers.PLAIN),
+        mindformers.newer("TeleChat3", "telechat3", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), mindformers.TELECHAT3),
     ),
 )

@@ -35,6 +35,7 @@ PLAIN: Holds = {
     "position_embedding_type": ("rope",),
     "rotary_percent": (1.0,),
     "use_rope_scaling": (False,),
+    "rotary_seq_len_interpolation_factor": (None,),
     "activation_func": ("silu",),
 }
 """What a Llama allows."""
@@ -57,6 +58,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "dense layers between experts": lambda gpt, args: not all(sparse_layers(gpt.config)),
     "dense layers after the first with experts": lambda gpt, args: list(sparse_layers(gpt.config)) != sorted(sparse_layers(gpt.config)),
     "use_rope_scaling": lambda gpt, args: bool(getattr(args, "use_rope_scaling", False)),
+    "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(args, "rotary_seq_len_interpolation_factor", None),
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
 }

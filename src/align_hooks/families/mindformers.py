@@ -37,13 +37,21 @@ PLAIN: megatron.Holds = {
     "add_qkv_bias": (False,),
     "rotary_interleaved": (False,),
     "position_embedding_type": ("rope",),
-    "hidden_act": ("silu",),
+    "hidden_act": ("silu", "swiglu", "fusedswiglu"),
     "window_size": (None,),
     "experimental_attention_variant": (None,),
-    "rotary_seq_len_interpolation_factor": (None,),
     "num_moe_experts": (None,),
 }
-"""What a Llama allows. Whether queries and keys are normalised is the class's choice, not the configuration's."""
+"""What a Llama allows. Whether queries and keys are normalised is the class's choice, but for TeleChat3's.
+
+The three activations are one function behind gated linear layers: ``silu`` of the gate times the other half. ``silu`` is multiplied by the
+layer, ``swiglu`` by the activation itself, and ``fusedswiglu``, which ``bias_swiglu_fusion`` makes of ``swiglu``, by one operator (1.9:
+``training_graph/transformer/mlp.py:139-151`` and ``212-228``, ``training_graph/activation.py:29-84``, ``transformer_config.py:2284-2289``).
+Experts read none of them: theirs is always the fused operator (``training_graph/transformer/moe/ffn.py:130`` and ``180``).
+No class passes ``rotary_seq_len_interpolation_factor`` on to its positions (``base_models/gpt/gpt_model.py:301-319``).
+"""
+TELECHAT3: megatron.Holds = {**PLAIN, "qk_layernorm": (False,)}
+"""What a Llama allows of the class TeleChat3, which normalises queries and keys where its configuration says so."""
 ROUTER: megatron.Holds = {
     "moe_router_score_function": ("softmax",),
     "moe_shared_expert_intermediate_size": (None, 0),
@@ -125,7 +133,8 @@ def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: 
         )
 
     def misfits(config: ModelConfig) -> list[str]:
-        return megatron.differing({name: getattr(config, name, holds[name][0]) for name in holds}, holds)
+        values = {name: getattr(config, name, holds[name][0]) for name in holds}
+        return megatron.differing(values | {"hidden_act": str(values["hidden_act"]).lower()}, holds)  # as get_activation reads it
 
     return InMindFormers(
         network=f"Training{name}ForCausalLM",

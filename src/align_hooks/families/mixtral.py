@@ -43,6 +43,7 @@ CONFIGURED: dict[str, tuple[object, ...]] = {
     "score_function": ("softmax",),
     "weights_of_the_chosen_add_up_to_one": (True,),
     "size_of_the_shared_experts": (None,),
+    "use_shared_expert_gating": (False,),
     "groups_of_experts": (None,),
     "bias_of_the_experts": (False,),
     "routed_scaling_factor": (1.0, None),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.families.family import Decoder
-from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 
 
-def own_model(decoder: Decoder, misfits: Sequence[str]) -> dict[str, object]:
-    """The sizes of a decoder, and in what it differs from the nearest family (``NO_FAMILY``)."""
+def own_model(decoder: Decoder, nearest: str, misfits: Sequence[str]) -> dict[str, object]:
+    """The sizes of a decoder, the ``nearest`` family, and in what it differs from it (``NO_FAMILY``)."""
     dims = decoder.dims
     return {
         NO_FAMILY: list(misfits),
+        NEAREST: nearest,
         "hidden_size": decoder.hidden,
         "intermediate_size": dims.ffn,
         "num_hidden_layers": decoder.layers,

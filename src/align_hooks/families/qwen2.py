@@ -35,5 +35,5 @@ QWEN2 = Family(
         dims=megatron.dims,
         decoder=megatron.decoder,
     ),
-    mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.PLAIN, "add_qkv_bias": (True,)}),),
+    mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),),
 )

@@ -1,4 +1,8 @@
-"""Qwen3, dense: a Llama whose queries and keys are normalised, head by head, before they are turned."""
+"""Qwen3, dense: a Llama whose queries and keys are normalised, head by head, before they are turned.
+
+In MindFormers also TeleChat3 with ``qk_layernorm: True``, whose specification of a layer follows that key (1.9:
+``models/telechat3/modeling_telechat3_train.py``).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ embedding, norm, projections, *rest = llama.FIRST
 FIRST: tuple[Level, ...] = (embedding, norm, projections, NORMS, *rest)
 """The levels before a layer's feed-forward part."""
 ATTENTION = (*llama.MEGATRON_RULES, *llama.MEGATRON_QK_NORMS)
+RULES = (*ATTENTION, *llama.MEGATRON_FEED_FORWARD)
 CONFIGURED = llama.CONFIGURED | {"norm_of_queries_and_keys": (True,)}
 HOLDS: megatron.Holds = {**megatron.PLAIN, "qk_layernorm": (True,)}
 
@@ -30,16 +35,13 @@ QWEN3 = Family(
     configured=CONFIGURED,
     huggingface=huggingface,
     megatron=InMegatron(
-        table=Table("Megatron", "a Qwen3", (*ATTENTION, *llama.MEGATRON_FEED_FORWARD), llama.MEGATRON_IGNORED),
+        table=Table("Megatron", "a Qwen3", RULES, llama.MEGATRON_IGNORED),
         misfits=megatron.misfits(HOLDS),
         dims=megatron.dims,
         decoder=megatron.decoder,
     ),
     mindformers=(
-        mindformers.newer(
-            *("Qwen3", "qwen3", "a Qwen3"),
-            (*ATTENTION, *llama.MEGATRON_FEED_FORWARD),
-            mindformers.PLAIN,
-        ),
+        mindformers.newer("Qwen3", "qwen3", "a Qwen3", RULES, mindformers.PLAIN),
+        mindformers.newer("TeleChat3", "telechat3", "a Qwen3", RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),
     ),
 )

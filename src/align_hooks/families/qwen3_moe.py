@@ -43,6 +43,7 @@ RULES = (*qwen3.ATTENTION, *llama.MEGATRON_FEED_FORWARD, *MEGATRON_EXPERTS)
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "score_function": ("softmax",),
     "size_of_the_shared_experts": (None, 0),
+    "use_shared_expert_gating": (False,),
     "groups_of_experts": (None,),
     "bias_of_the_experts": (False,),
     "routed_scaling_factor": (1.0, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family, InMindFormers, kind_of
@@ -12,6 +13,7 @@ from align_hooks.families.qwen2 import QWEN2
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.families.qwen3_moe import QWEN3_MOE
 
+T = TypeVar("T")
 FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3)
 
 
@@ -36,7 +38,7 @@ def models(families: Sequence[Family]) -> str:
     return f"{kinds[0]} Llama models" if len(kinds) == 1 else f"Llama models, {' or '.join(kinds)},"
 
 
-def closest(families: Iterable[Family], misfits: Callable[[Family], list[str]], *, experts: bool | None) -> tuple[Family, list[str]]:
+def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *, experts: bool | None) -> tuple[Family, list[T]]:
     """The family that a model is of, or is nearest to, and in what the model differs from it.
 
     ``experts`` says whether the model has experts, None where that is not known: families of the other sort count only where there are

@@ -102,7 +102,7 @@ class Model:
             rows = self.dims(vocabulary).vocabulary
             return {NO_FAMILY: list(self.misfits), "vocab_size": rows, "num_hidden_layers": self.layers}
         decoder = self.built.decoder(self.config, self.built.dims(self.config, vocabulary))
-        return own_model(decoder, self.misfits) if self.misfits else self.family.huggingface(decoder)
+        return own_model(decoder, self.family.name, self.misfits) if self.misfits else self.family.huggingface(decoder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,21 @@ class SiLU(Plain):
         return self.cast(wide * self.sigmoid(wide), x.dtype)
 
 
+class Swiglu(Plain):
+    """The first half along an axis, by SiLU, times the other: ``mlp.py`` asks for the last axis, or for the last but one."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.silu = SiLU()
+
+    def construct(self, x, axis):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        half = x.shape[axis] // 2
+        if axis == -1:
+            return self.silu(x[..., :half]) * x[..., half:]
+        return self.silu(x[..., :half, :]) * x[..., half:, :]
+
+
 class Attention(nn.Cell):
     """``FlashAttention`` with ``use_flash_attention: False``: ``[sequence, batch, heads, dim]`` in, ``[sequence, batch, hidden]`` out.
 
@@ -192,6 +207,7 @@ TWINS: tuple[tuple[str, str, object, str], ...] = (
     ("loss_func", "Exp", Exp, "an approximation in fp32"),
     ("loss_func", "Log", Log, "an approximation in fp32"),
     ("activation", "SiLU_op", SiLU, "an approximation in fp32"),
+    ("activation", "Swiglu_op", Swiglu, "Swiglu has no kernel"),
     ("base_models.gpt.gpt_layer_specs", "FlashAttention", Attention, "FlashAttentionScore has no kernel"),
     ("base_models.common.embeddings.rotary_pos_embedding", "Outer", Outer, "Outer has no kernel"),
     ("base_models.common.embeddings.yarn_rotary_pos_embedding", "Outer", Outer, "Outer has no kernel"),

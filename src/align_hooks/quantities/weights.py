@@ -9,6 +9,8 @@ PADDING = "weights/padding.safetensors"
 CONFIG = "weights/config.json"
 NO_FAMILY = "no_family"
 """The key of a record's ``model`` under which a model of no family says in what it differs from the nearest; it has no ``config.json``."""
+NEAREST = "nearest_family"
+"""The key under which it says which family is the nearest; an older record, and a class that no family has, do not hold it."""
 SQUARED = "weights/squared.json"
 
 WEIGHTS = Kind(

@@ -92,8 +92,10 @@ def look(
     vocabulary: int | None,
     special: Mapping[str, int | None],
     decode: Decode | None = None,
+    rows: int | None = None,
 ) -> Look:
-    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's.
+    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's, ``rows`` are those
+    of the embedding, with padding.
 
     A batch is its step and its arrays: tokens and labels (int, [rows, length]), loss mask (float, of the same shape), and what each token
     weighs, where that is known.
@@ -101,7 +103,7 @@ def look(
     seen = Look()
     for step, batch in batches:
         seen.add(step, batch, special, decode)
-    conclude(seen, vocabulary)
+    conclude(seen, vocabulary, rows)
     return seen
 
 
@@ -116,7 +118,7 @@ def of_run(run: Run, special: Mapping[str, int | None], decode: Decode | None = 
             progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
             yield step, arrays_of(run, run.batch(step, ARRAYS))
 
-    return look(batches(), vocabulary_of(run), special, decode)
+    return look(batches(), vocabulary_of(run), special, decode, run.facts.padded_vocabulary)
 
 
 def arrays_of(run: Run, batch: Batch) -> dict[str, Array]:
@@ -175,13 +177,17 @@ def _place(place: Place) -> Message:
     return message("batches.place", step=step, iteration=step + 1, row=row)
 
 
-def conclude(seen: Look, vocabulary: int | None) -> None:
+def conclude(seen: Look, vocabulary: int | None, rows: int | None = None) -> None:
     """Add the problems of the whole, the gravest first, once every batch was looked at."""
     first: list[Message] = []
     if seen.smallest is not None and seen.smallest < 0:
         first.append(message("batches.below", id=seen.smallest))
     if vocabulary and seen.largest is not None and seen.largest >= vocabulary:
-        first.append(message("batches.above", id=seen.largest, last=vocabulary - 1))
+        last = {"id": seen.largest, "last": vocabulary - 1}
+        if rows and seen.largest < rows:
+            seen.notes.append(message("batches.in_the_padding", rows=rows, **last))
+        else:
+            first.append(message("batches.above", **last))
     if seen.pairs and seen.shifted < seen.pairs:
         labels = {"labels": seen.pairs - seen.shifted, "pairs": seen.pairs}
         if seen.shifted / seen.pairs < 0.5:

@@ -11,11 +11,14 @@ from msgspec.structs import asdict
 from align_hooks.comparison.settings import equal, show
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.console import plain
 
 MISSING = "–"
 PER_GROUP = "parameters"
+OF_NONE = (NO_FAMILY, NEAREST)
+"""What a model of no family says of that; two such models are compared by their sizes."""
 
 
 class Judged(Enum):
@@ -55,7 +58,7 @@ def configurations(sides: Sequence[RunSummary], harmless: Collection[str] = ()) 
     groups = [
         Group(message("page.group_run"), rows([about(side) for side in sides], Judged.NONE)),
         Group(message("page.group_versions"), rows([run.versions for run in facts], Judged.COMMON)),
-        Group(message("page.group_model"), weighing(rows([run.model for run in facts]), harmless)),
+        Group(message("page.group_model"), weighing(models([run.model for run in facts]), harmless)),
         Group(message("page.group_training"), weighing(rows([asdict(run.training) for run in facts], Judged.COMMON), harmless)),
         Group(message("page.group_optimizer"), weighing(rows([optimizer(run.optimizer) for run in facts]), harmless)),
         Group(message("page.group_determinism"), weighing(rows([run.determinism for run in facts], Judged.COMMON), harmless)),
@@ -92,6 +95,13 @@ def unlike(tables: Sequence[Mapping[str, object]]) -> list[Row]:
     """What differs of two tables that have most of their names in common; nothing of others."""
     shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
     return [row for row in rows(tables) if row.differs] if shared else []
+
+
+def models(tables: Sequence[Table]) -> list[Row]:
+    """Models' configurations. What one alone holds is nothing that differs, but for why it is of no family."""
+    shared = set[str]().union(*tables).intersection(*tables) | {NO_FAMILY}
+    alike = all(NO_FAMILY in table for table in tables)
+    return [replace(row, differs=row.differs and row.name in shared and not (alike and row.name in OF_NONE)) for row in rows(tables)]
 
 
 def about(side: RunSummary) -> Table:

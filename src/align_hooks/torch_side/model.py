@@ -326,4 +326,4 @@ def model_facts(gpt: Module, parameters: Parameters) -> dict[str, object]:
     what it differs from the nearest."""
     family = parameters.family
     decoder = built_by(family).decoder(gpt, parameters.dims)
-    return own_model(decoder, parameters.misfits) if parameters.misfits else family.huggingface(decoder)
+    return own_model(decoder, family.name, parameters.misfits) if parameters.misfits else family.huggingface(decoder)

@@ -9,7 +9,7 @@ from enum import Enum
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.settings import HyperParameter, several
+from align_hooks.comparison.settings import FAMILY, HyperParameter, several
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
@@ -17,7 +17,8 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, Words, differing
-from align_hooks.messages import Argument, Message, message, with_commands
+from align_hooks.messages import Argument, Message, Side, message, with_commands
+from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.ending import End
 from align_hooks.record.schema import Row
 
@@ -33,7 +34,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE WEIGHED UNSEEN",
+    "MADE WEIGHED UNSEEN UNRECOGNISED",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -59,6 +60,7 @@ ADVICE = (
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
+    Advice(DIVERGED, "next.make_of_the_family", (), (Fact.SUSPECTED, Fact.UNRECOGNISED)),
     Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
@@ -81,6 +83,7 @@ ADVICE = (
     Advice(DIVERGED, "next.store"),
     Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
     Advice(INCONCLUSIVE, "next.record_routing", (), (Fact.TIED,)),
+    Advice(INCONCLUSIVE, "next.make_of_the_family", (), (Fact.UNRECOGNISED,)),
     Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
     Advice(INCONCLUSIVE, "next.rehearse", (), (Fact.MEASURED, Fact.HALF)),
     Advice(INCONCLUSIVE, "next.measure_noise", (), (Fact.FED,), (Fact.MEASURED,)),
@@ -150,6 +153,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
+        and not any(NO_FAMILY in run.facts.model for run in pair.runs)
         and all(first in run.batch_steps() and first in run.weight_steps() for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),
@@ -167,6 +171,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
+        Fact.UNRECOGNISED: unrecognised(ladder) is not None,
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
@@ -195,15 +200,23 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     mended = "" if first in Row.__struct_fields__ else first  # a number of a step is no thing to mend
+    stranger = unrecognised(ladder)
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),
+        "stranger": stranger,
         "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
     }
+
+
+def unrecognised(ladder: Ladder) -> Side | None:
+    """The side whose model alone is of no family; None where both are, or neither is."""
+    strange = [side for side, run in ladder.pair.sides if NO_FAMILY in run.facts.model]
+    return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in ladder.settings) else None
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:

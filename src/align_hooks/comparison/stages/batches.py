@@ -30,7 +30,7 @@ def batches(ladder: Ladder) -> StageResult:
         ladder.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
         gaps += seen.add(step, *ladder.batches(step))
     for side, run in ladder.pair.sides if steps else ():
-        conclude(ladder.looks[side], vocabulary_of(run))
+        conclude(ladder.looks[side], vocabulary_of(run), run.facts.padded_vocabulary)
     by_digest, unlike = differing_digests(ladder.pair)
     counted, counts = _valid_tokens(ladder.pair, seen.masked)
     findings = [*seen.findings, *unlike, *counts, *_consumed(ladder.pair)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.settings import several
+from align_hooks.comparison.settings import FAMILY, of_no_family, several
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import StageResult, Status
-from align_hooks.messages import message
+from align_hooks.messages import Message, message
+from align_hooks.quantities.weights import NO_FAMILY
 
 
 @stage("model settings", decides=False)
@@ -15,7 +16,17 @@ def model_settings(ladder: Ladder) -> StageResult:
     if not ladder.settings and not all(run.facts.model for run in ladder.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
     status = Status.INCONCLUSIVE if ladder.settings else Status.SAME
-    names = several([finding.what for finding in ladder.settings])
-    differs = message("model_settings.differ", names=names) if ladder.settings else None
+    differs = unlike(ladder) if ladder.settings else None
     short = message("short.as_built")
     return StageResult(model_settings, status, message("model_settings.compared"), tuple(ladder.settings), short=short, differs=differs)
+
+
+def unlike(ladder: Ladder) -> Message:
+    """What differs, in a line; where a side's model was not recognised, that and why, for nothing else of it is worth reading first."""
+    if all(finding.name != FAMILY for finding in ladder.settings):
+        return message("model_settings.differ", names=several([finding.what for finding in ladder.settings]))
+    return next(
+        message("model_settings.not_recognised", side=side, what=of_no_family(run.facts.model))
+        for side, run in ladder.pair.sides
+        if NO_FAMILY in run.facts.model
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from align_hooks.checklist.defaults import family as model_type
 from align_hooks.checklist.meaning import ExpertLayers, Origin
-from align_hooks.checklist.row import UNSET, is_new
+from align_hooks.checklist.row import MODEL, UNSET, is_new
 from align_hooks.checklist.side_value import SideValue, read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.families.family import Family
-from align_hooks.families.registry import megatron_families, mindformers_families
-from align_hooks.messages import rendered
+from align_hooks.families.registry import closest, megatron_families, mindformers_families
+from align_hooks.messages import Message, message, rendered
 
 NETWORK = "model.arch.type"
 """The key that names MindFormers' older models."""
@@ -47,7 +47,7 @@ def experts(configuration: Configuration, *, partly: bool) -> bool | None:
     return value.meaning not in (None, 0, 1)
 
 
-def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
+def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[Message]:
     """In what a configuration differs from a family, as far as that is known, each with the place where it is set."""
     values = {name: read_row(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
@@ -58,6 +58,27 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
         wrong += [name] if is_known and value.meaning not in allowed else []
     wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
+
+
+def elsewhere(configuration: Configuration) -> str:
+    """The place where the configuration may go on, so that a missing name need not have its default; empty where all is here."""
+    for name in ("yaml_cfg", "use_checkpoint_args"):
+        if configuration.side != MINDFORMERS and name in configuration.values:
+            return configuration.values[name].where or name
+    return configuration.unread or rendered(next(iter(configuration.gaps), None))
+
+
+def odd(configuration: Configuration) -> list[Message]:
+    """In what a model differs from the nearest family; empty where it is of one."""
+    partly = bool(elsewhere(configuration))
+    if families := named(configuration):
+        sort = experts(configuration, partly=partly)
+        return closest(families, lambda family: misfits(family, configuration, partly=partly), experts=sort)[1]
+    if is_new(configuration):
+        kind = known(configuration, f"{MODEL}model_type") or known(configuration, f"{MODEL}architectures") or "unknown"
+        return [message("family.other_type", type=str(kind))]
+    network = configuration.values[NETWORK]
+    return [message("family.other_network", key=NETWORK, type=str(network.value), where=network.where)]
 
 
 def described(configuration: Configuration) -> Family | None:
@@ -86,5 +107,6 @@ def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
     return layers if isinstance(layers, ExpertLayers) else None
 
 
-def _shown(name: str, value: SideValue) -> str:
-    return f"{rendered(ROW[name].name)} is {rendered(value.shown)}" + (f" ({rendered(value.where)})" if value.where else "")
+def _shown(name: str, value: SideValue) -> Message:
+    told = {"name": ROW[name].name, "value": value.shown}
+    return message("family.misfit_at", where=value.where, **told) if value.where else message("family.misfit", **told)
