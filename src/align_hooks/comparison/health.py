@@ -16,12 +16,11 @@ from align_hooks.comparison.findings import contradictions, copies_alike
 from align_hooks.comparison.settings import of_no_family
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
-from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.holdings import Holding
-from align_hooks.record.look import of_run, problems_of
+from align_hooks.record.look import of_data
 from align_hooks.record.problems import Problem
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Hook, Row
@@ -119,21 +118,6 @@ def contradicted(check: SelfCheck) -> Words | None:
     ids = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
     known = [message(id) for id, found in ids.items() if found]
     return sentences(*known) if known else None
-
-
-def of_data(run: Run) -> Iterator[Words]:
-    """What is wrong with the recorded batches, as ``check`` says it, and whether the loss mask was seen."""
-    try:
-        seen = of_run(run, {})
-        unseen = [run.batch(step, ("tokens", "loss_mask")) for step in run.batch_steps()[:1]]
-    except RecordError:  # what is not whole is told by what holds digests against it
-        return
-    yield from problems_of(seen)
-    for batch in unseen:
-        row = run.row(batch.step)
-        count = row.valid_tokens if row is not None else None
-        if batch.loss_mask is None and batch.tokens is not None and count not in (None, batch.tokens.size):
-            yield message("health.mask_unseen", count=count, all=batch.tokens.size)
 
 
 def not_finite(rows: Sequence[Row]) -> Iterator[Words]:

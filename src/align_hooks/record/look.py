@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.batch import Batch
@@ -212,6 +213,21 @@ def problems_of(seen: Look | None) -> list[Message]:
     problems = seen.problems if seen is not None else []
     more = [message("batches.more_problems", count=len(problems) - SHOWN)] if len(problems) > SHOWN else []
     return [*(message("batches.problem", what=problem) for problem in problems[:SHOWN]), *more]
+
+
+def of_data(run: Run) -> Iterator[Message]:
+    """What is wrong with the recorded batches, as ``check`` says it, and whether the loss mask was seen."""
+    try:
+        seen = of_run(run, {})
+        unseen = [run.batch(step, ("tokens", "loss_mask")) for step in run.batch_steps()[:1]]
+    except RecordError:  # what is not whole is told by what holds digests against it
+        return
+    yield from problems_of(seen)
+    for batch in unseen:
+        row = run.row(batch.step)
+        count = row.valid_tokens if row is not None else None
+        if batch.loss_mask is None and batch.tokens is not None and count not in (None, batch.tokens.size):
+            yield message("health.mask_unseen", count=count, all=batch.tokens.size)
 
 
 def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Message | None, bool | None]:
