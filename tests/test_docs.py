@@ -15,6 +15,7 @@ import typer
 
 from align_hooks.cli import app
 from align_hooks.settings import PREFIX, Settings
+from docs import reference
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -175,3 +176,9 @@ def test_the_license_is_the_unmodified_text_and_goes_into_the_wheel() -> None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert project["license"] == "Apache-2.0"
         assert project["license-files"] == ["LICENSE"]
+
+
+def test_every_command_of_the_reference_has_its_example() -> None:
+    examples = [row[-1] for row in reference.commands()]
+    assert len(examples) > 10
+    assert "``" not in examples
