@@ -147,6 +147,7 @@ READS = (
         "routing",
         "terms",
         "activations",
+        "ending",
         "look",
         "weighing",
     ),
@@ -173,6 +174,7 @@ def test_report_imports_only_what_is_reported() -> None:
             "comparison.verdict",
             "comparison.stages",
             "comparison.health",
+            "comparison.limits",
             "comparison.places",
             "comparison.settings",
             "comparison.arbitration",
@@ -193,6 +195,7 @@ def test_report_imports_only_what_is_reported() -> None:
         "record.atomic",
         "record.layout",
         "messages",
+        "quantities.weights",
         "report",
     )
     assert len(rooms) > 1
@@ -233,7 +236,8 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 def test_only_what_knows_models_imports_families() -> None:
     """And everything but the families themselves asks the registry, never one of them."""
     knowing = tuple(
-        f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints")
+        f"align_hooks.{room}"
+        for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints", "checklist.belongs")
     )
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
