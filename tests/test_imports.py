@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -33,7 +34,8 @@ MODULES = modules()
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
-def imports(name: str) -> set[str]:
+@cache
+def imports(name: str) -> frozenset[str]:
     """Dotted names that a module imports anywhere in its text, inside functions and under TYPE_CHECKING too."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
@@ -43,7 +45,7 @@ def imports(name: str) -> set[str]:
             package = name if name in PACKAGES else name.rpartition(".")[0]
             source = resolve_name("." * node.level + (node.module or ""), package) if node.level else str(node.module)
             found |= {source} | {f"{source}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def inside(name: str, *rooms: str) -> bool:
