@@ -231,7 +231,8 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 def test_only_what_knows_models_imports_families() -> None:
     """And everything but the families themselves asks the registry, never one of them."""
     knowing = tuple(
-        f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints")
+        f"align_hooks.{room}"
+        for room in ("families", "torch_side", "ms_side", "checklist.belongs", "doctor", "comparison", "replay", "checkpoints")
     )
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
