@@ -346,6 +346,7 @@ for name in sys.stdin.read().split():
 """
 
 
+@pytest.mark.slow  # a minute: each is imported with none of ours loaded
 def test_every_shared_module_can_be_the_first_one_imported_and_loads_no_framework() -> None:
     names = [name for name in MODULES if not inside(name, *SIDES, THIRD) and not name.endswith("__main__")]
     done = subprocess.run([sys.executable, "-c", FIRST], input=" ".join(names), capture_output=True, text=True, timeout=300, check=False)

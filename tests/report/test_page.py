@@ -18,6 +18,8 @@ from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.report.configuration import models
 from align_hooks.report.curve_plots import curve_text, is_constant, rounded
 from align_hooks.report.frame import in_both, number, times
 from align_hooks.report.glossary import slug
@@ -274,3 +276,11 @@ def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: Comparison,
         texts += [*comparison.notes, comparison.next, *(criterion.what for criterion in comparison.acceptance)]
         texts += [curve_text(curve) for curve in comparison.curves]
         assert [text for text in texts if "<span" not in in_both(text)] == []
+
+
+def test_what_one_model_alone_holds_is_no_row_that_differs_but_why_it_is_of_no_family_is() -> None:
+    known = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "head_dim": 24}
+    strange = {NO_FAMILY: ["hidden_act is gelu, not silu"], NEAREST: "Qwen3", "hidden_size": 64, "num_experts": 0}
+    assert [row.name for row in models([known, strange]) if row.differs] == [NO_FAMILY, NEAREST]
+    assert [row.name for row in models([strange, {**strange, NO_FAMILY: ["activation_func is gelu, not silu"]}]) if row.differs] == []
+    assert [row.name for row in models([known, {**known, "head_dim": 32}]) if row.differs] == ["head_dim"]

@@ -34,6 +34,8 @@ LONGEST = "max_position_embeddings"
 """How long sequences may be; it changes nothing for those that are shorter."""
 FAMILY = "family"
 """What the finding goes by that the model of one side alone is of a family."""
+OF_NONE = (NO_FAMILY, NEAREST)
+"""What a record says of a model of no family alone, which is no setting."""
 NAMED = 5
 """The most names that stand in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
@@ -118,7 +120,7 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations: whether both are of a family, then the settings that both hold. What one
     does not hold its family does not have, or its recorder did not write."""
-    keys = sorted((reference.keys() & candidate.keys()) - {LONGEST, NO_FAMILY, NEAREST})
+    keys = sorted((reference.keys() & candidate.keys()) - {LONGEST, *OF_NONE})
     pairs = {key: (reference[key], candidate[key]) for key in keys}
     differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
     return [*recognised(reference, candidate), *differing]

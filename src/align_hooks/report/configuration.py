@@ -8,17 +8,14 @@ from enum import Enum
 
 from msgspec.structs import asdict
 
-from align_hooks.comparison.settings import equal, show
+from align_hooks.comparison.settings import OF_NONE, equal, show
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.console import plain
 
 MISSING = "–"
 PER_GROUP = "parameters"
-OF_NONE = (NO_FAMILY, NEAREST)
-"""What a model of no family says of that; two such models are compared by their sizes."""
 
 
 class Judged(Enum):
@@ -98,10 +95,11 @@ def unlike(tables: Sequence[Mapping[str, object]]) -> list[Row]:
 
 
 def models(tables: Sequence[Table]) -> list[Row]:
-    """Models' configurations. What one alone holds is nothing that differs, but for why it is of no family."""
-    shared = set[str]().union(*tables).intersection(*tables) | {NO_FAMILY}
-    alike = all(NO_FAMILY in table for table in tables)
-    return [replace(row, differs=row.differs and row.name in shared and not (alike and row.name in OF_NONE)) for row in rows(tables)]
+    """Models' configurations. What one alone holds is nothing that differs, but for why it is of no family; two of none are compared by
+    their sizes."""
+    shared = set[str]().union(*tables).intersection(*tables) - {*OF_NONE}
+    alone = {key for key in OF_NONE if not all(key in table for table in tables)}
+    return [replace(row, differs=row.differs and row.name in shared | alone) for row in rows(tables)]
 
 
 def about(side: RunSummary) -> Table:
