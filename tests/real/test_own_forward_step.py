@@ -12,7 +12,6 @@ from align_hooks import Run, open_run
 from align_hooks.names.blocks import Array
 from align_hooks.record.unseen import NO_MASK, Unseen
 from real import frameworks
-from real.test_noninterference import same
 
 SCRIPT = frameworks.SCRIPTS / "own_forward_step.py"
 BATCHES = {"BATCHES": "all", "LOCAL_NORMS": "0"}
@@ -115,12 +114,12 @@ def test_the_mask_is_seen_in_every_layout(tmp_path: Path, layout: str) -> None:
 @pytest.mark.parametrize("form", ["closure", "scalar", "partial, fractional", "closure, two elements", "recomputed", "twice"])
 @pytest.mark.parametrize("layout", ["4 micro-batches", "fp16, TP2", "PP2, virtual"])
 def test_listening_leaves_losses_and_weights_bitwise_as_they_were(tmp_path: Path, form: str, layout: str) -> None:
-    if form == "twice" and "PP2" in layout:
-        pytest.skip("a stage's input is set for one call")
+    if form in ("twice", "scalar") and "PP2" in layout:
+        pytest.skip("a stage's input is set for one call, and not every chunk that has labels makes a loss")
     ranks, flags = LAYOUTS[layout]
     for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
         own(tmp_path / name, form, ranks=ranks, flags=flags, **variables)
     for rank in range(ranks):
-        plain, recorded = (tmp_path / name / f"witness_{rank}.npz" for name in ("plain", "recorded"))
-        with np.load(plain) as file:
-            same(plain, recorded, losses=file["losses"].size)
+        plain, recorded = (np.load(tmp_path / name / f"witness_{rank}.npz") for name in ("plain", "recorded"))
+        assert len(plain.files) > 10 and plain.files == recorded.files
+        assert [name for name in plain.files if plain[name].tobytes() != recorded[name].tobytes()] == []

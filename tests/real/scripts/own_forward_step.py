@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
 import pretrain_gpt as script
 
-seen: dict = {"losses": []}
+seen: dict = {"losses": [], "chunks": []}
 
 
 def mask_of(labels):
@@ -55,7 +55,7 @@ def returned(output, mask, labels):
     """What forward_step returns, by the form."""
     form = os.environ["OWN_FORM"].removesuffix(", two elements").removesuffix(", fractional")
     kept = {"mask": mask}
-    if form == "scalar":
+    if form == "scalar" and mask is not None:  # on the last stage
         result = reduced(mask, output)
         return result[0], lambda total: (total, *result[1:])
     functions = {
@@ -86,7 +86,8 @@ def forward_step(data_iterator, model):
     if form == "teacher":
         with torch.no_grad():
             seen["teacher"] = float(model(*inputs, labels=labels).sum())
-    seen["model"] = model
+    if not any(model is chunk for chunk in seen["chunks"]):
+        seen["chunks"].append(model)
     return returned(output, mask, labels)
 
 
@@ -96,5 +97,6 @@ if __name__ == "__main__":
     container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
     if "WITNESS" in os.environ:
-        parameters = {name: tensor.detach().float().numpy() for name, tensor in seen["model"].named_parameters()}
+        named = [(f"{number} {name}", tensor) for number, chunk in enumerate(seen["chunks"]) for name, tensor in chunk.named_parameters()]
+        parameters = {name: tensor.detach().float().numpy() for name, tensor in named}
         np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))
