@@ -31,13 +31,21 @@ ARRAYS = ("tokens", "labels", "loss_mask")
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
+@dataclass(frozen=True, slots=True)
+class Occurs:
+    """How often an id is a token, and how many of these tokens count or have a token that counts after them in their sample."""
+
+    times: int = 0
+    followed: int = 0
+
+
 @dataclass(slots=True)
 class Look:
     """What one run's batches hold.
 
     ``problems`` are what no training wants, ``notes`` what a reader should know. ``special`` says how often a special id is a token, how
-    often it is one where the loss counts, and the id. ``samples`` are the places of each sample by its digest, to see repeats and to lay
-    two runs side by side. ``decoded`` is the place and the text of some samples.
+    often it is one where the loss counts, and the id. ``occurs`` says of other ids how often each is a token. ``samples`` are the places of
+    each sample by its digest, to see repeats and to lay two runs side by side. ``decoded`` is the place and the text of some samples.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -49,6 +57,7 @@ class Look:
     shifted: int = 0
     pairs: int = 0
     special: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    occurs: dict[int, Occurs] = field(default_factory=dict)
     samples: dict[str, list[Message]] = field(default_factory=dict)
     problems: list[Message] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
@@ -61,12 +70,14 @@ def look(
     vocabulary: int | None,
     special: Mapping[str, int | None],
     decode: Decode | None = None,
+    ids: Iterable[int] = (),
 ) -> Look:
-    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's.
+    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``ids`` others that are to be counted,
+    ``decode`` is a tokenizer's.
 
     A batch is its step and its arrays: tokens and labels (int, [rows, length]) and loss mask (float, of the same shape).
     """
-    seen = Look()
+    seen = Look(occurs=dict.fromkeys(ids, Occurs()))
     for step, batch in batches:
         seen.steps.append(step)
         arrays = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
@@ -81,6 +92,7 @@ def look(
         for name, token in special.items():
             if token is not None:
                 _special(seen, name, int(token), tokens, counted)
+        _occurs(seen, tokens, fit.get("labels"), counted)
         for row, sample in enumerate(tokens):
             _sample(seen, message("batches.place", step=step, iteration=step + 1, row=row), sample, counted[row], decode)
         seen.digests[step] = {name: digest(array) for name, array in fit.items()}
@@ -112,6 +124,15 @@ def _special(seen: Look, name: str, token: int, tokens: Array, counted: Array) -
     occurs = tokens == token
     times, times_counted, _ = seen.special.get(name, (0, 0, token))
     seen.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), token)
+
+
+def _occurs(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:
+    if labels is not None:
+        counted = counted & (labels >= 0)  # ids that are to be ignored are below 0
+    followed = np.logical_or.accumulate(counted[:, ::-1], axis=1)[:, ::-1]
+    for id, before in seen.occurs.items():
+        here = tokens == id
+        seen.occurs[id] = Occurs(before.times + int(here.sum()), before.followed + int((here & followed).sum()))
 
 
 def _sample(seen: Look, place: Message, sample: Array, counted: Array, decode: Decode | None) -> None:

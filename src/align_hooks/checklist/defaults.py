@@ -77,6 +77,9 @@ DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
         llama=32000,
         chatglm2=65024,
     ),
+    "pad_token_id": by_family(
+        0, qwen2=151643, qwen3=151643, qwen3_moe=151643, glm4=151329, glm4_moe=151643, telechat3=151643, llama=0, chatglm2=0
+    ),
     "init_method_std": by_family(0.02, llama=0.01),
     "attention_dropout": by_family(0.0, llama=0.0, chatglm2=0.0),
     "hidden_dropout": by_family(0.1, deepseek_v3=0.0, telechat=0.0, telechat3_moe=0.0, llama=0.0, chatglm2=0.0),

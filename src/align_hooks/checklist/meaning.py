@@ -233,6 +233,30 @@ class OwnRates(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
+class Hidden(Meaning):
+    """The token id that a model takes out, and of what: no query attends to such a token, the loss leaves it out, or both. Without an id
+    nothing is taken out."""
+
+    id: int | None = None
+    attention: bool = False
+    loss: bool = False
+
+    @property
+    def words(self) -> Argument:
+        """``0, out of attention and loss``."""
+        if self.id is None:
+            return "none"
+        if self.attention and self.loss:
+            return message("meaning.hidden", id=self.id)
+        return message("meaning.hidden_attention" if self.attention else "meaning.hidden_loss", id=self.id)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The id."""
+        return [] if self.id is None else [self.id]
+
+
+@dataclass(frozen=True, slots=True)
 class TwoLengths(Meaning):
     """A sequence length that the model and its data do not agree on."""
 

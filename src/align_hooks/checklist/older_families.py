@@ -30,7 +30,7 @@ LIKE_LLAMA: Mapping[str, Setting] = {
     **{"add_bias_linear": False, "add_qkv_bias": False, "tie_word_embeddings": False, "init_method_std": 0.01},
     **{"attention_dropout": 0.0, "hidden_dropout": 0.0, "params_dtype": "float16", "compute_dtype": "float16"},
     **{"layernorm_compute_dtype": "float32", "softmax_compute_dtype": "float32", "rotary_dtype": "float32"},
-    **{"use_flash_attention": False, "mtp_num_layers": 0, "multi_latent_attention": False},
+    **{"use_flash_attention": False, "mtp_num_layers": 0, "multi_latent_attention": False, "pad_token_id": 0},
 }
 NO_EXPERTS: Mapping[str, Setting] = {"num_moe_experts": 1, "shared_expert_num": 0}
 WITH_EXPERTS: Mapping[str, Setting] = {
@@ -58,7 +58,7 @@ OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
     INTERNLM2: {
         **LIKE_LLAMA,
         **NO_EXPERTS,
-        **{"ffn_hidden_size": 14336, "vocab_size": 92544, "rotary_base": 1000000.0, "layernorm_epsilon": 1e-5},
+        **{"ffn_hidden_size": 14336, "vocab_size": 92544, "rotary_base": 1000000.0, "layernorm_epsilon": 1e-5, "pad_token_id": 2},
     },
     QWEN: {**LIKE_LLAMA, **NO_EXPERTS, "add_qkv_bias": True, "layernorm_epsilon": 1e-5},
     GPT2: {
@@ -68,6 +68,7 @@ OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
         **{"position_embedding_type": "learned_absolute", "normalization": "LayerNorm", "layernorm_epsilon": 1e-5},
         **{"hidden_act": "gelu", "gated_linear_unit": False, "add_bias_linear": True, "add_qkv_bias": True},
         **{"tie_word_embeddings": True, "attention_dropout": 0.1, "hidden_dropout": 0.1, "params_dtype": "float32"},
+        **{"pad_token_id": 50256, "eos_token_id": 50256},
     },
 }
 """Family to field of ``TransformerConfig`` to value; a field that is not there is not known."""

@@ -15,7 +15,7 @@ from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.lookup import is_since, value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
@@ -52,12 +52,6 @@ def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
         return frozenset()
     known = family(configuration)
     return frozenset(MODEL + name for name in (*ignored(known), *without_effect(known), *WITHOUT_EFFECT))
-
-
-def is_since(version: str, *since: int) -> bool:
-    """Whether a version of MindFormers is that one or a later one; one that cannot be told is."""
-    numbers = re.findall(r"\d+", version)[:2]
-    return len(numbers) < 2 or tuple(map(int, numbers)) >= since
 
 
 def traps(configuration: Configuration) -> Iterator[Message]:

@@ -15,6 +15,8 @@ from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
 
 LOADER = "train_dataset.data_loader"
+AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
+"""Data sets that give out what the file holds."""
 BLANK = re.compile(r"\byour\b|\bpath[_/ -]to\b|\byour[_-]|[_-]here\b|\bx{3,}|\*{3}|[<>{}$]", re.IGNORECASE)
 """Words by which authors of scripts mark a path that a reader is to fill in."""
 
@@ -61,6 +63,26 @@ def seed_of_data(c: Configuration) -> Setting:
     if has(c, f"{LOADER}.config."):
         return 1234
     return value_of(c, ("seed",), UNSET) if is_on(c, f"{LOADER}.shuffle") else UNSET
+
+
+def padding_of_megatron(c: Configuration) -> Setting:
+    """The id of the padding of Megatron's data: the tokenizer's, which NullTokenizer alone can be told.
+
+    ``GPTDataset`` leaves labels with it out of the loss, and has 0 in the place of such tokens (core 0.19, ``gpt_dataset.py:277``).
+    """
+    return value_of(c, ("null_tokenizer_pad_id",), -1) if value_of(c, ("tokenizer_type",)) == "NullTokenizer" else UNSET
+
+
+def padding_of_mindformers(c: Configuration) -> Setting:
+    """The same of MindFormers' reader of Megatron's data (1.9, ``dataset/blended_datasets/gpt_dataset.py:217``); what reads a file as it
+    stands has none."""
+    return -1 if has(c, f"{LOADER}.config.") or value_of(c, (f"{LOADER}.type",)) in AS_IT_STANDS else UNSET
+
+
+def no_padding(value: Setting) -> Setting:
+    """An id below 0 is that of no token."""
+    value = plain(value)
+    return max(int(value), -1) if are_numbers(value) else value
 
 
 def is_blank(value: Setting) -> bool:

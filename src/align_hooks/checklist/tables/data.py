@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
+from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.readings import data as readings
+from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import shares
@@ -17,7 +19,7 @@ row = partial(Row, group=Group.DATA, comparison="data")
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
-DATA_CHECK = "CheckList: other: Data Check"
+DATA_CHECK, SPECIAL_IDS = "CheckList: other: Data Check", "CheckList: other: Special Words Check"
 
 
 def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
@@ -34,7 +36,7 @@ def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = 
 
 def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
     """A special id, which the batches show best."""
-    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=("CheckList: other: Special Words Check",))
+    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=(SPECIAL_IDS,))
 
 
 DATA = (
@@ -106,11 +108,31 @@ DATA = (
         Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
         IDS_OCCUR,
     ),
-    special(
+    row(
         "pad_token_id",
-        Says(("null_tokenizer_pad_id",), -1, note=OF_TOKENIZER),
-        Says(model("pad_token_id"), None, beside=(f"{LOADER}.config.pad",)),
-        message("by_hand.padding_left_out"),
+        Says(fixed=Hidden(), note=message("note.hides_nothing")),
+        Says(
+            model("pad_token_id", "eos_token_id"),
+            read=hidden.hidden,
+            tries=hidden.tries,
+            note=message("note.hides"),
+            beside=hidden.MASKS,
+        ),
+        form=None,
+        unless=hidden.no_such_token,
+        batches=hidden.counted,
+        way_out=message("way_out.hidden"),
+        by_hand=message("by_hand.hidden"),
+        asked_by=(SPECIAL_IDS,),
+    ),
+    row(
+        message("row.padding_of_the_data"),
+        Says(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
+        Says((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
+        form=readings.no_padding,
+        unless=readings.replayed,
+        by_hand=BATCHES,
+        asked_by=(SPECIAL_IDS,),
     ),
     special("ignore_token_id", Says(note=message("note.mask_alone")), Says(model("ignore_token_id"), -100), message("by_hand.ignored_id")),
     harmless(
