@@ -345,7 +345,8 @@ data_path |  |  | D.data_path: ['1', /mnt/other_text_document] |
 data_path | --data-path 0.3 /a/one 0.7 /b/two | D.data_path: ['0.3', /mnt/one, '0.7', /mnt/two] | D.data_path: ['0.3', /mnt/two, '0.7', /mnt/one] |
 split | --split 98,2,0 | D.split: '98, 2, 0' |  |
 seed_of_the_data | --seed 7 | D.seed: 7 |  |
-shuffle |  | train_dataset.data_loader.shuffle: true |  |
+shuffle |  |  | train_dataset.data_loader.shuffle: true |
+shuffle |  | D.split: null, train_dataset.data_loader.type: MindDataset, train_dataset.data_loader.shuffle: false | train_dataset.data_loader.type: MindDataset |
 reset_position_ids | --reset-position-ids | D.reset_position_ids: true |  |
 reset_attention_mask | --reset-attention-mask | D.create_compressed_eod_mask: true |  |
 eod_mask_loss | --eod-mask-loss | D.eod_mask_loss: true |  |

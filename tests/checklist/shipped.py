@@ -39,10 +39,10 @@ class Pair:
 COUNTED = rows("choices_that_this_loss_counts")
 """A load-balancing loss beside a bias of the experts or groups: Megatron-LM counts what the scores alone would choose, MindFormers what was
 chosen."""
-OLD_LLAMA = rows("optimizer type_of_the_main_weights seed_of_the_data pad_token_id")
+OLD_LLAMA = rows("optimizer type_of_the_main_weights shuffle pad_token_id")
 """FP32StateAdamWeightDecay is the operator AdamWeightDecay, which corrects no bias: its first step is 3.16 times as long as Adam's with the
 default betas, and Megatron-LM cannot be told to do the same. These files hold the weights in float16, and update them in it. Their data
-is shuffled by the seed of the run, which is 0."""
+is shuffled, which Megatron's is not but by its own data set."""
 HIDES = rows("pad_token_id")
 """Tokens of this id are hidden from the attention, and where no loss mask is fed from the loss: 151643 of Qwen3 is its end of a document,
 0 of Llama 2 its unknown token."""
@@ -174,7 +174,7 @@ REAL: dict[str, Pair] = {
         },
         rows("n_kv_heads beta2 weight_decay"),
         courses=(None, False),
-        inherent=OLD_LLAMA - {"seed_of_the_data"},  # its script says the seed of the YAML
+        inherent=OLD_LLAMA,
     ),
     # cosine from 1e-6 to 1e-6 without warm-up is 1e-6 however long it runs; half of a head is turned, as --rotary-percent 0.5 says
     "glm4 9b": Pair(

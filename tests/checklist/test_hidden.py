@@ -21,33 +21,33 @@ from align_hooks.messages import message, sentences
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, keys, megatron, mindformers, row
 
 COLUMNS = "train_dataset.input_columns: [input_ids, labels, loss_mask{more}]"
-MASKED, ALL_MASKS = COLUMNS.format(more=""), COLUMNS.format(more=", attention_mask")
+NONE, MASKED, ALL_MASKS = "train_dataset.input_columns: [input_ids]", COLUMNS.format(more=""), COLUMNS.format(more=", attention_mask")
 CASES = f"""
 # style | keys of the YAML | MindFormers | id, a for attention and l for loss | where it stands
-{OLD} | m.pad_token_id: null | 1.9 | 0 al | 1.9 models/llama/llama_config.py:146, llama.py:667, transformer.py:874
-{OLD} | m.pad_token_id: 3 | 1.9 | 3 al |
+{OLD} | m.pad_token_id: null, {NONE} | 1.9 | 0 al | 1.9 models/llama/llama_config.py:146, llama.py:667, transformer.py:874
+{OLD} | m.pad_token_id: 3, {NONE} | 1.9 | 3 al |
 {OLD} | m.pad_token_id: -100 | 1.9 | |
 {OLD} | m.pad_token_id: 3, {MASKED} | 1.9 | 3 a | 1.9 llama.py:666
 {OLD} | m.pad_token_id: 3, {ALL_MASKS} | 1.9 | | 1.9 llama.py:345
 {OLD} | m.pad_token_id: 3, {ALL_MASKS} | 1.3 | 3 al | r1.3.0 llama.py:533 and 264, which take neither
-{OLD} | m.pad_token_id: 3, m.use_attn_mask_compression: true | 1.9 | 3 l | 1.9 transformer.py:868
-{OLD} | m.pad_token_id: 3, m.use_ring_attention: true | 1.9 | 3 l | 1.9 llama.py:380
+{OLD} | m.pad_token_id: 3, m.use_attn_mask_compression: true, {NONE} | 1.9 | 3 l | 1.9 transformer.py:868
+{OLD} | m.pad_token_id: 3, m.use_ring_attention: true, {NONE} | 1.9 | 3 l | 1.9 llama.py:380
 {OLD} | m.pad_token_id: 3, {ALL_MASKS}, train_dataset.construct_args_key: [input_ids] | 1.9 | 3 al | 1.9 base_trainer.py:926
 {OLD} | m.type: ChatGLM2Config, m.pad_token_id: 3 | 1.9 | | 1.9 models/glm2/glm2.py:235
 {OLD} | m.type: ChatGLM2Config, m.pad_token_id: 3, parallel_config.seq_split_num: 2 | 1.9 | 3 a | 1.9 models/glm2/glm2.py:226
 {OLD} | m.type: DeepseekV3Config, m.pad_token_id: 3, {ALL_MASKS} | 1.5 | 3 al | r1.5.0 research/deepseek3/deepseek3_model_train.py:85
-{OLD} | m.type: InternLM2Config, m.pad_token_id: null | 1.3 | 2 al | r1.3.0 research/internlm2/internlm2_config.py:108
+{OLD} | m.type: InternLM2Config, m.pad_token_id: null, {NONE} | 1.3 | 2 al | r1.3.0 research/internlm2/internlm2_config.py:108
 {OLD} | m.type: QwenConfig, m.pad_token_id: 3 | 1.3 | 3 al | r1.3.0 research/qwen/qwen_model.py:173 and 528
 {OLD} | m.type: GPT2Config, m.pad_token_id: 3, m.eos_token_id: 5 | 1.3 | 5 al | r1.3.0 models/gpt2/gpt2.py:159
 {OLD} | m.type: GPT2Config, train_dataset.input_columns: [input_ids, attention_mask] | 1.3 | | r1.3.0 models/gpt2/gpt2.py:158
-{NEW} | m.pad_token_id: 3 | 1.9 | 3 al | 1.9 training_graph/base_models/gpt/gpt_model.py:131, transformer/mask_generate.py:103
-{NEW} | m.pad_token_id: null | 1.9 | 151643 al | 1.9 models/qwen2/configuration_qwen2.py:146
-{LATENT} | m.pad_token_id: null | 1.9 | 0 al | 1.9 transformer_config.py:2020
+{NEW} | m.pad_token_id: 3, {NONE} | 1.9 | 3 al | 1.9 training_graph/base_models/gpt/gpt_model.py:131, transformer/mask_generate.py:103
+{NEW} | m.pad_token_id: null, {NONE} | 1.9 | 151643 al | 1.9 models/qwen2/configuration_qwen2.py:146
+{LATENT} | m.pad_token_id: null, {NONE} | 1.9 | 0 al | 1.9 transformer_config.py:2020
 {NEW} | m.pad_token_id: 3, {MASKED} | 1.9 | 3 a | 1.9 gpt_model.py:130
 {NEW} | m.pad_token_id: 3, {MASKED}, m.use_attn_mask_compression: true | 1.9 | | 1.9 gpt_model.py:139
-{NEW} | m.pad_token_id: 3, train_dataset.data_loader.type: BlendedMegatronDatasetDataLoader | 1.9 | 3 a | 1.9 base_trainer.py:919
+{NEW} | m.pad_token_id: 3 | 1.9 | 3 a | 1.9 base_trainer.py:919
 {NEW} | m.pad_token_id: 3, D.create_attention_mask: true | 1.9 | | 1.9 base_trainer.py:915
-{NEW} | m.pad_token_id: 3, D.create_compressed_eod_mask: true | 1.9 | 3 l | 1.9 base_trainer.py:913
+{NEW} | m.pad_token_id: 3, D.create_compressed_eod_mask: true, {NONE} | 1.9 | 3 l | 1.9 base_trainer.py:913
 """
 
 

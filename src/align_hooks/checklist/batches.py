@@ -174,11 +174,16 @@ def _conclude(seen: Look, vocabulary: int | None) -> None:
     seen.problems[:0] = first
 
 
+def shared_steps(reference: Look | None, candidate: Look | None) -> list[int]:
+    """Steps whose batch was looked at in both runs, ascending."""
+    return sorted(reference.digests.keys() & candidate.digests.keys()) if reference is not None and candidate is not None else []
+
+
 def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Message | None, bool | None]:
     """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded, or looked at."""
     if reference is None or candidate is None:
         return None, None
-    shared = sorted(reference.digests.keys() & candidate.digests.keys())
+    shared = shared_steps(reference, candidate)
     if not shared:
         return message("two_runs.no_step"), None
     for name in ARRAYS:

@@ -98,6 +98,15 @@ class Way(Enum):
     OPTIMIZER = "optimizer"
 
 
+class Order(Enum):
+    """In which order the samples of a data set are trained on: as the data set has them, which Megatron's orders by its own seed, shuffled
+    by MindFormers' reader, or by Megatron's cyclic one."""
+
+    OF_THE_DATA = "of_the_data"
+    SHUFFLED = "shuffled"
+    CYCLIC = "cyclic"
+
+
 class Meaning:
     """A meaning that a reader meets in ``words``; ``numbers`` are the numbers in it that a single setting may hold."""
 

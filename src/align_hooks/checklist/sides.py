@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from align_hooks.checklist.batches import Array, Decode, Look, look, special_ids
+from align_hooks.checklist.batches import ARRAYS, Array, Decode, Look, look, special_ids
 from align_hooks.checklist.fix import Fixed, fixed
 from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.result import NEWEST, Checklist, as_read
@@ -77,11 +77,15 @@ def installed() -> str:
 
 
 def check_runs(reference: Run, candidate: Run) -> Checklist | None:
-    """Two records without their batches, for the report of a comparison; None where one holds no configuration."""
-    if not all(run.facts.arguments is not None for run in (reference, candidate)):
+    """Two records and the batches of their common steps, for the report of a comparison; None where one holds no configuration."""
+    runs = (reference, candidate)
+    if not all(run.facts.arguments is not None for run in runs):
         return None
-    ours, theirs = (recorded(run.manifest, str(run.path)) for run in (reference, candidate))
-    return check_configurations(ours, theirs)
+    ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
+    ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
+    steps = sorted(set(reference.batch_steps()) & set(candidate.batch_steps()))
+    seen = [look(((step, run.batch(step, ARRAYS).arrays()) for step in steps), None, {}, ids=ids) if steps else None for run in runs]
+    return check_configurations(ours, theirs, (seen[0], seen[1]))
 
 
 def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from align_hooks.checklist.defaults import CHATGLM, LLAMA, default, family
 from align_hooks.checklist.meaning import Hidden, Words
 from align_hooks.checklist.older_families import DEEPSEEK, GPT2, QWEN
-from align_hooks.checklist.readings.data import LOADER
+from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import are_numbers, is_on, is_since, value_of
 from align_hooks.checklist.row import UNSET, Asked, Edits, Looks, Seen, is_new, model
@@ -23,8 +23,6 @@ from align_hooks.messages import message, sentences
 
 COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
 """What is fed to the model by name; without the first MindFormers takes the second for it."""
-BY_LOADER = "BlendedMegatronDatasetDataLoader"
-"""The reader of Megatron's data, which gives a loss mask whether columns are named or not."""
 COMPRESSED = model("use_attn_mask_compression", "use_eod_attn_mask_compression")
 """Switches of a mask that is made of places alone."""
 RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")
@@ -79,14 +77,13 @@ def _takes_masks(c: Configuration, kind: str) -> bool:
 
 
 def fed(c: Configuration) -> list[str]:
-    """Names of what a batch gives to the model."""
+    """Names of what a batch gives to the model; the reader of Megatron's data gives a loss mask where nothing says it."""
     for key in COLUMNS:
         columns = value_of(c, (key,), None)
         if isinstance(columns, list):
             return [str(column) for column in columns]
     masked = any(value_of(c, (f"{LOADER}.{part}create_attention_mask",), False) is True for part in ("config.", ""))
-    by_loader = value_of(c, (f"{LOADER}.type",), "") == BY_LOADER or masked
-    return (["loss_mask"] if by_loader else []) + (["attention_mask"] if masked else [])
+    return (["loss_mask"] if masked or reader(c) == OF_MEGATRON else []) + (["attention_mask"] if masked else [])
 
 
 def no_such_token(reference: Configuration, candidate: Configuration) -> Words | None:

@@ -9,7 +9,6 @@ from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import shares
 from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Unless, model
 from align_hooks.configuration.values import Setting
@@ -51,10 +50,12 @@ DATA = (
     harmless("retriever_seq_length", Says(("retriever_seq_length",), None), Says(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        Says(("data_path", "train_data_path", "mock_data"), read=lambda c: value_of(c, ("data_path", "train_data_path"), None)),
-        Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None, tries=tries.nothing),
+        Says(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
+        Says(readings.PATHS, read=readings.path_of_mindformers, tries=tries.nothing),
         form=readings.blend,
         unless=readings.replayed,
+        unsure=readings.other_format,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
     ),
@@ -64,6 +65,7 @@ DATA = (
         Says((f"{LOADER}.config.split",), tries=tries.split),
         form=shares,
         unless=readings.replayed,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=("comparison: data: data-path, split",),
     ),
@@ -76,14 +78,19 @@ DATA = (
             beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
             tries=tries.seed_of_data,
         ),
-        unless=readings.replayed,
+        unless=readings.other_rule,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),
     ),
-    harmless(
+    row(
         "shuffle",
-        Says(note=message("note.shuffled_by_its_seed")),
-        Says((f"{LOADER}.shuffle",), None),
+        Says(("dataloader_type",), read=readings.megatron_order, note=message("note.shuffled_by_its_seed")),
+        Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
+        form=None,
+        unless=readings.replayed,
+        batches=readings.same_batches,
+        way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),
     ),
@@ -131,6 +138,7 @@ DATA = (
         Says((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
         form=readings.no_padding,
         unless=readings.replayed,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=(SPECIAL_IDS,),
     ),
