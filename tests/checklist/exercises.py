@@ -60,12 +60,13 @@ BASES = {}
 BASES[OLD] = TRAINING | keys("""
     use_legacy: true, m.type: LlamaConfig, m.seq_length: 128, m.hidden_size: 64, m.intermediate_size: 128, m.num_layers: 2,
     m.num_heads: 4, m.vocab_size: 256, m.max_position_embedding: 128, m.init_method_std: 0.02, m.rms_norm_eps: 1.0e-05,
-    m.compute_dtype: bfloat16, m.param_init_type: float32, m.use_flash_attention: true, load_checkpoint: /mnt/weights
+    m.compute_dtype: bfloat16, m.param_init_type: float32, m.use_flash_attention: true, m.pad_token_id: -1,
+    load_checkpoint: /mnt/weights
 """)
 BASES[NEW] = TRAINING | keys("""
     use_legacy: false, m.model_type: qwen2, m.seq_length: 128, m.hidden_size: 64, m.intermediate_size: 128, m.num_hidden_layers: 2,
     m.num_attention_heads: 4, m.head_dim: 16, m.vocab_size: 256, m.max_position_embeddings: 128, m.rms_norm_eps: 1.0e-05,
-    m.hidden_dropout: 0.0, m.bias_swiglu_fusion: true
+    m.hidden_dropout: 0.0, m.bias_swiglu_fusion: true, m.pad_token_id: -1
 """)
 BASES[EXPERTS] = BASES[NEW] | keys("""
     m.model_type: qwen3_moe, m.num_key_value_heads: 4, m.num_experts: 8, m.num_experts_per_tok: 2, m.moe_intermediate_size: 96,
@@ -344,7 +345,8 @@ data_path |  |  | D.data_path: ['1', /mnt/other_text_document] |
 data_path | --data-path 0.3 /a/one 0.7 /b/two | D.data_path: ['0.3', /mnt/one, '0.7', /mnt/two] | D.data_path: ['0.3', /mnt/two, '0.7', /mnt/one] |
 split | --split 98,2,0 | D.split: '98, 2, 0' |  |
 seed_of_the_data | --seed 7 | D.seed: 7 |  |
-shuffle |  | train_dataset.data_loader.shuffle: true |  |
+shuffle |  |  | train_dataset.data_loader.shuffle: true |
+shuffle |  | D.split: null, train_dataset.data_loader.type: MindDataset, train_dataset.data_loader.shuffle: false | train_dataset.data_loader.type: MindDataset |
 reset_position_ids | --reset-position-ids | D.reset_position_ids: true |  |
 reset_attention_mask | --reset-attention-mask | D.create_compressed_eod_mask: true |  |
 eod_mask_loss | --eod-mask-loss | D.eod_mask_loss: true |  |
@@ -353,7 +355,9 @@ merge_file | --merge-file /a/merges.txt | processor.tokenizer.merges_file: /b/me
 tokenizer_type |  |  | processor.tokenizer.type: LlamaTokenizer |
 bos_token_id |  | m.bos_token_id: 1 |  |
 eos_token_id | --null-tokenizer-eod-id 2 | m.eos_token_id: 2 | m.eos_token_id: 3 |
-pad_token_id | --null-tokenizer-pad-id 0 | m.pad_token_id: 0 | m.pad_token_id: 5 |
+pad_token_id |  | m.pad_token_id: -100 | m.pad_token_id: 5 |
+pad_token_id |  | m.pad_token_id: -1 | m.pad_token_id: 5 | new
+padding_of_the_data | --tokenizer-type NullTokenizer --null-tokenizer-pad-id 0 | D.pad: 0 | D.pad: 5 |
 ignore_token_id |  | m.ignore_token_id: -100 |  |
 template_of_training_and_inference |  |  |  |
 num_workers | --num-workers 4 | train_dataset.num_parallel_workers: 4 | train_dataset.num_parallel_workers: 8 |

@@ -39,10 +39,13 @@ class Pair:
 COUNTED = rows("choices_that_this_loss_counts")
 """A load-balancing loss beside a bias of the experts or groups: Megatron-LM counts what the scores alone would choose, MindFormers what was
 chosen."""
-OLD_LLAMA = rows("optimizer type_of_the_main_weights seed_of_the_data")
+OLD_LLAMA = rows("optimizer type_of_the_main_weights shuffle pad_token_id")
 """FP32StateAdamWeightDecay is the operator AdamWeightDecay, which corrects no bias: its first step is 3.16 times as long as Adam's with the
 default betas, and Megatron-LM cannot be told to do the same. These files hold the weights in float16, and update them in it. Their data
-is shuffled by the seed of the run, which is 0."""
+is shuffled, which Megatron's is not but by its own data set."""
+HIDES = rows("pad_token_id")
+"""Tokens of this id are hidden from the attention, and where no loss mask is fed from the loss: 151643 of Qwen3 is its end of a document,
+0 of Llama 2 its unknown token."""
 OF_DATA = rows("lr_decay_iters")
 """MindDataset names no seed, and total_steps: -1 leaves the length to it."""
 
@@ -62,6 +65,8 @@ REAL: dict[str, Pair] = {
         },
         rows("rotary_base head_dim hidden_dropout lr_warmup_iters"),
         courses=(False, True),
+        inherent=HIDES,
+        right_exit=DIFFERS,
     ),
     "telechat3 36b": Pair(
         "telechat3_36b.sh",
@@ -74,8 +79,9 @@ REAL: dict[str, Pair] = {
         },
         rows("beta2 tied_embeddings lr_decay_style reset_attention_mask"),
         courses=(False, True),
+        inherent=HIDES,
         untold=rows("vocab_size rows_of_the_embedding"),  # the tokenizer's, which is not here
-        right_exit=UNDECIDED,
+        right_exit=DIFFERS,
     ),
     # global_aux_loss of Megatron-LM and gbs_aux_loss of MindFormers are one: the share of every expert over the batch up to now, times the
     # mean score of this micro-batch, times experts and coefficient
@@ -89,6 +95,8 @@ REAL: dict[str, Pair] = {
             "--moe-router-topk 8": "--moe-router-topk 8 --moe-router-topk-scaling-factor 1.5",
         },
         rows("size_of_an_expert weights_of_the_chosen_add_up_to_one aux_loss_factor routed_scaling_factor"),
+        inherent=HIDES,
+        right_exit=DIFFERS,
     ),
     # the file does not ask for YaRN, which MindFormers 1.9 does not take from the family: positions are plain, whatever the paper says
     "deepseek3 671b": Pair(
@@ -118,7 +126,7 @@ REAL: dict[str, Pair] = {
             "--clip-grad 0.5": "--clip-grad 1.0",
         },
         rows("v_head_dim num_experts_chosen clip_grad"),
-        inherent=COUNTED | rows("original_max_position_embeddings"),
+        inherent=COUNTED | HIDES | rows("original_max_position_embeddings"),
         right_exit=DIFFERS,
     ),
     # the group of the embedding and the output has the rates of the default, so there are no rates of its own
@@ -166,7 +174,7 @@ REAL: dict[str, Pair] = {
         },
         rows("n_kv_heads beta2 weight_decay"),
         courses=(None, False),
-        inherent=OLD_LLAMA - {"seed_of_the_data"},  # its script says the seed of the YAML
+        inherent=OLD_LLAMA,
     ),
     # cosine from 1e-6 to 1e-6 without warm-up is 1e-6 however long it runs; half of a head is turned, as --rotary-percent 0.5 says
     "glm4 9b": Pair(
@@ -191,7 +199,7 @@ REAL: dict[str, Pair] = {
             "--moe-expert-capacity-factor 1.25": "--moe-expert-capacity-factor 1.1",
         },
         rows("num_experts_chosen capacity_factor"),
-        inherent=rows("aux_loss_factor tokens_that_are_dropped"),  # LLaMA's layers add no such loss, and drop second choices first
+        inherent=HIDES | rows("aux_loss_factor tokens_that_are_dropped"),  # LLaMA's layers add no such loss, and drop second choices first
         right_exit=DIFFERS,
     ),
 }

@@ -81,7 +81,7 @@ def test_a_key_that_another_row_lives_on_is_not_told() -> None:
         ({"my-own-switch": ""}, {}, message("trap.no_flags", flags=terms(["--my-own-switch"]))),
         (
             *({}, {"optimiser.eps": 1e-6, "optimizer.eps": None}),
-            message("trap.no_name", place="new.yaml:21", name="optimiser.eps", known="optimizer.eps"),
+            message("trap.no_name", place="new.yaml:22", name="optimiser.eps", known="optimizer.eps"),
         ),
         (
             *({}, {"m.normalization": "layernorm"}),
@@ -124,9 +124,9 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
 @pytest.mark.parametrize(
     ("style", "trap"),
     [
-        (OLD, message("trap.padded_size", place="old.yaml:16")),
-        (LATENT, message("trap.no_effect", place="latent.yaml:26", name="padded_vocab_size")),
-        (EXPERTS, message("trap.refused", place="experts.yaml:23", name="padded_vocab_size", instead="vocab_size")),
+        (OLD, message("trap.padded_size", place="old.yaml:17")),
+        (LATENT, message("trap.no_effect", place="latent.yaml:27", name="padded_vocab_size")),
+        (EXPERTS, message("trap.refused", place="experts.yaml:24", name="padded_vocab_size", instead="vocab_size")),
     ],
 )
 def test_the_padded_size_under_another_name_is_no_size(style: str, trap: Message) -> None:

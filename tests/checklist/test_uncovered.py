@@ -23,7 +23,6 @@ MATTER: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "forced routing": (EXPERTS, {"moe-router-force-load-balancing": ""}, {}),
     "frozen layers": (NEW, {"freeze-all-layers": ""}, {}),
     "filling in the middle": (NEW, {"fim-data": ""}, {}),
-    "another order of data": (NEW, {"dataloader-type": "cyclic"}, {}),
     "fine-tuning samples": (NEW, {"sft": ""}, {}),
     "steps that are left out": (NEW, {"iterations-to-skip": "3 4"}, {}),
     "latent experts": (EXPERTS, {"moe-latent-size": 64}, {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,8 @@ import pytest
 
 OLDER = "1.3.2"
 TIMEOUT = 300
+WANTED = re.compile(r"configs/.*\.yaml|mindformers/models/.*_config\.py")
+"""Files of the wheel that tests read."""
 
 
 def installed(name: str) -> Path:
@@ -28,8 +31,8 @@ def installed(name: str) -> Path:
     return path
 
 
-def older(name: str, factory: pytest.TempPathFactory) -> Path:
-    """A file of ``configs`` of MindFormers 1.3.2, whose wheel is fetched once a test session, by whichever worker comes first."""
+def older(name: str, factory: pytest.TempPathFactory, root: str = "configs") -> Path:
+    """A file of ``configs``, or of another root, of MindFormers 1.3.2; its wheel is fetched once a test session, by the first worker."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = shared / f"mindformers-{OLDER}"
@@ -42,11 +45,11 @@ def older(name: str, factory: pytest.TempPathFactory) -> Path:
                 reason.write_text(why)
     if reason.is_file():
         pytest.skip(f"mindformers {OLDER} cannot be fetched from the package index: {reason.read_text()}")
-    return folder / "configs" / name
+    return folder / root / name
 
 
 def fetched(folder: Path) -> str:
-    """Fetch the wheel and unpack its YAML files; why it could not be, empty where it could."""
+    """Fetch the wheel and unpack its YAML files and configuration classes; why it could not be, empty where it could."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check", "--dest", str(folder)]
     try:
         done = subprocess.run([*command, f"mindformers=={OLDER}"], capture_output=True, text=True, timeout=TIMEOUT, check=False)
@@ -56,5 +59,5 @@ def fetched(folder: Path) -> str:
     if done.returncode or wheel is None:
         return (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if name.startswith("configs/") and name.endswith(".yaml")])
+        archive.extractall(folder, [name for name in archive.namelist() if WANTED.fullmatch(name)])
     return ""

@@ -24,7 +24,7 @@ NOTHING = {"DEVICE": None, "SEED": None}
 
 
 def by_hand(where: Path, *flags: str, **change: object) -> frameworks.Ended:
-    settings = {"context.device_target": "CPU"} | change
+    settings = {"context.device_target": "CPU", "model.model_config.pad_token_id": 0} | change
     script = frameworks.SCRIPTS / "by_hand.py"
     return frameworks.mindformers(where, script=script, launcher=(), change=settings, flags=flags, **NOTHING)
 

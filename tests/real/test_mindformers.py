@@ -13,6 +13,8 @@ from real.test_by_hand import NEEDED
 from real.test_pair import third_opinion
 from synthetic import save_by_hand
 
+PADDED = {"model.model_config.pad_token_id": 0}
+
 
 def test_the_import_form_works_after_mindformers_was_imported_and_with_a_yaml_by_hand(tmp_path: Path, reference: Path) -> None:
     done = frameworks.mindformers(
@@ -85,11 +87,11 @@ def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: P
 
 def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(tmp_path: Path, reference: Path) -> None:
     random = np.random.RandomState(0)
-    ids = random.randint(0, 4, (4, 129))  # every fourth token is the YAML's pad_token_id
+    ids = random.randint(0, 4, (4, 129))  # every fourth token has the id of the padding
     mask = random.randint(0, 2, (4, 128)).astype(np.float32)
     save_by_hand(tmp_path / "by_hand", 0, {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": mask})
     variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
-    frameworks.mindformers(tmp_path, **variables, BATCHES="0", WEIGHTS="0").succeeded()
+    frameworks.mindformers(tmp_path, change=PADDED, **variables, BATCHES="0", WEIGHTS="0").succeeded()
     run = open_run(tmp_path / "run")
     assert run.scalars()[0]["valid_tokens"] == mask.sum()
     assert run.scalars()[0]["loss"] == pytest.approx(third_opinion(run)[0], rel=1e-6)
@@ -113,12 +115,12 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_
     for step in range(frameworks.STEPS):
         mask = random.randint(0, 2, (4, 128)).astype(np.float32)
         mask[:2, -1] = 0, 1
-        tokens, labels = random.randint(0, 4, (2, 4, 128))  # every fourth token is the YAML's pad_token_id
+        tokens, labels = random.randint(0, 4, (2, 4, 128))  # every fourth token has the id of the padding
         save_by_hand(tmp_path / "by_hand", step, {"tokens": tokens, "labels": labels, "loss_mask": mask})
     runs = {}
     for name, script in (("cut", frameworks.LAUNCH / "run_mindformer.py"), ("uncut", frameworks.SCRIPTS / "older_llama.py")):
         fed = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
-        runs[name] = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / name, script=script, **fed))
+        runs[name] = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / name, script=script, change=PADDED, **fed))
     overrides = {override.what for override in runs["uncut"].facts.overrides}
     assert "model.model_config.input_sliced_sig" not in overrides
     assert [row["loss"] for row in runs["cut"].scalars()] == [row["loss"] for row in runs["uncut"].scalars()]

@@ -77,6 +77,9 @@ DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
         llama=32000,
         chatglm2=65024,
     ),
+    "pad_token_id": by_family(
+        0, qwen2=151643, qwen3=151643, qwen3_moe=151643, glm4=151329, glm4_moe=151643, telechat3=151643, llama=0, chatglm2=0
+    ),
     "init_method_std": by_family(0.02, llama=0.01),
     "attention_dropout": by_family(0.0, llama=0.0, chatglm2=0.0),
     "hidden_dropout": by_family(0.1, deepseek_v3=0.0, telechat=0.0, telechat3_moe=0.0, llama=0.0, chatglm2=0.0),
@@ -151,16 +154,3 @@ def default(field: str) -> Read:
 def where_told(value: Setting) -> Read:
     """``value`` where nothing sets a field; not known where the model's own ``config.json`` is not here to be read."""
     return lambda configuration: UNSET if configuration.unread else value
-
-
-LLAMA_KEYS = frozenset(
-    [
-        *("batch_size", "seq_length", "hidden_size", "num_layers", "num_heads", "n_kv_heads", "max_position_embedding", "vocab_size"),
-        *("intermediate_size", "multiple_of", "ffn_dim_multiplier", "rms_norm_eps", "theta", "extend_method", "scaling_factor"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "ignore_token_id", "compute_dtype", "layernorm_compute_type", "rotary_dtype"),
-        *("softmax_compute_type", "param_init_type", "embedding_init_type", "qkv_has_bias", "qkv_concat", "attn_proj_has_bias"),
-        *("moe_config", "use_past", "is_dynamic", "use_rope_slice", "use_flash_attention", "use_attn_mask_compression", "offset"),
-        *("init_method_std", "tie_word_embeddings", "fused_rms_norm", "input_sliced_sig", "calculate_per_token_loss", "pp_interleave_num"),
-    ]
-)
-"""Names that ``LlamaConfig`` reads; no other may be told to write in an older model."""

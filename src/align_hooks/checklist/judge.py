@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, harmless, is_asked, mend, proved, unsure
-from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Row
+from align_hooks.checklist.mend import Values, harmless, is_asked, mend, proved, seen_in, unsure
+from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Argument, Side, message
+
+Held: TypeAlias = tuple[Configuration, SideValue]
+"""A side, and what it holds of a row."""
 
 
 class Outcome(Enum):
@@ -50,19 +54,24 @@ class Checked:
 
 
 def judge(
-    reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS, *, weigh_alike: bool | None = None
+    reference: Configuration,
+    candidate: Configuration,
+    rows: Sequence[Row] = ROWS,
+    looks: Looks = (None, None),
+    *,
+    weigh_alike: bool | None = None,
 ) -> tuple[Checked, ...]:
-    """Every row, in the order of the CheckList. ``weigh_alike`` says whether both runs weigh the tokens of their recorded batches alike,
-    None where nobody looked."""
+    """Every row, in the order of the CheckList; ``looks`` are at the recorded batches of both sides. ``weigh_alike`` says whether both runs
+    weigh the tokens of these alike, None where nobody looked."""
     values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
-    checked = [weighed(_judge(row, reference, candidate, values), weigh_alike) for row in rows]
+    checked = [weighed(_judge(row, reference, candidate, values, looks), weigh_alike) for row in rows]
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, candidate, values, apart)
     return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
 
 
-def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Checked:
+def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values, looks: Looks) -> Checked:
     ours, theirs = values[row.id]
     if row.depends_on and not is_asked(row, [value.meaning for value in values[row.depends_on]]):
         return Checked(row, Outcome.UNUSED, ours, theirs)
@@ -73,23 +82,7 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
     if row.alone and reference.side != candidate.side:
         outcome = Outcome.BY_HAND if row.by_hand and known[:1] in ([], [None]) else Outcome.ALONE if known else Outcome.UNUSED
     elif len(known) < 2 or not same(*known):
-        why = harmless(row, reference, candidate)
-        proof = proved(row, reference, candidate) if len(known) < 2 and not why else None
-        if proof is not None:
-            outcome, why = Outcome.DIFFERENT, proof
-        elif len(known) < 2 and not why:
-            outcome, why = _untold(row, (reference, ours), (candidate, theirs))
-        elif why or row.effect is Effect.NOTHING:
-            outcome, why = Outcome.HARMLESS, why or message("why.no_number")
-        else:
-            outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
-            why = row.tell(*known) if row.tell is not None else None
-            gap = _gap(row, (reference, ours), (candidate, theirs))
-            if gap is not None and outcome is Outcome.DIFFERENT:
-                outcome, why = Outcome.NOT_TOLD, message("why.gap", gap=gap)
-            doubt = unsure(row, reference, candidate)
-            if doubt and outcome is Outcome.DIFFERENT:
-                outcome, why = Outcome.BY_HAND, doubt
+        outcome, why = _apart(row, (reference, ours), (candidate, theirs), looks)
     return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 
@@ -105,7 +98,31 @@ def weighed(checked: Checked, alike: bool | None) -> Checked:
     return checked
 
 
-def _gap(row: Row, *sides: tuple[Configuration, SideValue]) -> Argument:
+def _apart(row: Row, ours: Held, theirs: Held, looks: Looks) -> tuple[Outcome, Argument]:
+    """How a row comes out of which the two sides do not say the same, and why."""
+    (reference, one), (candidate, other) = ours, theirs
+    seen = seen_in(row, looks, reference, candidate)
+    why = harmless(row, reference, candidate) or (seen.words if seen is not None and seen.harmless else None)
+    if why:
+        return Outcome.HARMLESS, why
+    if UNSET in (one.meaning, other.meaning):
+        proof = proved(row, reference, candidate)
+        return (Outcome.DIFFERENT, proof) if proof is not None else _untold(row, ours, theirs)
+    if row.effect is Effect.NOTHING:
+        return Outcome.HARMLESS, message("why.no_number")
+    told = row.tell(one.meaning, other.meaning) if row.tell is not None else None
+    if row.effect is Effect.ROUNDING:
+        return Outcome.ROUNDING, told
+    gap = _gap(row, ours, theirs)
+    if gap is not None:
+        return Outcome.NOT_TOLD, message("why.gap", gap=gap)
+    doubt = unsure(row, reference, candidate)
+    if doubt:
+        return Outcome.BY_HAND, doubt
+    return Outcome.DIFFERENT, told or (seen.words if seen is not None else None)
+
+
+def _gap(row: Row, *sides: Held) -> Argument:
     """Where a side that is at its default may say otherwise, which was not followed; None where nothing of it may."""
     for configuration, value in sides:
         says, bounded = row.says(configuration), configuration.bounded
@@ -116,7 +133,7 @@ def _gap(row: Row, *sides: tuple[Configuration, SideValue]) -> Argument:
     return None
 
 
-def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome, Argument]:
+def _untold(row: Row, *sides: Held) -> tuple[Outcome, Argument]:
     """How a row comes out of which a side says nothing, and why."""
     why = next((value.why for _, value in sides if value.why), None)
     silent = [(side, configuration) for side, (configuration, value) in zip(Side, sides, strict=True) if value.meaning is UNSET]

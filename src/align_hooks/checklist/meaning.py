@@ -98,6 +98,15 @@ class Way(Enum):
     OPTIMIZER = "optimizer"
 
 
+class Order(Enum):
+    """In which order the samples of a data set are trained on: as the data set has them, which Megatron's orders by its own seed, shuffled
+    by MindFormers' reader, or by Megatron's cyclic one."""
+
+    OF_THE_DATA = "of_the_data"
+    SHUFFLED = "shuffled"
+    CYCLIC = "cyclic"
+
+
 class Meaning:
     """A meaning that a reader meets in ``words``; ``numbers`` are the numbers in it that a single setting may hold."""
 
@@ -230,6 +239,30 @@ class OwnRates(Meaning):
     def words(self) -> Argument:
         """``2 groups with schedules of their own``."""
         return message("meaning.own_rates", count=self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden(Meaning):
+    """The token id that a model takes out, and of what: no query attends to such a token, the loss leaves it out, or both. Without an id
+    nothing is taken out."""
+
+    id: int | None = None
+    attention: bool = False
+    loss: bool = False
+
+    @property
+    def words(self) -> Argument:
+        """``0, out of attention and loss``."""
+        if self.id is None:
+            return "none"
+        if self.attention and self.loss:
+            return message("meaning.hidden", id=self.id)
+        return message("meaning.hidden_attention" if self.attention else "meaning.hidden_loss", id=self.id)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The id."""
+        return [] if self.id is None else [self.id]
 
 
 @dataclass(frozen=True, slots=True)

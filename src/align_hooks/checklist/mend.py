@@ -12,7 +12,7 @@ from typing import TypeAlias
 from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings.lookup import NotTold
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row, Unless
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row, Seen, Unless
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
@@ -165,6 +165,14 @@ def proved(row: Row, reference: Configuration, candidate: Configuration) -> Word
 def unsure(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
     """Why it cannot be told whether a difference of these two sides matters; None where it does."""
     return _asked(row.unsure, reference, candidate)
+
+
+def seen_in(row: Row, looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
+    """What the recorded batches of two sides show of a row; None where none were looked at, or they show nothing of it."""
+    try:
+        return row.batches(looks, reference, candidate) if row.batches is not None and any(looks) else None
+    except (NotTold, ConfigurationError, *ODD):
+        return None
 
 
 def _asked(why: Unless | None, reference: Configuration, candidate: Configuration) -> Words | None:

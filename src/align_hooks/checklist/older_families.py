@@ -30,7 +30,7 @@ LIKE_LLAMA: Mapping[str, Setting] = {
     **{"add_bias_linear": False, "add_qkv_bias": False, "tie_word_embeddings": False, "init_method_std": 0.01},
     **{"attention_dropout": 0.0, "hidden_dropout": 0.0, "params_dtype": "float16", "compute_dtype": "float16"},
     **{"layernorm_compute_dtype": "float32", "softmax_compute_dtype": "float32", "rotary_dtype": "float32"},
-    **{"use_flash_attention": False, "mtp_num_layers": 0, "multi_latent_attention": False},
+    **{"use_flash_attention": False, "mtp_num_layers": 0, "multi_latent_attention": False, "pad_token_id": 0},
 }
 NO_EXPERTS: Mapping[str, Setting] = {"num_moe_experts": 1, "shared_expert_num": 0}
 WITH_EXPERTS: Mapping[str, Setting] = {
@@ -58,7 +58,7 @@ OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
     INTERNLM2: {
         **LIKE_LLAMA,
         **NO_EXPERTS,
-        **{"ffn_hidden_size": 14336, "vocab_size": 92544, "rotary_base": 1000000.0, "layernorm_epsilon": 1e-5},
+        **{"ffn_hidden_size": 14336, "vocab_size": 92544, "rotary_base": 1000000.0, "layernorm_epsilon": 1e-5, "pad_token_id": 2},
     },
     QWEN: {**LIKE_LLAMA, **NO_EXPERTS, "add_qkv_bias": True, "layernorm_epsilon": 1e-5},
     GPT2: {
@@ -68,6 +68,7 @@ OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
         **{"position_embedding_type": "learned_absolute", "normalization": "LayerNorm", "layernorm_epsilon": 1e-5},
         **{"hidden_act": "gelu", "gated_linear_unit": False, "add_bias_linear": True, "add_qkv_bias": True},
         **{"tie_word_embeddings": True, "attention_dropout": 0.1, "hidden_dropout": 0.1, "params_dtype": "float32"},
+        **{"pad_token_id": 50256, "eos_token_id": 50256},
     },
 }
 """Family to field of ``TransformerConfig`` to value; a field that is not there is not known."""
@@ -76,10 +77,11 @@ FIRST_DENSE, EXPERT_FFN = 1, 1407
 
 NOT_READ: Mapping[str, tuple[str, ...]] = {
     "llama": ("initializer_range", "kv_channels", "rotary_pct", "rotary_emb_base", "emb_dropout_prob"),
-    DEEPSEEK2: ("initializer_range", "init_method_std", "router_dense_type"),
-    DEEPSEEK3: ("initializer_range", "router_dense_type"),
-    GPT2: ("initializer_range", "init_method_std", "compute_dtype", "rms_norm_eps", "layernorm_epsilon"),
-    INTERNLM2: ("initializer_range", "init_method_std"),
-    QWEN: ("initializer_range", "init_method_std", "qkv_has_bias", "kv_channels", "rotary_pct", "rotary_emb_base"),
+    DEEPSEEK2: ("init_method_std",),
+    DEEPSEEK3: (),
+    GPT2: ("compute_dtype",),
+    INTERNLM2: ("init_method_std",),
+    QWEN: ("init_method_std", "qkv_has_bias"),
 }
-"""Family to names of ``model_config`` that stand in YAML files and that it keeps without reading them."""
+"""Family to names of ``model_config`` that its class may take and its networks do not read. What a class does not take is known by
+``class_keys.txt``; a Llama may be of another class."""

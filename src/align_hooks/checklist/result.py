@@ -14,11 +14,11 @@ from align_hooks.checklist.change import Edit, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
-from align_hooks.checklist.readings.lookup import NotTold
+from align_hooks.checklist.readings.lookup import NotTold, is_since
 from align_hooks.checklist.schedule import RATE, Schedule, differences
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
-from align_hooks.checklist.traps import is_since, passed_over, traps
+from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
@@ -163,7 +163,7 @@ def check(
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so nothing can be held against anything.
     """
     reference, candidate = (as_read(side, mindformers) for side in (reference, candidate))
-    checked = judge(reference, candidate, weigh_alike=weigh_alike(*looks))
+    checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks))
     for configuration in (reference, candidate):
         if configuration.facts is None and not configuration.used & configuration.values.keys():
             raise ConfigurationError(
@@ -183,7 +183,9 @@ def as_read(configuration: Configuration, mindformers: str) -> Configuration:
     version = str((configuration.fact("versions") or {}).get("mindformers") or mindformers)
     if configuration.side == MINDFORMERS and configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
         configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
-    return replace(configuration, passed_over=passed_over(configuration, version))
+    return replace(
+        configuration, version=version if configuration.side == MINDFORMERS else "", passed_over=passed_over(configuration, version)
+    )
 
 
 def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Argument, Message
+from align_hooks.record.look import Look
 
 
 class Effect(Enum):
@@ -57,6 +58,9 @@ Read: TypeAlias = Callable[[Configuration], Setting]
 Form: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
 Unless: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
+Looks: TypeAlias = "tuple[Look | None, Look | None]"
+"""Looks at the recorded batches of reference and candidate; None of a side without any."""
+InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "Seen | None"]
 Edits: TypeAlias = Mapping[str, Setting]
 """Keys and what to give them, which are written together; None takes a key out."""
 Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
@@ -107,6 +111,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What recorded batches show of a difference: whether it does no harm to them, and what was seen."""
+
+    harmless: bool
+    words: Words
+
+
+@dataclass(frozen=True, slots=True)
 class Says:
     """How one side says a quantity.
 
@@ -152,7 +164,8 @@ class Row:
     anything (there are no experts in a dense model), or a value of that row (``compute_dtype=float16``). ``tell`` says how two meanings
     differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
     ``proof`` says what makes two sides differ although one of them does not say the quantity. ``unsure`` says why it cannot be told of
-    these two sides whether a difference matters: it is then checked by hand. ``way_out`` is what both sides are to be told where no
+    these two sides whether a difference matters: it is then checked by hand. ``batches`` says what recorded batches show of a
+    difference. ``way_out`` is what both sides are to be told where no
     setting of one of them makes the two agree.
     ``asked_by`` are the tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM
     asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can
@@ -171,6 +184,7 @@ class Row:
     unless: Unless | None = None
     proof: Unless | None = None
     unsure: Unless | None = None
+    batches: InBatches | None = None
     way_out: Message | None = None
     advice: Advice | None = None
     asked_by: Sequence[str] = ()

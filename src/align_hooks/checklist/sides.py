@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from align_hooks.checklist.batches import special_ids
 from align_hooks.checklist.fix import Fixed, fixed
-from align_hooks.checklist.result import NEWEST, Checklist
+from align_hooks.checklist.meaning import Hidden
+from align_hooks.checklist.result import NEWEST, Checklist, as_read
 from align_hooks.checklist.result import check as check_configurations
 from align_hooks.checklist.row import MODEL
+from align_hooks.checklist.side_value import read_row
+from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError, Setting
@@ -51,7 +54,8 @@ def check(
         raise ConfigurationError(f"--mindformers {shown(mindformers)} is no version that the tables know; give one of 1.3 to {NEWEST}")
     (ours, our_run), (theirs, their_run) = (open_side(side, environment, progress) for side in (reference, candidate))
     special = special_ids(named_ids(ours) | named_ids(theirs))
-    looks = look_at(our_run, special, decode, progress), look_at(their_run, special, decode, progress)
+    ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
+    looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
     return check_configurations(ours, theirs, looks, mindformers or installed())
 
 
@@ -74,11 +78,14 @@ def installed() -> str:
 
 
 def check_runs(reference: Run, candidate: Run) -> Checklist | None:
-    """Two records without their batches, for the report of a comparison; None where one holds no configuration."""
-    if not all(run.facts.arguments is not None for run in (reference, candidate)):
+    """Two records and the batches of their common steps, for the report of a comparison; None where one holds no configuration."""
+    runs = (reference, candidate)
+    if not all(run.facts.arguments is not None for run in runs):
         return None
-    ours, theirs = (recorded(run.manifest, str(run.path)) for run in (reference, candidate))
-    return check_configurations(ours, theirs)
+    ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
+    ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
+    seen = [of_run(run, {}, ids=ids) for run in runs]
+    return check_configurations(ours, theirs, (seen[0], seen[1]))
 
 
 def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:
@@ -103,6 +110,14 @@ def named_ids(configuration: Configuration) -> dict[str, Setting]:
     return {name.removeprefix(MODEL): value.value for name, value in configuration.values.items() if name.endswith("_token_id")}
 
 
-def look_at(run: Run | None, special: Mapping[str, int | None], decode: Decode | None, progress: Progress) -> Look | None:
-    """A look at every batch that a run recorded; None where there is no run, or it recorded no batch."""
-    return None if run is None else of_run(run, special, decode, progress)
+def hidden_ids(sides: Iterable[Configuration]) -> set[int]:
+    """Token ids that the models of some sides take out."""
+    meanings = [read_row(ROW["pad_token_id"], side).meaning for side in sides]
+    return {meaning.id for meaning in meanings if isinstance(meaning, Hidden) and meaning.id is not None}
+
+
+def look_at(
+    run: Run | None, special: Mapping[str, int | None], ids: Iterable[int], decode: Decode | None, progress: Progress
+) -> Look | None:
+    """A look at every batch that a run recorded, with ``ids`` counted; None where there is no run, or it recorded no batch."""
+    return None if run is None else of_run(run, special, decode, progress, ids)

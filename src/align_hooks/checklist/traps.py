@@ -9,15 +9,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from align_hooks.checklist.class_keys import not_read
 from align_hooks.checklist.defaults import LLAMA, MLA, default, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.lookup import is_since, value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
+from align_hooks.checklist.unread import unread
 from align_hooks.configuration.megatron import flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Value
 from align_hooks.messages import Message, all_of, message, terms
@@ -47,17 +50,12 @@ def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
     """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read all of the newer
     models'."""
     if configuration.side == MINDFORMERS and not is_new(configuration):
-        return frozenset(model(*NOT_READ.get(family(configuration) or "", ("initializer_range",))))
+        of_class = not_read(replace(configuration, version=version))
+        return frozenset(of_class) | {MODEL + name for name in NOT_READ.get(family(configuration) or "", ("initializer_range",))}
     if configuration.side != MINDFORMERS or not is_since(version, 1, 9):
         return frozenset()
     known = family(configuration)
     return frozenset(MODEL + name for name in (*ignored(known), *without_effect(known), *WITHOUT_EFFECT))
-
-
-def is_since(version: str, *since: int) -> bool:
-    """Whether a version of MindFormers is that one or a later one; one that cannot be told is."""
-    numbers = re.findall(r"\d+", version)[:2]
-    return len(numbers) < 2 or tuple(map(int, numbers)) >= since
 
 
 def traps(configuration: Configuration) -> Iterator[Message]:
@@ -72,7 +70,7 @@ def traps(configuration: Configuration) -> Iterator[Message]:
         alike = configuration.values.get("runner_wrapper.calculate_per_token_loss")
         if alike is not None:
             yield message("trap.top_level_alone", place=alike.where)
-        yield from _newer(configuration) if is_new(configuration) else _older(configuration)
+        yield from _newer(configuration) if is_new(configuration) else (*unread(configuration), *_older(configuration))
     else:
         yield from _megatron(configuration)
 
@@ -84,6 +82,8 @@ def _misspelt(c: Configuration) -> Iterator[Message]:
     for name, value in c.not_covered(("launcher.",)):
         flag = value.place.name.removeprefix("--") if value.place is not None else ""
         if (value.place is not None and value.place.is_json) or (c.side == MEGATRON and flag in flags_of(c.fork)):
+            continue
+        if name in c.passed_over:  # of which there is a trap of its own
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
@@ -199,7 +199,7 @@ def _older(c: Configuration) -> Iterator[Message]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay":
         yield message("trap.optimizer_gone", place=optimizer.where)
-    padded = _own(c, "padded_vocab_size")
+    padded = c.values.get(f"{MODEL}padded_vocab_size")
     if padded is not None and family(c) == LLAMA:
         yield message("trap.padded_size", place=padded.where)
     balanced = c.find(("moe_config.aux_loss_factor",))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Scaling
+from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Order, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
 from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import training as read
@@ -89,6 +89,11 @@ def seed_of_data(asked: Asked) -> Iterator[Edits]:
     """The seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
     own = has(asked.candidate, f"{LOADER}.config.")
     yield {f"{LOADER}.config.seed" if own else "seed": asked.wanted}
+
+
+def order(asked: Asked) -> Iterator[Edits]:
+    """A reader that shuffles, or does not."""
+    yield {f"{LOADER}.shuffle": asked.wanted is Order.SHUFFLED}
 
 
 def rotary_base(asked: Asked) -> Iterator[Edits]:

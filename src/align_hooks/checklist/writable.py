@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from enum import Enum
 
 from align_hooks.checklist.change import flag_of
-from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
+from align_hooks.checklist.class_keys import class_of, keys_read
+from align_hooks.checklist.defaults import DEFAULTS, family
 from align_hooks.checklist.meaning import Meaning
 from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
 from align_hooks.checklist.readings.lookup import has
@@ -28,6 +29,7 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     none that only a fork of it has."""
     newer = candidate.side == MINDFORMERS and is_new(candidate)
     model = family(candidate) if candidate.side == MINDFORMERS else None
+    kind = class_of(candidate)
     unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model) | unread(model)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
@@ -37,8 +39,9 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
             return known and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
-        unread = model == LLAMA and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS
-        return key in candidate.values or not unread
+        own = key.removeprefix(MODEL) if key.startswith(MODEL) else ""
+        read = not kind or not own or own in keys_read(kind, candidate.version)
+        return key not in candidate.passed_over and (read or key in candidate.values)
 
     return sorted(filter(fits, keys), key=lambda key: key not in candidate.values)
 

@@ -78,7 +78,7 @@ class Configuration:
     at; the others are shown as not covered. ``passed_over`` are names that the framework itself ignores, so that they do not count.
     ``gaps`` are where the side may say more that could not be followed, ``bounded`` the names of arguments that may be in one of them,
     where it is known that no others are. ``program`` is the Python file that a command starts. ``fork`` is the fork of Megatron-LM whose
-    arguments these are, empty for Megatron-LM itself.
+    arguments these are, empty for Megatron-LM itself. ``version`` is that of the framework that reads them, empty where nothing says it.
     """
 
     side: str
@@ -94,6 +94,7 @@ class Configuration:
     bounded: Mapping[Message, frozenset[str]] = field(default_factory=dict)
     program: str = ""
     fork: str = ""
+    version: str = ""
 
     @property
     def account(self) -> Place:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.checklist.belongs import misfits, named, of_side
-from align_hooks.checklist.defaults import LLAMA_KEYS
+from align_hooks.checklist.class_keys import keys_read
 from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model
 from align_hooks.checklist.side_value import read_row
@@ -149,7 +149,7 @@ def _is_read(name: str) -> bool:
     if not name.startswith(MODEL):
         return not name.startswith(DATA)
     own = name.removeprefix(MODEL).partition(".")[0]
-    return own == "type" or own in LLAMA_KEYS
+    return own in keys_read("LlamaConfig", "")
 
 
 def whole_number(value: object) -> int | None:

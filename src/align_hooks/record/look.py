@@ -38,14 +38,22 @@ Place: TypeAlias = tuple[int, int]
 """Step and row of a sample."""
 
 
+@dataclass(frozen=True, slots=True)
+class Occurs:
+    """How often an id is a token, and how many of these tokens count or have a token that counts after them in their sample."""
+
+    times: int = 0
+    followed: int = 0
+
+
 @dataclass(slots=True)
 class Look:
     """What one run's batches hold.
 
     ``problems`` are what no training wants, ``notes`` what a reader should know. ``special`` says how often a special id is a token, how
-    often it is one where the loss counts, and the id. ``samples`` are the places of each sample by its digest, to see repeats and to lay
-    two runs side by side. ``decoded`` is the place and the text of some samples. ``weighs`` has of each step the least and the most that a
-    token that counts weighs, ``[rows, 2]``.
+    often it is one where the loss counts, and the id. ``occurs`` says of other ids how often each is a token. ``samples`` are the places of
+    each sample by its digest, to see repeats and to lay two runs side by side. ``decoded`` is the place and the text of some samples.
+    ``weighs`` has of each step the least and the most that a token that counts weighs, ``[rows, 2]``.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -57,6 +65,7 @@ class Look:
     shifted: int = 0
     pairs: int = 0
     special: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    occurs: dict[int, Occurs] = field(default_factory=dict)
     samples: dict[str, list[Place]] = field(default_factory=dict)
     problems: list[Message] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
@@ -79,6 +88,7 @@ class Look:
         for name, token in special.items():
             if token is not None:
                 _special(self, name, int(token), tokens, counted)
+        _occurs(self, tokens, fit.get("labels"), counted)
         for row, sample in enumerate(tokens):
             _sample(self, (step, row), sample, counted[row], decode)
         self.digests[step] = {name: digest(array) for name, array in fit.items()}
@@ -94,21 +104,24 @@ def look(
     special: Mapping[str, int | None],
     decode: Decode | None = None,
     rows: int | None = None,
+    ids: Iterable[int] = (),
 ) -> Look:
     """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's, ``rows`` are those
-    of the embedding, with padding.
+    of the embedding, with padding, and ``ids`` others that are to be counted.
 
     A batch is its step and its arrays: tokens and labels (int, [rows, length]), loss mask (float, of the same shape), and what each token
     weighs, where that is known.
     """
-    seen = Look()
+    seen = Look(occurs=dict.fromkeys(ids, Occurs()))
     for step, batch in batches:
         seen.add(step, batch, special, decode)
     conclude(seen, vocabulary, rows)
     return seen
 
 
-def of_run(run: Run, special: Mapping[str, int | None], decode: Decode | None = None, progress: Progress = silent) -> Look | None:
+def of_run(
+    run: Run, special: Mapping[str, int | None], decode: Decode | None = None, progress: Progress = silent, ids: Iterable[int] = ()
+) -> Look | None:
     """A look at every batch that a run recorded; None where it recorded none."""
     steps = run.batch_steps()
     if not steps:
@@ -119,7 +132,7 @@ def of_run(run: Run, special: Mapping[str, int | None], decode: Decode | None = 
             progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
             yield step, arrays_of(run, run.batch(step, ARRAYS))
 
-    return look(batches(), vocabulary_of(run), special, decode, run.facts.padded_vocabulary)
+    return look(batches(), vocabulary_of(run), special, decode, run.facts.padded_vocabulary, ids)
 
 
 def arrays_of(run: Run, batch: Batch) -> dict[str, Array]:
@@ -158,6 +171,15 @@ def _special(seen: Look, name: str, token: int, tokens: Array, counted: Array) -
     occurs = tokens == token
     times, times_counted, _ = seen.special.get(name, (0, 0, token))
     seen.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), token)
+
+
+def _occurs(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:
+    if labels is not None:
+        counted = counted & (labels >= 0)  # ids that are to be ignored are below 0
+    followed = np.logical_or.accumulate(counted[:, ::-1], axis=1)[:, ::-1]
+    for id, before in seen.occurs.items():
+        here = tokens == id
+        seen.occurs[id] = Occurs(before.times + int(here.sum()), before.followed + int((here & followed).sum()))
 
 
 def _sample(seen: Look, place: Place, sample: Array, counted: Array, decode: Decode | None) -> None:
@@ -230,11 +252,16 @@ def of_data(run: Run) -> Iterator[Message]:
             yield message("health.mask_unseen", count=count, all=batch.tokens.size)
 
 
+def shared_steps(reference: Look | None, candidate: Look | None) -> list[int]:
+    """Steps whose batch was looked at in both runs, ascending."""
+    return sorted(reference.digests.keys() & candidate.digests.keys()) if reference is not None and candidate is not None else []
+
+
 def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Message | None, bool | None]:
     """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded, or looked at."""
     if reference is None or candidate is None:
         return None, None
-    shared = sorted(reference.digests.keys() & candidate.digests.keys())
+    shared = shared_steps(reference, candidate)
     if not shared:
         return message("two_runs.no_step"), None
     for name in ARRAYS:

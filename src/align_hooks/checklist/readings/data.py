@@ -6,15 +6,42 @@ import re
 from pathlib import PurePosixPath
 
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import TwoLengths, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, value_of
+from align_hooks.checklist.meaning import Order, TwoLengths, Words
+from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, value_of
 from align_hooks.checklist.readings.mindspeed import of_mindspeed
 from align_hooks.checklist.readings.structure import positions
-from align_hooks.checklist.row import UNSET, model, plain
-from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.checklist.row import UNSET, Looks, Seen, model, plain
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
+from align_hooks.record.look import shared_steps, side_by_side
 
 LOADER = "train_dataset.data_loader"
+AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
+"""Data sets that give out what the file holds."""
+MEGATRON_FILES = "bin"
+"""The format of Megatron's data, a ``.bin`` with an ``.idx`` beside it."""
+OF_MEGATRON = "BlendedMegatronDatasetDataLoader"
+"""MindFormers' reader of Megatron's data."""
+READS = {
+    OF_MEGATRON: MEGATRON_FILES,
+    "IndexedDataLoader": MEGATRON_FILES,
+    "MindDataset": "mindrecord",
+    "TFRecordDataset": "tfrecord",
+}
+"""MindFormers' readers, and the format that each reads."""
+FORMATS = {"mindrecord": "mindrecord", "tfrecord": "tfrecord", "json": "json", "jsonl": "json", "parquet": "parquet", "csv": "csv"}
+"""Endings of names that tell a format whatever reads them."""
+PATHS = (f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.dataset_files", f"{LOADER}.path")
+"""Where MindFormers' readers are told their data; ``dataset_dir`` takes effect before ``dataset_files``."""
+SHUFFLES = {
+    **{"MindDataset": True, "TFRecordDataset": True, "MultiSourceDataLoader": True, "BaseMultiModalDataLoader": True},
+    **{OF_MEGATRON: False, "IndexedDataLoader": False, "HFDataLoader": False, "CommonDataLoader": False},
+    **{"SFTDataLoader": False, "TrainingDataLoader": False, "ToolAlpacaDataLoader": False, "NumpyDataloader": False},
+}
+"""Whether a reader shuffles where nothing says it: MindSpore's own do (2.9, ``dataset/engine/datasets_standard_format.py``), those of
+MindFormers as their ``__new__`` has it (1.5 to 2.1, ``dataset/dataloader``). ``ADGenDataLoader`` wants to be told."""
+SHUFFLED_IN_1_3 = ("CommonDataLoader",)
+"""Readers that shuffled by themselves in 1.3 (``dataset/dataloader/common_dataloader.py:37``)."""
 BLANK = re.compile(r"\byour\b|\bpath[_/ -]to\b|\byour[_-]|[_-]here\b|\bx{3,}|\*{3}|[<>{}$]", re.IGNORECASE)
 """Words by which authors of scripts mark a path that a reader is to fill in."""
 
@@ -38,6 +65,64 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
     return message("harmless.ids_unread") if turned and not read else None
 
 
+def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
+    """Where data come from and how they are ordered means nothing to two runs whose recorded batches are the same."""
+    _, alike = side_by_side(*looks)
+    return Seen(True, message("seen.same_batches", steps=len(shared_steps(*looks)))) if alike else None
+
+
+def path_of_megatron(c: Configuration) -> Setting:
+    """The data of Megatron's training; none of its mock data."""
+    return value_of(c, ("data_path", "train_data_path"), None)
+
+
+def path_of_mindformers(c: Configuration) -> Setting:
+    """The data of MindFormers' reader, wherever it is told."""
+    return next((value for key in PATHS if (value := value_of(c, (key,), None)) not in (None, "", [])), None)
+
+
+def reader(c: Configuration) -> str:
+    """The class that reads MindFormers' data; one of Megatron's data has a table of its own."""
+    return str(value_of(c, (f"{LOADER}.type",), OF_MEGATRON if has(c, f"{LOADER}.config.") else ""))
+
+
+def format_of(c: Configuration) -> str:
+    """The format of a side's data, by the ending of its name, else by what reads it; empty where neither tells."""
+    path, by = (path_of_mindformers(c), reader(c)) if c.side == MINDFORMERS else (path_of_megatron(c), OF_MEGATRON)
+    parts = path if isinstance(path, list | tuple) else str(path).split()
+    named = next((str(part) for part in parts if not are_numbers(plain(part))), "")
+    ending = named.rpartition(".")[2].rstrip("0123456789").lower()
+    return FORMATS.get(ending) or READS.get(by, by)
+
+
+def other_format(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Names of files of different formats say nothing of what they hold."""
+    formats = [format_of(c) for c in (reference, candidate)]
+    return message("by_hand.other_format") if all(formats) and formats[0] != formats[1] else None
+
+
+def megatron_order(c: Configuration) -> Setting:
+    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more."""
+    kind = value_of(c, ("dataloader_type",), "single")
+    return {"single": Order.OF_THE_DATA, "cyclic": Order.CYCLIC}.get(str(kind), UNSET)
+
+
+def mindformers_order(c: Configuration) -> Setting:
+    """The order of MindFormers' samples: as its reader has them, or shuffled, which each class does or does not where nothing says it."""
+    kind = reader(c)
+    shuffled: Setting = SHUFFLES.get(kind, UNSET) if is_since(c.version, 1, 5) or kind not in SHUFFLED_IN_1_3 else True
+    shuffled = value_of(c, (f"{LOADER}.shuffle",), shuffled)
+    return UNSET if shuffled is UNSET else Order.SHUFFLED if shuffled else Order.OF_THE_DATA
+
+
+def other_rule(reference: Configuration, candidate: Configuration) -> Words | None:
+    """A seed says nothing of data that the other side orders by another rule: of Megatron's data set, and of another reader."""
+    if unused := replayed(reference, candidate):
+        return unused
+    kinds = [c.side == MINDFORMERS and reader(c) != OF_MEGATRON for c in (reference, candidate)]
+    return message("harmless.other_rule") if kinds[0] != kinds[1] else None
+
+
 def blend(value: Setting) -> Setting:
     """A data set by its name without its folder, which differs between clusters; several data sets with their parts of the whole."""
     if value in ("", None, []) or is_blank(value):
@@ -58,9 +143,29 @@ def blend(value: Setting) -> Setting:
 def seed_of_data(c: Configuration) -> Setting:
     """The seed by which MindFormers shuffles: of its reader of Megatron's data where none is set, of other readers that of the run, which
     ``check_dataset_config`` gives them."""
-    if has(c, f"{LOADER}.config."):
+    if reader(c) == OF_MEGATRON:
         return 1234
-    return value_of(c, ("seed",), UNSET) if is_on(c, f"{LOADER}.shuffle") else UNSET
+    return value_of(c, ("seed",), UNSET) if mindformers_order(c) is Order.SHUFFLED else UNSET
+
+
+def padding_of_megatron(c: Configuration) -> Setting:
+    """The id of the padding of Megatron's data: the tokenizer's, which NullTokenizer alone can be told.
+
+    ``GPTDataset`` leaves labels with it out of the loss, and has 0 in the place of such tokens (core 0.19, ``gpt_dataset.py:277``).
+    """
+    return value_of(c, ("null_tokenizer_pad_id",), -1) if value_of(c, ("tokenizer_type",)) == "NullTokenizer" else UNSET
+
+
+def padding_of_mindformers(c: Configuration) -> Setting:
+    """The same of MindFormers' reader of Megatron's data (1.9, ``dataset/blended_datasets/gpt_dataset.py:217``); what reads a file as it
+    stands has none."""
+    return -1 if reader(c) in (OF_MEGATRON, *AS_IT_STANDS) else UNSET
+
+
+def no_padding(value: Setting) -> Setting:
+    """An id below 0 is that of no token."""
+    value = plain(value)
+    return max(int(value), -1) if are_numbers(value) else value
 
 
 def is_blank(value: Setting) -> bool:

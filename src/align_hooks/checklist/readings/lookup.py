@@ -59,6 +59,12 @@ def core_is_up_to(configuration: Configuration, last: tuple[int, int]) -> bool:
     return found is not None and (int(found[1]), int(found[2])) <= last
 
 
+def is_since(version: str, *since: int) -> bool:
+    """Whether a version is that one or a later one; one that cannot be told is."""
+    numbers = re.findall(r"\d+", version)[:2]
+    return len(numbers) < 2 or tuple(map(int, numbers)) >= since
+
+
 OLDER_CORE = (0, 12)
 """A core of Megatron-LM whose source does in places what MindFormers does, and 0.19 does not; MindSpeed-LLM stands on it."""
 LONGEST = 10_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
+from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.readings import data as readings
+from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import shares
 from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Unless, model
 from align_hooks.configuration.values import Setting
@@ -17,7 +18,7 @@ row = partial(Row, group=Group.DATA, comparison="data")
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
-DATA_CHECK = "CheckList: other: Data Check"
+DATA_CHECK, SPECIAL_IDS = "CheckList: other: Data Check", "CheckList: other: Special Words Check"
 
 
 def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
@@ -34,7 +35,7 @@ def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = 
 
 def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
     """A special id, which the batches show best."""
-    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=("CheckList: other: Special Words Check",))
+    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=(SPECIAL_IDS,))
 
 
 DATA = (
@@ -49,10 +50,12 @@ DATA = (
     harmless("retriever_seq_length", Says(("retriever_seq_length",), None), Says(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        Says(("data_path", "train_data_path", "mock_data"), read=lambda c: value_of(c, ("data_path", "train_data_path"), None)),
-        Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None, tries=tries.nothing),
+        Says(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
+        Says(readings.PATHS, read=readings.path_of_mindformers, tries=tries.nothing),
         form=readings.blend,
         unless=readings.replayed,
+        unsure=readings.other_format,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
     ),
@@ -62,6 +65,7 @@ DATA = (
         Says((f"{LOADER}.config.split",), tries=tries.split),
         form=shares,
         unless=readings.replayed,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=("comparison: data: data-path, split",),
     ),
@@ -74,14 +78,19 @@ DATA = (
             beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
             tries=tries.seed_of_data,
         ),
-        unless=readings.replayed,
+        unless=readings.other_rule,
+        batches=readings.same_batches,
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),
     ),
-    harmless(
+    row(
         "shuffle",
-        Says(note=message("note.shuffled_by_its_seed")),
-        Says((f"{LOADER}.shuffle",), None),
+        Says(("dataloader_type",), read=readings.megatron_order, note=message("note.shuffled_by_its_seed")),
+        Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
+        form=None,
+        unless=readings.replayed,
+        batches=readings.same_batches,
+        way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),
     ),
@@ -106,11 +115,32 @@ DATA = (
         Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
         IDS_OCCUR,
     ),
-    special(
+    row(
         "pad_token_id",
-        Says(("null_tokenizer_pad_id",), -1, note=OF_TOKENIZER),
-        Says(model("pad_token_id"), None, beside=(f"{LOADER}.config.pad",)),
-        message("by_hand.padding_left_out"),
+        Says(fixed=Hidden(), note=message("note.hides_nothing")),
+        Says(
+            model("pad_token_id", "eos_token_id"),
+            read=hidden.hidden,
+            tries=hidden.tries,
+            note=message("note.hides"),
+            beside=hidden.MASKS,
+        ),
+        form=None,
+        unless=hidden.no_such_token,
+        batches=hidden.counted,
+        way_out=message("way_out.hidden"),
+        by_hand=message("by_hand.hidden"),
+        asked_by=(SPECIAL_IDS,),
+    ),
+    row(
+        message("row.padding_of_the_data"),
+        Says(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
+        Says((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
+        form=readings.no_padding,
+        unless=readings.replayed,
+        batches=readings.same_batches,
+        by_hand=BATCHES,
+        asked_by=(SPECIAL_IDS,),
     ),
     special("ignore_token_id", Says(note=message("note.mask_alone")), Says(model("ignore_token_id"), -100), message("by_hand.ignored_id")),
     harmless(

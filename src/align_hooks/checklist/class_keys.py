@@ -1,0 +1,60 @@
+"""Names that the configuration classes of MindFormers' older models read, by release. They are data, in ``class_keys.txt``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from align_hooks.checklist.readings.lookup import is_since
+from align_hooks.checklist.row import MODEL, is_new
+from align_hooks.configuration.values import MINDFORMERS, Configuration
+
+FILE = Path(__file__).parent / "class_keys.txt"
+EVERY = "every"
+"""The section of names that are read whatever the class is."""
+OF_CLASS = f"{MODEL}type"
+
+
+def class_of(configuration: Configuration) -> str:
+    """The configuration class of an older model, as the table writes it; empty where it is not in the table, or not named."""
+    kind = configuration.values.get(OF_CLASS)
+    if configuration.side != MINDFORMERS or is_new(configuration) or kind is None:
+        return ""
+    return next((name for name in classes() if name.lower() == str(kind.value).lower()), "")
+
+
+def keys_read(kind: str, version: str) -> frozenset[str]:
+    """Names under ``model_config`` that a class of the table reads in a release, those of its parents and of every class among them."""
+    parent, own = classes()[kind]
+    names = {name for name, since in {**own, **classes()[EVERY][1]}.items() if is_since(version, *since)}
+    return frozenset(names | (keys_read(parent, version) if parent else frozenset()))
+
+
+def own_keys(kind: str, version: str) -> frozenset[str]:
+    """Those of them that are the class's and its parents' own."""
+    return keys_read(kind, version) - classes()[EVERY][1].keys()
+
+
+def not_read(configuration: Configuration) -> Iterator[str]:
+    """Names that a configuration sets, tables with all that stands in them, and that its class does not read."""
+    kind = class_of(configuration)
+    read = keys_read(kind, configuration.version) if kind else frozenset[str]()
+    for name in configuration.values if kind else ():
+        if name.startswith(MODEL) and name.removeprefix(MODEL).partition(".")[0] not in read:
+            yield name
+
+
+@lru_cache(maxsize=1)
+def classes() -> Mapping[str, tuple[str, Mapping[str, tuple[int, ...]]]]:
+    """Class to the class that it is made of, and to its names, each with the release from which on it is read, empty where that is all."""
+    table: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {}
+    section = ""
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section, _, parent = line.strip("[]").partition(" ")
+            table[section] = (parent, {})
+        for word in line.split() if section and not line.startswith(("#", "[")) else ():
+            name, _, since = word.partition("@")
+            table[section][1][name] = tuple(map(int, since.split("."))) if since else ()
+    return table
