@@ -87,7 +87,8 @@ class Change:
 
     ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
     are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
-    change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes.
+    change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes. ``why`` says
+    what keeps the candidate from being told.
     """
 
     action: Action
@@ -98,6 +99,7 @@ class Change:
     parts: Argument = None
     worth: bool = True
     optional: bool = False
+    why: Argument = None
 
     @property
     def keeps(self) -> bool:
@@ -115,7 +117,7 @@ class Change:
         actions: Mapping[Action, Argument] = {
             Action.WRITE: sentences(*(edit.words for edit in self.edits)),
             Action.COME_TO: message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
-            Action.CHANGE_REFERENCE: message("change.reference", framework=self.framework, value=self.value),
+            Action.CHANGE_REFERENCE: self._of_reference,
             Action.BOTH_SIDES: message("change.both_sides", value=self.value),
             Action.FOLLOWS: message("change.follows"),
             Action.NONE: message("change.no_setting", framework=self.framework, value=self.value),
@@ -125,6 +127,12 @@ class Change:
         if self.optional and self.worth and self.action in (Action.WRITE, Action.COME_TO):
             return message("change.optional", change=moved)
         return moved if self.worth else message("change.nothing_alone", change=moved)
+
+    @property
+    def _of_reference(self) -> Argument:
+        if self.why is None:
+            return message("change.reference", framework=self.framework, value=self.value)
+        return sentences(self.why, message("change.reference_alone", value=self.value))
 
 
 def named(key: str, framework: str) -> str:

@@ -58,6 +58,8 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
         return Change(Action.WRITE if together else Action.FOLLOWS, framework, together)
+    if says.cannot is not None and (why := says.cannot(candidate)) is not None:
+        return Change(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
     asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
     parting, any_way = None, False
     for edits in _tried(row, asked):

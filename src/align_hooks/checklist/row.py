@@ -63,6 +63,7 @@ Looks: TypeAlias = "tuple[Look | None, Look | None]"
 InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "Seen | None"]
 Edits: TypeAlias = Mapping[str, Setting]
 """Keys and what to give them, which are written together; None takes a key out."""
+Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
 Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
@@ -126,7 +127,8 @@ class Says:
     configuration. ``read`` works the quantity out where one key does not say it; ``keys`` are then all the names that it looks at.
     ``fixed`` is what a framework does that cannot be configured, and ``note`` what a reader should know of it. ``beside`` are names that
     belong to the quantity and do not say it, such as how a thing is done that another key switches on. ``tries`` are all the ways of
-    writing a meaning, where it is not one key that is given the meaning itself.
+    writing a meaning, where it is not one key that is given the meaning itself. ``cannot`` says why a side as it stands cannot be told at
+    all, None where it can.
     """
 
     keys: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ class Says:
     note: Message | None = None
     beside: tuple[str, ...] = ()
     tries: Tries | None = None
+    cannot: Cannot | None = None
 
     @property
     def speaks(self) -> bool:

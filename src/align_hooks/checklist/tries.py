@@ -248,8 +248,10 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
 
 
 def micro_batch(asked: Asked) -> Iterator[Edits]:
-    """Rows of a micro-batch, with so many micro-batches of a step that the global batch stays."""
+    """Rows of a micro-batch, with so many micro-batches of a step that the global batch stays; none where there is one whatever is told."""
     c = asked.candidate
+    if read.adds_up_nothing(c) is not None:
+        return
     count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
     rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:

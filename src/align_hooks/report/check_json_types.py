@@ -51,6 +51,7 @@ class ChangeJson(TypedDict):
     value: Annotated[Data, is_("What the candidate, or the reference, is to come to.")]
     edits: Annotated[list[EditJson], is_("All that is to be written together.")]
     parts: Annotated[Data, is_("The name of a row that agrees and would not after the change.")]
+    why: Annotated[Data, is_("What keeps the candidate from being told, where something of its own does.")]
 
 
 class RowMessagesJson(TypedDict):

@@ -78,8 +78,8 @@ def _row(checked: Checked) -> RowJson:
 def _change(change: Change) -> ChangeJson:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
     edits: list[EditJson] = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
-    parts = as_data(change.parts)
-    return {"action": change.action.value, "key": change.key, "value": as_data(change.value), "edits": edits, "parts": parts}
+    parts, why, value = as_data(change.parts), as_data(change.why), as_data(change.value)
+    return {"action": change.action.value, "key": change.key, "value": value, "edits": edits, "parts": parts, "why": why}
 
 
 def _cell(cell: SideValue) -> CellJson:

@@ -138,6 +138,12 @@ def does_not_accumulate(c: Configuration) -> bool:
     return value_of(c, ("use_parallel",), True) is False or is_data_parallel(c)
 
 
+def adds_up_nothing(c: Configuration) -> Words | None:
+    """Why a side has one micro-batch a step, whatever it is told (1.3 to 2.1, ``_check_grad_accumulation_steps`` of
+    ``trainer/base_trainer.py``: the steps are set back to 1)."""
+    return message("cannot.accumulate") if c.side == MINDFORMERS and does_not_accumulate(c) and not is_piped(c) else None
+
+
 def accumulated(c: Configuration) -> Setting:
     """Micro-batches whose gradients MindFormers adds up, without a pipeline."""
     return 1 if does_not_accumulate(c) else value_of(c, ("runner_config.gradient_accumulation_steps",), 1)

@@ -80,7 +80,7 @@ PARALLEL = (
     rounding(
         message("row.micro_batch_size"),
         Says(("micro_batch_size",)),
-        Says(("runner_config.batch_size",), read=read.mindformers_micro_batch, tries=tries.micro_batch),
+        Says(("runner_config.batch_size",), read=read.mindformers_micro_batch, tries=tries.micro_batch, cannot=read.adds_up_nothing),
         asked_by=("comparison: control: batch_size",),
     ),
     rounding(
@@ -91,6 +91,7 @@ PARALLEL = (
             beside=("parallel_config.pipeline_stage",),
             read=read.mindformers_micro_batches,
             tries=tries.micro_batches,
+            cannot=read.adds_up_nothing,
         ),
         asked_by=("CheckList: optimizer: global_batch_size",),
         weighs=True,
