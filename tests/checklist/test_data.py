@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.batches import Look, look
 from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.meaning import Order
@@ -17,6 +16,7 @@ from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import message
+from align_hooks.record.look import Look, look
 from checklist.exercises import DATA, OLD, keys, megatron, mindformers, row
 from checklist.wheels import older
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.batches import Look, Occurs, look
 from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.meaning import Hidden
@@ -18,6 +17,7 @@ from align_hooks.checklist.result import as_read, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.messages import message, sentences
+from align_hooks.record.look import Look, Occurs, look
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, keys, megatron, mindformers, row
 
 COLUMNS = "train_dataset.input_columns: [input_ids, labels, loss_mask{more}]"
