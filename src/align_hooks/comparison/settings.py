@@ -118,10 +118,11 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
-    """What differs between two recorded model configurations: whether both are of a family, then the settings that both hold. What one
-    does not hold its family does not have, or its recorder did not write."""
-    keys = sorted((reference.keys() & candidate.keys()) - {LONGEST, *OF_NONE})
-    pairs = {key: (reference[key], candidate[key]) for key in keys}
+    """What differs between two recorded model configurations: whether both are of a family, then the settings. Of a model of no family only
+    sizes are on record, so that what it does not hold is no difference."""
+    known = NO_FAMILY not in reference and NO_FAMILY not in candidate
+    keys = sorted((reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()) - {LONGEST, *OF_NONE})
+    pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
     differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
     return [*recognised(reference, candidate), *differing]
 

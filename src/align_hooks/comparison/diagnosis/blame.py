@@ -86,8 +86,8 @@ class Seen:
     parted: Parted
     drawn: Drawn | None
     layers: int
-    own_optimizers: tuple[Suspect, ...]
-    tied: bool
+    own_optimizers: tuple[Suspect, ...] = ()
+    tied: bool = False
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
