@@ -181,12 +181,14 @@ def test_a_difference_is_one_finding_with_names_where_not_all_differ(other: dict
 def test_differing_model_settings_are_listed_by_name() -> None:
     outcome = model_settings({"a": 1, "rope_theta": 10000.0, "same": 2}, {"rope_theta": 10100.0, "same": 2, "z": 3})
     assert [(each.what, each.reference, each.candidate) for each in outcome] == [
+        ("a", 1, message("settings.none")),
         ("rope_theta", 10000.0, 10100.0),
+        ("z", message("settings.none"), 3),
     ]
 
 
-def test_what_one_model_alone_holds_is_no_setting_that_differs() -> None:
-    """Beside a model of no family least of all, which holds nothing but sizes; and a setting that is nothing has a word of its own."""
+def test_what_a_model_of_a_family_alone_holds_is_no_setting_that_differs() -> None:
+    """Beside a model of no family, which holds nothing but sizes; and a setting that is nothing has a word of its own."""
     known = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "head_dim": 24, "hidden_act": "silu", "rope_scaling": None}
     strange = {NO_FAMILY: ["hidden_act is gelu, not silu"], NEAREST: "Qwen3", "hidden_size": 64, "num_experts": 0}
     why = message("family.not_recognised", family="Qwen3", why=terms(["hidden_act is gelu, not silu"]))
