@@ -459,6 +459,7 @@ OF_LLAMA = {
     "add_qkv_bias": "qkv_has_bias",
     "tie_word_embeddings": "tie_word_embeddings",
     "vocab_size": "vocab_size",
+    "pad_token_id": "pad_token_id",
     "init_method_std": "init_method_std",
     "params_dtype": "param_init_type",
     "compute_dtype": "compute_dtype",

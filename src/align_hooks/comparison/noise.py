@@ -27,8 +27,8 @@ from align_hooks.comparison.distances import MEASURED, weights
 from align_hooks.comparison.findings import rates_equal
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import argument_settings, hyper_parameters, model_settings, show
-from align_hooks.comparison.verdict import Words, when
-from align_hooks.messages import Message, message
+from align_hooks.comparison.verdict import Value, Words, when
+from align_hooks.messages import Argument, Joined, Message, message
 from align_hooks.process.work import ALONE, Work
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
@@ -136,13 +136,18 @@ def _other_settings(reference: Run, run: Run) -> Message | None:
     for finding in model_settings(ours.model, theirs.model) + argument_settings(ours, theirs) + optimizers:
         if not finding.name:  # it is about parameters, and not a setting with a value
             return message("noise.optimizer", what=finding.what)
-        return message("noise.setting", what=finding.what, reference=show(finding.reference), candidate=show(finding.candidate))
+        return message("noise.setting", what=finding.what, reference=_told(finding.reference), candidate=_told(finding.candidate))
     rates = {row.step: row.learning_rate for row in run.rows}
     for row in reference.rows:
         rate, repeated = row.learning_rate, rates.get(row.step)
         if rate is not None and repeated is not None and not rates_equal(rate, repeated):
             return message("noise.learning_rate", step=when(row.step), reference=show(rate), candidate=show(repeated))
     return None
+
+
+def _told(value: Value) -> Argument:
+    """A side's value in a sentence: words, such as *none*, stay a message, which each language says in its own way."""
+    return value if isinstance(value, Message | Joined) else show(value)
 
 
 def _other_batch(reference: Run, run: Run) -> Message | None:
