@@ -156,13 +156,18 @@ class Checklist:
 
 
 def check(
-    reference: Configuration, candidate: Configuration, looks: tuple[Look | None, Look | None] = (None, None), mindformers: str = NEWEST
+    reference: Configuration,
+    candidate: Configuration,
+    looks: tuple[Look | None, Look | None] = (None, None),
+    mindformers: str = NEWEST,
+    megatron: str = "",
 ) -> Checklist:
-    """Hold two sides against the CheckList; ``looks`` are at their recorded batches, ``mindformers`` the version that reads a YAML.
+    """Hold two sides against the CheckList; ``looks`` are at their recorded batches, ``mindformers`` and ``megatron`` the versions that
+    read a YAML and a script, empty where that is not known.
 
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so nothing can be held against anything.
     """
-    reference, candidate = (as_read(side, mindformers) for side in (reference, candidate))
+    reference, candidate = (as_read(side, mindformers, megatron) for side in (reference, candidate))
     checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks))
     for configuration in (reference, candidate):
         if configuration.facts is None and not configuration.used & configuration.values.keys():
@@ -178,14 +183,17 @@ def check(
     return Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
 
 
-def as_read(configuration: Configuration, mindformers: str) -> Configuration:
-    """A configuration without what its framework passes over: a record's own version counts, else that of MindFormers."""
-    version = str((configuration.fact("versions") or {}).get("mindformers") or mindformers)
-    if configuration.side == MINDFORMERS and configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
+def as_read(configuration: Configuration, mindformers: str, megatron: str = "") -> Configuration:
+    """A configuration with the version of what reads it, and without what that passes over: a record's own version counts, else those that
+    are given. Which Megatron-LM a fork stands on is not known."""
+    versions = configuration.fact("versions") or {}
+    if configuration.side != MINDFORMERS:
+        version = str(versions.get("megatron-core") or ("" if configuration.fork else megatron))
+        return replace(configuration, version=version, passed_over=passed_over(configuration, ""))
+    version = str(versions.get("mindformers") or mindformers)
+    if configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
         configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
-    return replace(
-        configuration, version=version if configuration.side == MINDFORMERS else "", passed_over=passed_over(configuration, version)
-    )
+    return replace(configuration, version=version, passed_over=passed_over(configuration, version))
 
 
 def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:

@@ -27,6 +27,9 @@ from align_hooks.process.storage import is_address
 from align_hooks.record.look import Decode, Look, of_run
 from align_hooks.record.reader import Run, open_run
 
+CORE = "megatron-core"
+"""The package of Megatron-LM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fix:
@@ -46,7 +49,7 @@ def check(
     progress: Progress = silent,
 ) -> Checklist:
     """Read both sides and check them, and the batches of records too. ``mindformers`` is the version that is to read a YAML; None is the
-    installed version, or the newest that the tables know where none is installed.
+    installed version, or the newest that the tables know where none is installed. A script is read by the Megatron-LM that is installed.
 
     :raises AlignHooksError: a side cannot be read.
     """
@@ -56,7 +59,7 @@ def check(
     special = special_ids(named_ids(ours) | named_ids(theirs))
     ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
     looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
-    return check_configurations(ours, theirs, looks, mindformers or installed())
+    return check_configurations(ours, theirs, looks, mindformers or installed(), installed(CORE, ""))
 
 
 def fix(reference: str, candidate: str, environment: Mapping[str, str], checklist: Checklist, mindformers: str | None) -> Fix:
@@ -66,15 +69,16 @@ def fix(reference: str, candidate: str, environment: Mapping[str, str], checklis
     """
     mended = fixed(candidate, checklist)
     ours, _ = open_side(reference, environment, silent)
-    return Fix(mended, check_configurations(ours, mended.configuration, mindformers=mindformers or installed()))
+    again = check_configurations(ours, mended.configuration, mindformers=mindformers or installed(), megatron=installed(CORE, ""))
+    return Fix(mended, again)
 
 
-def installed() -> str:
-    """The version of MindFormers on this machine."""
+def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
+    """The version of a package on this machine; ``otherwise`` where it is not installed."""
     try:
-        return version("mindformers")
+        return version(package)
     except PackageNotFoundError:
-        return NEWEST
+        return otherwise
 
 
 def check_runs(reference: Run, candidate: Run) -> Checklist | None:

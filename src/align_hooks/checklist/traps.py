@@ -40,6 +40,14 @@ NEAR = 0.88
 SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
 CONTEXT = ("deterministic", "enable_graph_kernel", "jit_level", "graph_kernel_flags")
 """Keys under ``context`` that 1.9 warns about and passes over."""
+ADDS_NO_ID = (0, 18)
+"""The Megatron-LM since which NullTokenizer has as many ids as it is told, the end of a document among them (0.17.1 and 0.18.0,
+``core/tokenizers/text/libraries/null_tokenizer.py``)."""
+WITHOUT_OPTIMIZER = (1, 6)
+"""The MindFormers since which there is no FP32StateAdamWeightDecay; 1.5 has it in ``core/optim/optim.py``."""
+NEWER_DEFAULTS = (1, 9)
+"""The MindFormers since which newer models drop hidden states by default (1.8 has 0 in ``parallel_core/mf_model_config.py``), and
+``build_context`` passes over some of its keys."""
 WARMS_BY_ITSELF = ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts")
 """Schedules that may be told no warm-up."""
 NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
@@ -146,7 +154,7 @@ def _newer(c: Configuration) -> Iterator[Message]:
     for name, values in ALLOWED.items():
         if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
             yield message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=all_of(*values))
-    for name in CONTEXT:
+    for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
         if (value := c.values.get(f"context.{name}")) is not None:
             if name == "deterministic":
                 yield message("trap.not_deterministic", place=value.where)
@@ -163,7 +171,7 @@ def _newer(c: Configuration) -> Iterator[Message]:
     if (balances := _own(c, "moe_router_load_balancing_type")) is not None and balances.value == "gbs_aux_loss":
         yield from _forgets(c, balances)
     dropout = _own(c, "hidden_dropout")
-    if dropout is None and known is not None and known not in (*MLA, "telechat"):
+    if dropout is None and known is not None and known not in (*MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
         yield message("trap.hidden_dropout", source=c.source)
     for name in ("hidden_dropout", "attention_dropout"):
         if (value := _own(c, name)) is not None and value.value == 0 and isinstance(value.value, int):
@@ -197,7 +205,7 @@ def _schedule(c: Configuration) -> Iterator[Message]:
 
 def _older(c: Configuration) -> Iterator[Message]:
     optimizer = c.find(("optimizer.type",))
-    if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay":
+    if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay" and is_since(c.version, *WITHOUT_OPTIMIZER):
         yield message("trap.optimizer_gone", place=optimizer.where)
     padded = c.values.get(f"{MODEL}padded_vocab_size")
     if padded is not None and family(c) == LLAMA:
@@ -216,7 +224,8 @@ def _megatron(c: Configuration) -> Iterator[Message]:
     if groups is not None and grouped is None:
         yield message("trap.groups_without_flag", place=groups.where)
     kind = c.values.get("tokenizer_type")
-    if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values:
+    adds_one = not c.version or not is_since(c.version, *ADDS_NO_ID)
+    if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values and adds_one:
         yield message("trap.null_tokenizer", place=kind.where)
     scale = c.values.get("moe_router_topk_scaling_factor")
     if c.fork == MINDSPEED_LLM and scale is not None and scale.place is not None and scale.place.name == "--routed-scaling-factor":

@@ -54,8 +54,9 @@ def has(configuration: Configuration, prefix: str) -> bool:
 
 
 def core_is_up_to(configuration: Configuration, last: tuple[int, int]) -> bool:
-    """Whether a record was made by that core of Megatron-LM, or by an older one; a script is read as the newest would read it."""
-    found = re.match(r"(\d+)\.(\d+)", str((configuration.fact("versions") or {}).get("megatron-core", "")))
+    """Whether that core of Megatron-LM or an older one made a record, or is to read a script; the newest does where that is not known."""
+    known = configuration.version or (configuration.fact("versions") or {}).get("megatron-core", "")
+    found = re.match(r"(\d+)\.(\d+)", str(known))
     return found is not None and (int(found[1]), int(found[2])) <= last
 
 

@@ -1,0 +1,74 @@
+"""Traps of some releases alone: where the version that reads a side is known, one that does not hold for it is not told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from align_hooks.checklist import sides
+from align_hooks.checklist.result import Checklist, as_read, check
+from align_hooks.checklist.sides import check as check_files
+from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.values import MINDSPEED_LLM
+from checklist.exercises import NEW, OLD, megatron, mindformers, mindformers_tree
+
+NULL = {"tokenizer-type": "NullTokenizer"}
+
+
+def trapped(result: Checklist, side: int) -> set[str]:
+    return {trap.id for trap in result.sides[side].traps}
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("", True), ("0.12.0", True), ("0.16.1", True), ("0.17.1", True), ("0.18.0", False), ("0.19.2", False), ("1.0", False)],
+)
+def test_the_id_that_the_null_tokenizer_adds(version: str, told: bool) -> None:
+    result = check(megatron(OLD, NULL), mindformers(OLD, {}), megatron=version)
+    assert ("trap.null_tokenizer" in trapped(result, 0)) is told
+
+
+@pytest.mark.parametrize(("found", "told"), [("0.19.2", False), ("0.17.1", True), (None, True)])
+def test_the_megatron_that_is_installed_reads_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | None, told: bool
+) -> None:
+    def version(package: str) -> str:
+        if package != sides.CORE or found is None:
+            raise sides.PackageNotFoundError(package)
+        return found
+
+    monkeypatch.setattr(sides, "version", version)
+    words = " ".join(
+        f"--{name.replace('_', '-')} {value.value}" for name, value in megatron(OLD, NULL).values.items() if value.value is not True
+    )
+    (tmp_path / "train.sh").write_text(f"python pretrain_gpt.py {words}\n")
+    (tmp_path / "llama.yaml").write_text(yaml.safe_dump(mindformers_tree(OLD, {})))
+    result = check_files(str(tmp_path / "train.sh"), str(tmp_path / "llama.yaml"), {})
+    assert ("trap.null_tokenizer" in trapped(result, 0)) is told
+
+
+def test_a_record_says_which_one_made_it() -> None:
+    facts = {"side": "torch", "arguments": {"num_layers": "2"}, "versions": {"megatron-core": "0.16.1"}}
+    assert as_read(recorded(facts, "run"), "1.9", "0.19.2").version == "0.16.1"
+
+
+def test_which_megatron_a_fork_stands_on_is_not_known() -> None:
+    assert as_read(replace(megatron(OLD, NULL), fork=MINDSPEED_LLM), "1.9", "0.19.2").version == ""
+
+
+@pytest.mark.parametrize(
+    ("style", "keys", "trap", "since"),
+    [
+        (OLD, {"optimizer.type": "FP32StateAdamWeightDecay"}, "trap.optimizer_gone", ("1.5.0", "1.6.0")),
+        (NEW, {"m.hidden_dropout": None}, "trap.hidden_dropout", ("1.8.0", "1.9.0")),
+        (NEW, {"context.deterministic": "ON"}, "trap.not_deterministic", ("1.8.0", "1.9.0")),
+        (NEW, {"context.enable_graph_kernel": True}, "trap.passed_over", ("1.8.0", "1.9.0")),
+    ],
+)
+def test_traps_of_mindformers(style: str, keys: dict[str, Any], trap: str, since: tuple[str, str]) -> None:
+    told = [trap in trapped(check(megatron(style, {}), mindformers(style, keys), mindformers=version), 1) for version in since]
+    assert told == [False, True]
