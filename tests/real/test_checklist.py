@@ -461,7 +461,6 @@ OF_LLAMA = {
     "vocab_size": "vocab_size",
     "pad_token_id": "pad_token_id",
     "init_method_std": "init_method_std",
-    "pad_token_id": "pad_token_id",
     "params_dtype": "param_init_type",
     "compute_dtype": "compute_dtype",
     "layernorm_compute_dtype": "layernorm_compute_type",

@@ -216,9 +216,14 @@ class StageResult:
         return self.other_title or self.stage.title
 
     @property
+    def beyond(self) -> list[Finding]:
+        """The findings beyond their limits, in their order."""
+        return [finding for finding in self.findings if finding.excess > 1]
+
+    @property
     def headline(self) -> Words:
         """What differs and from where on, in a line; of a stage that came to no verdict, why."""
-        worst = next((finding for finding in self.findings if finding.excess > 1), None)
+        worst = next(iter(self.beyond), None)
         if self.differs is not None or worst is None or self.status not in (Status.DIFFERENT, Status.INCONCLUSIVE):
             return self.differs or message("differs.why", stage=self.title, summary=self.summary)
         return message("differs.one" if self.status is Status.DIFFERENT else "differs.unclear", what=worst.what)
@@ -404,6 +409,11 @@ class Comparison:
 def fed_sides(*facts: Facts) -> list[Side]:
     """The sides that trained on recorded batches, so that their own data set made none."""
     return [side for side, run in zip(Side, facts, strict=False) if run.settings.get("replay_batches")]
+
+
+def first_different(results: Sequence[StageResult]) -> StageResult | None:
+    """The first stage that differs; None where none does."""
+    return next((result for result in results if result.status is Status.DIFFERENT), None)
 
 
 def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ...]:

@@ -53,7 +53,7 @@ def junit(comparison: Comparison, command: str) -> str:
 
 def _stage(suite: ElementTree.Element, result: StageResult) -> None:
     summary = plain(rendered(result.summary))
-    wrong = [plain(rendered(describe(finding))) for finding in result.findings if finding.excess > 1][:SHOWN]
+    wrong = [plain(rendered(describe(finding))) for finding in result.beyond[:SHOWN]]
     _case(suite, result.name, KINDS.get(result.status, ""), result.status.value, summary, "\n".join([summary, *wrong]))
 
 

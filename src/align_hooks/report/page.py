@@ -113,8 +113,8 @@ def suspects(comparison: Comparison) -> list[Table]:
     findings: dict[str, Finding] = {}
     for result in ordered:
         if result.status is Status.DIFFERENT and result.stage in TENSORS:
-            for finding in result.findings:
-                if finding.name and finding.excess > 1:
+            for finding in result.beyond:
+                if finding.name:
                     findings.setdefault(finding.name, finding)
     suspected: list[Table] = []
     for suspect in comparison.blame.suspects if comparison.blame else ():
@@ -132,8 +132,8 @@ def suspects(comparison: Comparison) -> list[Table]:
 
 def evidence(comparison: Comparison) -> tuple[Finding, ...]:
     """What shows the verdict: the first findings of the stage that decided it, those beyond their limits if any is."""
-    findings = comparison.first.findings if comparison.first else ()
-    return tuple(finding for finding in findings if finding.excess > 1)[:EVIDENCE] or findings[:EVIDENCE]
+    first = comparison.first
+    return tuple(first.beyond or first.findings)[:EVIDENCE] if first else ()
 
 
 def closest(comparison: Comparison) -> list[Table]:

@@ -122,8 +122,7 @@ def report(comparison: Comparison, console: Console) -> None:
 
 def beyond(stage: StageResult) -> Sequence[Finding]:
     """What a stage found, without what is within its limits where anything is not."""
-    out = [finding for finding in stage.findings if finding.excess > 1]
-    return out or stage.findings
+    return stage.beyond or stage.findings
 
 
 def parts_of(advice: Argument) -> Sequence[Argument]:

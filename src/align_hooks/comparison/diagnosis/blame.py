@@ -122,7 +122,7 @@ class Seen:
         """The findings beyond their limits of the tensors, or else of the stage that differs first, the furthest first. Of tensors that
         have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
         says how small a limit is."""
-        wrong = [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+        wrong = (self.tensors or self.first).beyond
         return sorted(wrong, key=lost, reverse=True)  # which leaves all others in their order
 
     @cached_property
@@ -160,7 +160,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if first is None or first.status is not Status.DIFFERENT:
         return None
     forward_agrees = any(result.stage is token_losses and result.status is Status.SAME for result in stages)
-    steps = [finding.step for finding in first.findings if finding.excess > 1 and finding.step is not None]
+    steps = [finding.step for finding in first.beyond if finding.step is not None]
     drawn = ladder.drawn
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
         drawn = None  # too late to be the cause, or of no effect
@@ -244,7 +244,7 @@ def place_of_gradients(seen: Seen) -> Place:
 
 def is_of_the_forward_pass(stage: StageResult) -> bool:
     """Whether a forward pass moves what differs: most tensors, the output layer's among them, and by no common factor."""
-    out = [finding for finding in stage.findings if finding.excess > 1]
+    out = stage.beyond
     last = "lm_head" if any("lm_head" in finding.name for finding in stage.findings) else "embed_tokens"  # tied
     return len(out) >= MOST * len(stage.findings) and any(last in finding.name for finding in out) and not stage.common
 
@@ -252,18 +252,16 @@ def is_of_the_forward_pass(stage: StageResult) -> bool:
 def is_of_the_scores(stage: StageResult) -> bool:
     """Whether queries and keys of one layer differ most, the only weights that scores are made of. Losses see these faults last, and not
     at all where attention is nearly uniform."""
-    out = [finding.name for finding in stage.findings if finding.excess > 1][:2]
+    out = [finding.name for finding in stage.beyond[:2]]
     parts = {tuple(name.rpartition(".self_attn.")[::2]) for name in out}
     return len({layer for layer, _ in parts}) == 1 and {name for _, name in parts} == {"q_proj.weight", "k_proj.weight"}
 
 
 def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
-    shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
+    shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
-    if seen.first.stage in (initial_optimizer_state, state):
-        return (*common(seen.first.common), *shown)
-    if place is Place.DATA:
+    if place is Place.DATA or seen.first.stage in (initial_optimizer_state, state):
         return (*common(seen.first.common), *shown)
     if seen.first.stage is first_updates:
         return (*settings, *common(seen.first.common), *shown)

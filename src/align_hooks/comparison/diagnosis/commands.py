@@ -12,7 +12,7 @@ from pathlib import Path
 
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import StageResult, Status
+from align_hooks.comparison.verdict import StageResult, first_different
 from align_hooks.messages import Argument, Side, message
 from align_hooks.process.storage import is_remote
 from align_hooks.quantities.registry import SWITCHES
@@ -113,7 +113,7 @@ UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(advice: str, ladder: Ladder, stages: Sequence[StageResult] = ()) -> list[Argument]:
+def commands_of(advice: str, ladder: Ladder, stages: Sequence[StageResult]) -> list[Argument]:
     """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
     filled = filled_in(ladder, stages)
     runs = dict(zip(Side, ladder.pair.runs, strict=True))
@@ -139,20 +139,28 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
         "broken": candidate.path if reference.steps else reference.path,
     }
     updates = updates_to_inject(pair, stages)
-    points = pair.steps("activations")
-    fed = first in reference.batch_steps() and first in reference.weight_steps()
     span = f"{first}-{updates[-1]}"
     routed = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
     its_own = f"ALIGN_HOOKS_REPLAY_BATCHES={quoted['reference']}@{span} ALIGN_HOOKS_LOAD_WEIGHTS={quoted['reference']}@{first} "
     return quoted | {
         "first": str(first),
-        "its_own": its_own if fed else "",
-        "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if first in points else ""),
+        "its_own": its_own if feeds(reference, first) else "",
+        "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if has_points(pair, first) else ""),
         "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),
         "updates": span,
         "states": f"{first}-{updates[-1] + 1}",
     }
+
+
+def feeds(run: Run, step: int) -> bool:
+    """Whether another run can start from what a run recorded of a step: its batch and its weights."""
+    return step in run.batch_steps() and step in run.weight_steps()
+
+
+def has_points(pair: Pair, step: int) -> bool:
+    """Whether both runs recorded what their layers made at a step."""
+    return step in pair.steps("activations")
 
 
 def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
@@ -166,8 +174,8 @@ def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
 
 def first_apart(stages: Sequence[StageResult]) -> int | None:
     """The first step that differs in the first stage that does; None where nothing does, or that is of no step."""
-    result = next((result for result in stages if result.status is Status.DIFFERENT), None)
-    steps = [finding.step for finding in result.findings if finding.excess > 1 and finding.step is not None] if result is not None else []
+    result = first_different(stages)
+    steps = [finding.step for finding in result.beyond if finding.step is not None] if result is not None else []
     return min(steps, default=None)
 
 

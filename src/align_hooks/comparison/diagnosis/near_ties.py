@@ -71,7 +71,7 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
 
 def may_follow(result: StageResult, ties: StageResult) -> bool:
     """Whether what a stage shows may follow from the tokens that changed their experts."""
-    wrong = [finding for finding in result.findings if finding.excess > 1]
+    wrong = result.beyond
     if result.stage is clipping:  # the norm may, and what is clipped by it
         return any(finding.quantity is Quantity.GRAD_NORM for finding in wrong)
     if result.stage is loss_terms:

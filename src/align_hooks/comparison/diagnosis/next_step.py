@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, has_points, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, HyperParameter, several
@@ -16,7 +16,19 @@ from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.routing import routing
 from align_hooks.comparison.token_losses import Rows
-from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, Words, differing
+from align_hooks.comparison.verdict import (
+    Blame,
+    Finding,
+    Place,
+    Quantity,
+    Reason,
+    StageResult,
+    Status,
+    Verdict,
+    Words,
+    differing,
+    first_different,
+)
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.ending import End
@@ -150,11 +162,11 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.HALF: "bfloat16" in pair.compute_types or "float16" in pair.compute_types,
         Fact.SHARDED: candidate.world_size > 1,
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
-        Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
+        Fact.FED: feeds(reference, first),
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
         and not any(NO_FAMILY in run.facts.model for run in pair.runs)
-        and all(first in run.batch_steps() and first in run.weight_steps() for run in pair.runs),
+        and all(feeds(run, first) for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
@@ -162,7 +174,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
-        Fact.POINTS: first in pair.steps("activations"),
+        Fact.POINTS: has_points(pair, first),
         Fact.CLEAR: furthest_out(stages) > CLEAR,
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
@@ -179,7 +191,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
 
 def furthest_out(stages: Sequence[StageResult]) -> float:
     """How many times its limit the worst finding of the first stage that differs is; 0 without one."""
-    first = next((result for result in stages if result.status is Status.DIFFERENT), None)
+    first = first_different(stages)
     return max((finding.excess for finding in first.findings), default=0.0) if first is not None else 0.0
 
 

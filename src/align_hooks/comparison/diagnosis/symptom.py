@@ -37,7 +37,7 @@ def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> Stag
     following = [made_by(moment(stage, start)) for stage in able if stage.stage in FOLLOWING]
 
     def when(stage: StageResult) -> Moment:
-        undated = any(finding.step is None for finding in stage.findings if finding.excess > 1)
+        undated = any(finding.step is None for finding in stage.beyond)
         return min(following, default=AFTER_ALL) if undated and stage.stage is weights_after_update else moment(stage, start)
 
     return min(able, key=when, default=stages[end] if end < len(stages) else None)
@@ -49,7 +49,7 @@ def moment(stage: StageResult, start: int) -> Moment:
     if phase in (Phase.BEFORE_ALL, Phase.AFTER_ALL):
         return AFTER_ALL if phase is Phase.AFTER_ALL else BEFORE_ALL
     times = []
-    for finding in (finding for finding in stage.findings if finding.excess > 1):
+    for finding in stage.beyond:
         step = next((step for step in (finding.since, finding.step) if step is not None), start)
         if finding.quantity in STATES and step > start:  # state N was made by the update of step N - 1
             times.append(made_by((float(step), int(Phase.START))))

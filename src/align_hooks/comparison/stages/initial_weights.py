@@ -29,7 +29,7 @@ def initial_weights(ladder: Ladder) -> StageResult:
 def _converted(ladder: Ladder, result: StageResult) -> Words | None:
     """What became of the weights that differ most, where it is a known mistake of a conversion."""
     pair, step = ladder.pair, ladder.pair.first or 0
-    wrong = [finding.name for finding in result.findings if finding.excess > 1][:SHOWN]
+    wrong = [finding.name for finding in result.beyond[:SHOWN]]
     if step in pair.steps("weights"):
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in pair.reference.sketches("weights", step).items()}
         ours, theirs = (run.weights(step) for run in pair.runs)

@@ -104,10 +104,10 @@ def weights_after_update(ladder: Ladder) -> StageResult:
 def differs_of(sides: Sequence[Checked]) -> Message:
     """Which side's updates do not follow its own settings, and in what."""
     side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
-    if first.quantity is Quantity.OPTIMIZER_STATE and first.term is None and isinstance(first.what, Message):
-        return first.what
     if first.term is not None:
         return message("after_update.contradicts", side=side, term=first.term)
+    if first.quantity is Quantity.OPTIMIZER_STATE and isinstance(first.what, Message):
+        return first.what
     return message("after_update.no_adamw" if first.unit is Unit.ROUNDINGS else "after_update.not_updated", side=side)
 
 
