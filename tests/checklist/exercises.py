@@ -207,7 +207,7 @@ multi_latent_attention |  |  |  | latent
 multi_latent_attention |  |  | FLAGS: '--multi-latent-attention' | new
 q_lora_rank |  |  | m.q_lora_rank: 48 | latent
 kv_lora_rank |  |  | m.kv_lora_rank: 48 | latent
-qk_head_dim | --qk-head-dim 48 | m.qk_nope_head_dim: 48 | m.qk_nope_head_dim: 32 | latent
+qk_head_dim | --qk-head-dim 96 | m.qk_nope_head_dim: 96 | m.qk_nope_head_dim: 80 | latent
 qk_pos_emb_head_dim | --qk-pos-emb-head-dim 16 | m.qk_rope_head_dim: 16 | m.qk_rope_head_dim: 8 | latent
 v_head_dim | --v-head-dim 48 | m.v_head_dim: 48 | m.v_head_dim: 32 | latent
 rotary_scaling_factor | --rotary-scaling-factor 40 | m.rope_scaling.factor: 40 | m.rope_scaling.factor: 4 | latent

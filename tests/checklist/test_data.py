@@ -131,7 +131,7 @@ def test_the_same_recorded_batches_make_all_that_orders_them_harmless() -> None:
     result = checked({"split": "9,1,0"}, text, batches(), batches())
     held = {name: row(result, name) for name in ("data_path", "split", "shuffle")}
     assert {name: (one.outcome, one.why) for name, one in held.items()} == dict.fromkeys(
-        held, (Outcome.HARMLESS, message("seen.same_batches", steps=3))
+        held, (Outcome.HARMLESS, message("seen.same_batches", count=3))
     )
 
 

@@ -128,9 +128,9 @@ def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Syn
 def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
     forward, reference = with_loss(0.1, Synthetic().drifted()), with_loss(0.01, Synthetic())
     tokens(forward, 0)
-    assert ids(compared(forward, against=reference).next)[0] != "next.set_alike"
+    assert ids(compared(forward, against=reference).next)[0] != "next.set_as_told"
     bent(with_loss(0.1, candidate), noisy(3))
-    assert ids(compared(candidate, against=reference).next)[0] == "next.set_alike"
+    assert ids(compared(candidate, against=reference).next)[0] == "next.set_as_told"
 
 
 def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:

@@ -222,7 +222,7 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
         message("course.lengths", reference=lengths[0], candidate=lengths[1]) if all(lengths) and lengths[0] != lengths[1] else None
     )
     constant = len({*ours, *theirs}) <= 2 and len(set(ours)) == len(set(theirs)) == 1
-    text: Words = message("course.same" if whole else "course.same_in_the_first", steps=len(steps))
+    text: Words = message("course.same" if whole else "course.same_in_the_first", count=len(steps))
     if constant:
         text = message("course.constant", rate=ours[0])
     if beyond:

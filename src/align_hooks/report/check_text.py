@@ -165,7 +165,7 @@ def batches(checklist: Checklist) -> list[list[Argument]]:
             "data.of_side",
             side=name,
             rows=look.rows,
-            steps=len(look.steps),
+            count=len(look.steps),
             smallest=look.smallest if look.smallest is not None else "–",
             largest=look.largest if look.largest is not None else "–",
             counted=look.counted,

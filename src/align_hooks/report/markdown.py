@@ -45,7 +45,7 @@ def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Ite
     yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))
     if drifts:
         yield ""
-        yield escaped(message("markdown.drift", steps=max(drift.steps for drift in drifts)))
+        yield escaped(message("markdown.drift", count=max(drift.steps for drift in drifts)))
         yield ""
         kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
         yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))

@@ -68,7 +68,7 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
 def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
     """Where data come from and how they are ordered means nothing to two runs whose recorded batches are the same."""
     _, alike = side_by_side(*looks)
-    return Seen(True, message("seen.same_batches", steps=len(shared_steps(*looks)))) if alike else None
+    return Seen(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:

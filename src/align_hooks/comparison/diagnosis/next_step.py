@@ -46,7 +46,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE WEIGHED UNSEEN UNRECOGNISED",
+    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -67,12 +67,14 @@ OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 ADVICE = (
     Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
     Advice(DIVERGED, "next.group_alike", (Place.CONFIGURATION,), (Fact.GROUPED,)),
+    Advice(DIVERGED, "next.set_as_told", (Place.CONFIGURATION,), (Fact.ARGUMENTS,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
     Advice(DIVERGED, "next.mend_making", (Place.DATA,), (Fact.MADE,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
     Advice(DIVERGED, "next.make_of_the_family", (), (Fact.SUSPECTED, Fact.UNRECOGNISED)),
+    Advice(DIVERGED, "next.set_as_told", (), (Fact.SUSPECTED, Fact.ARGUMENTS)),
     Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
@@ -96,6 +98,7 @@ ADVICE = (
     Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
     Advice(INCONCLUSIVE, "next.record_routing", (), (Fact.TIED,)),
     Advice(INCONCLUSIVE, "next.make_of_the_family", (), (Fact.UNRECOGNISED,)),
+    Advice(INCONCLUSIVE, "next.set_as_told", (), (Fact.SETTINGS, Fact.ARGUMENTS)),
     Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
     Advice(INCONCLUSIVE, "next.rehearse", (), (Fact.MEASURED, Fact.HALF)),
     Advice(INCONCLUSIVE, "next.measure_noise", (), (Fact.FED,), (Fact.MEASURED,)),
@@ -184,6 +187,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
+        Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)

@@ -31,7 +31,8 @@ def hyper_parameters(ladder: Ladder) -> StageResult:
     own = ladder.pair.incomparable
     built = settings.hyper_parameters(ours, theirs, rates=together, left_out=own)
     status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
-    compared, short = (message(id, count=len(shared), steps=steps) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
+    so_many = message("steps.so_many", count=steps)
+    compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
     return StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=unlike(built, rate_differs))
 
 
