@@ -14,6 +14,7 @@ from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.verdict import Place, Quantity, Reason, Status, Verdict
 from align_hooks.messages import Side, message
 from align_hooks.record.look import look, side_by_side
+from align_hooks.record.unseen import Unseen
 from comparison.conftest import Compared, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch
 from worded import arguments, ids
@@ -255,6 +256,16 @@ def test_a_mask_that_was_not_seen_is_not_taken_for_one_that_differs(compared: Co
     assert arguments(id, batches.summary)["side"] is Side.CANDIDATE
     if outcome.verdict is Verdict.NOT_COMPARABLE:
         assert ids(outcome.next)[0] == "next.show_mask"
+
+
+def test_labels_that_no_model_was_given_are_to_be_given(compared: Compared) -> None:
+    reference = Synthetic()
+    for step, arrays in reference.batches.items():
+        del arrays["labels"]
+        reference.rows[step]["unseen"] = [Unseen.LABELS.value]
+    outcome = compared(Synthetic().drifted(), against=reference)
+    assert outcome.verdict is Verdict.NOT_COMPARABLE
+    assert arguments("next.unseen_of", outcome.next) == {"side": Side.REFERENCE, "why": Unseen.LABELS.words}
 
 
 def test_micro_batches_of_unequal_masks_are_to_be_weighed_alike(compared: Compared) -> None:

@@ -46,7 +46,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS",
+    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -111,6 +111,7 @@ ADVICE = (
     Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
     Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
     Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
+    Advice(NOT_COMPARABLE, "next.show_unseen", (), (Fact.BLIND,)),
     Advice(NOT_COMPARABLE, "next.show_mask", (), (Fact.UNSEEN,)),
     Advice(NOT_COMPARABLE, "next.loss_per_token", (), (Fact.WEIGHED,)),
     Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
@@ -187,6 +188,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
+        Fact.BLIND: not_seen(ladder) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
         Fact.BARE: not compared & {local_norms, gradients},
     }
@@ -223,6 +225,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),
         "stranger": stranger,
+        "way_out": not_seen(ladder),
         "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
@@ -233,6 +236,11 @@ def unrecognised(ladder: Ladder) -> Side | None:
     """The side whose model alone is of no family; None where both are, or neither is."""
     strange = [side for side, run in ladder.pair.sides if NO_FAMILY in run.facts.model]
     return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in ladder.settings) else None
+
+
+def not_seen(ladder: Ladder) -> Message | None:
+    """What no recorder of a side could see of its batches, with the way out: the first reason, the reference's before the candidate's."""
+    return next((message("next.unseen_of", side=side, why=reason.words) for side, run in ladder.pair.sides for reason in run.unseen), None)
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:
