@@ -27,6 +27,9 @@ REHEARSAL = {
     "runner_config.sink_mode": False,
     "model.model_config.use_flash_attention": False,
 }
+COMPRESSED_MASK, COMPRESSED_DOCUMENTS = "model.model_config.use_attn_mask_compression", "model.model_config.use_eod_attn_mask_compression"
+DOCUMENTS = "train_dataset.data_loader.config.create_compressed_eod_mask"
+"""Masks that flash attention alone takes: that of all earlier tokens, and that of those of the same document, by either name."""
 REHEARSAL_OF_OLDER = {
     "model.model_config.fused_rms_norm": False,
     "model.model_config.use_rope_slice": True,
@@ -54,9 +57,19 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
             )
 
 
+def rehearsal(get: Get, *, newer: bool) -> dict[str, object]:
+    """The values that a CPU needs of a configuration. Without its compressed form the mask of all earlier tokens is the plain one."""
+    return REHEARSAL | ({} if newer else REHEARSAL_OF_OLDER) | ({COMPRESSED_MASK: False} if get(COMPRESSED_MASK) else {})
+
+
 def _of_a_cpu(get: Get, mindspore: str) -> Iterator[str]:
     if str(get("model.model_config.compute_dtype")).endswith("bfloat16"):
         yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML"
+    if get(COMPRESSED_DOCUMENTS) or get(DOCUMENTS):
+        yield (
+            f"{PREFIX}DEVICE=cpu: a compressed mask that keeps documents apart needs flash attention; set create_compressed_eod_mask: False, "
+            "and create_attention_mask: True with reset_attention_mask: True in the YAML"
+        )
     # Its SplitWithSize has no kernel there; from 2.9 on it has.
     if get("model.model_config.qkv_concat") and mindspore and Version(mindspore).release < (2, 9):
         yield f"{PREFIX}DEVICE=cpu: MindSpore {mindspore} has no kernel that splits fused projections; set qkv_concat: False in the YAML"

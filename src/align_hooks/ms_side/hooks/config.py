@@ -26,7 +26,7 @@ from align_hooks.job import arguments_only
 from align_hooks.ms_side.columns import CUT, IGNORED, RESET, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.objects import Config
-from align_hooks.ms_side.refusals import REHEARSAL, REHEARSAL_OF_OLDER, TRAINS, refusals
+from align_hooks.ms_side.refusals import TRAINS, refusals, rehearsal
 from align_hooks.ms_side.rehearsal import install
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -59,7 +59,7 @@ def apply(session: MsSession, config: Config) -> None:
         raise RefusedRun("\n".join(why))
     refuse_lone_workers(config)
     if settings.device == "cpu":
-        change(session, config, REHEARSAL | ({} if is_newer(config) else REHEARSAL_OF_OLDER), "DEVICE")
+        change(session, config, rehearsal(lambda key: get(config, key), newer=is_newer(config)), "DEVICE")
         if is_newer(config):
             install(session)
     if settings.seed is not None:
