@@ -1,0 +1,64 @@
+"""The YAML files that MindFormers ships, with what docs/rehearsal.md says to change in them and no more, train in a rehearsal on a CPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from align_hooks import open_run
+from align_hooks.configuration.yaml_edits import with_settings
+from align_hooks.quantities.weights import NO_FAMILY
+from checklist.wheels import installed
+from real import frameworks
+
+DOCS = Path(__file__).parents[2] / "docs"
+ALL, QWEN3, QWEN3_EXPERTS, LATENT = range(4)
+"""The blocks of the page, in their order."""
+SHIPPED = {
+    "qwen3/pretrain_qwen3_32b_4k.yaml": (ALL, QWEN3),
+    "qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml": (ALL, QWEN3, QWEN3_EXPERTS),
+    "telechat3/pretrain_telechat3_36b.yaml": (ALL, QWEN3),
+    "telechat3_moe/pretrain_telechat3_105b_a4b_4k.yaml": (ALL, LATENT),
+    "deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml": (ALL, LATENT),
+    "deepseek3/pretrain_deepseek3_671b.yaml": (ALL, LATENT),
+}
+NO_HEAD_DIM = "telechat3/"
+
+
+def blocks(page: str) -> list[dict[str, str]]:
+    """What each YAML block of a page says to write, values as they stand."""
+    text = (DOCS / page).read_text(encoding="utf-8").partition("MindFormers ships" if page == "rehearsal.md" else "MindFormers自带")[2]
+    found = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    return [dict(line.split(": ", 1) for line in block.splitlines()) for block in found]
+
+
+def test_both_languages_say_the_same() -> None:
+    assert len(blocks("rehearsal.md")) == 1 + LATENT
+    assert blocks("rehearsal.md") == blocks("rehearsal.zh-CN.md")
+
+
+@pytest.mark.parametrize("name", frameworks.slow_but(SHIPPED, "qwen3/pretrain_qwen3_32b_4k.yaml"))
+def test_a_shipped_file_trains_with_what_the_page_says(tmp_path: Path, name: str) -> None:
+    said = blocks("rehearsal.md")
+    settings = {key: value for block in SHIPPED[name] for key, value in said[block].items()}
+    if name.startswith(NO_HEAD_DIM):
+        del settings["model.model_config.head_dim"]
+    settings = {key: value.replace("data/corpus", str(frameworks.corpus())) for key, value in settings.items()}
+    text = with_settings(installed(name).read_text(encoding="utf-8"), name, settings)
+    assert {key for key in settings if key.startswith("train_dataset")} <= {*dotted(yaml.safe_load(text))}
+    (tmp_path / "copy.yaml").write_text(text, encoding="utf-8")
+    command = ["-m", "align_hooks.ms_side", str(frameworks.LAUNCH / "run_mindformer.py"), "--config", str(tmp_path / "copy.yaml")]
+    variables = {"RUN": tmp_path / "run", "DEVICE": "cpu", "BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0"}
+    frameworks.python(tmp_path, command, variables, {}).succeeded()
+    run = open_run(tmp_path / "run")
+    assert (run.problems, run.steps, NO_FAMILY in run.facts.model) == ([], [0, 1], False)
+
+
+def dotted(tree: object, name: str = "") -> list[str]:
+    """The keys of a YAML with those of its sections."""
+    if not isinstance(tree, dict):
+        return [name]
+    return [key for part, inner in tree.items() for key in dotted(inner, f"{name}.{part}".lstrip("."))]
