@@ -11,6 +11,7 @@ from align_hooks.configuration.source import read
 from align_hooks.doctor.configured import own_names, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.messages import message, rendered, terms
+from align_hooks.ms_side.refusals import NOT_ON_A_CPU, REHEARSAL, REHEARSAL_OF_OLDER, rehearsal
 from synthetic import changed, settings
 from worded import words
 
@@ -95,6 +96,10 @@ MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
     "a newer model without a graph": ("context:\n  mode: 0", "use_legacy: False\ncontext:\n  mode: 1", {"run": "run"}, "set mode: 0"),
     "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
+    "a compressed mask of documents on a CPU": (
+        *("    compute_dtype: 'float32'", "    compute_dtype: 'float32'\n    use_eod_attn_mask_compression: True"),
+        *({"device": "cpu"}, "set create_compressed_eod_mask: False"),
+    ),
 }
 
 
@@ -102,6 +107,14 @@ MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
 def test_mindformers(case: str, tmp_path: Path) -> None:
     old, new, switches, part = MINDFORMERS[case]
     assert part in " ".join(refusals("llama.yaml", (old, new), where=tmp_path, **switches))
+
+
+@pytest.mark.parametrize("key", NOT_ON_A_CPU)
+def test_a_rehearsal_switches_off_what_a_cpu_lacks(key: str) -> None:
+    on, off = ({key: value}.get for value in (True, False))
+    assert rehearsal(on, newer=True) == REHEARSAL | {key: False}
+    assert rehearsal(off, newer=True) == REHEARSAL
+    assert rehearsal(off, newer=False) == REHEARSAL | REHEARSAL_OF_OLDER
 
 
 OF_NO_FAMILY: dict[str, tuple[str, str, str, str]] = {

@@ -26,6 +26,8 @@ SHIPPED = {
     "deepseek3/pretrain_deepseek3_671b.yaml": (ALL, LATENT),
 }
 NO_HEAD_DIM = "telechat3/"
+OF_NO_FAMILY = ("qwen3_moe/",)
+"""``routed_scaling_factor: 1.5``, which no Qwen3 has."""
 
 
 def blocks(page: str) -> list[dict[str, str]]:
@@ -54,7 +56,8 @@ def test_a_shipped_file_trains_with_what_the_page_says(tmp_path: Path, name: str
     variables = {"RUN": tmp_path / "run", "DEVICE": "cpu", "BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0"}
     frameworks.python(tmp_path, command, variables, {}).succeeded()
     run = open_run(tmp_path / "run")
-    assert (run.problems, run.steps, NO_FAMILY in run.facts.model) == ([], [0, 1], False)
+    assert (run.problems, run.steps) == ([], [0, 1])
+    assert (NO_FAMILY in run.facts.model) == name.startswith(OF_NO_FAMILY)
 
 
 def dotted(tree: object, name: str = "") -> list[str]:

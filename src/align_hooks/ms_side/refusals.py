@@ -27,9 +27,14 @@ REHEARSAL = {
     "runner_config.sink_mode": False,
     "model.model_config.use_flash_attention": False,
 }
-COMPRESSED_MASK, COMPRESSED_DOCUMENTS = "model.model_config.use_attn_mask_compression", "model.model_config.use_eod_attn_mask_compression"
-DOCUMENTS = "train_dataset.data_loader.config.create_compressed_eod_mask"
-"""Masks that flash attention alone takes: that of all earlier tokens, and that of those of the same document, by either name."""
+NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.monitor_on")
+"""What a rehearsal switches off: the compressed mask of all earlier tokens, which flash attention alone takes, and the monitor, which
+writes by TensorDump."""
+COMPRESSED_DOCUMENTS = (
+    "model.model_config.use_eod_attn_mask_compression",
+    "train_dataset.data_loader.config.create_compressed_eod_mask",
+)
+"""Switches of the compressed mask that keeps documents apart, which flash attention alone takes."""
 REHEARSAL_OF_OLDER = {
     "model.model_config.fused_rms_norm": False,
     "model.model_config.use_rope_slice": True,
@@ -58,17 +63,17 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
 
 
 def rehearsal(get: Get, *, newer: bool) -> dict[str, object]:
-    """The values that a CPU needs of a configuration. Without its compressed form the mask of all earlier tokens is the plain one."""
-    return REHEARSAL | ({} if newer else REHEARSAL_OF_OLDER) | ({COMPRESSED_MASK: False} if get(COMPRESSED_MASK) else {})
+    """The values that a CPU needs of a configuration."""
+    return REHEARSAL | ({} if newer else REHEARSAL_OF_OLDER) | {key: False for key in NOT_ON_A_CPU if get(key)}
 
 
 def _of_a_cpu(get: Get, mindspore: str) -> Iterator[str]:
     if str(get("model.model_config.compute_dtype")).endswith("bfloat16"):
         yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML"
-    if get(COMPRESSED_DOCUMENTS) or get(DOCUMENTS):
+    if any(map(get, COMPRESSED_DOCUMENTS)):
         yield (
-            f"{PREFIX}DEVICE=cpu: a compressed mask that keeps documents apart needs flash attention; set create_compressed_eod_mask: False, "
-            "and create_attention_mask: True with reset_attention_mask: True in the YAML"
+            f"{PREFIX}DEVICE=cpu: a compressed mask that keeps documents apart needs flash attention; set "
+            "create_compressed_eod_mask: False, and create_attention_mask: True with reset_attention_mask: True in the YAML"
         )
     # Its SplitWithSize has no kernel there; from 2.9 on it has.
     if get("model.model_config.qkv_concat") and mindspore and Version(mindspore).release < (2, 9):
