@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.points import backward_order, forward_order, healed, origins
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.verdict import Comparison, Finding, StageResult, Status, Verdict, when
+from align_hooks.comparison.verdict import Comparison, Finding, Place, StageResult, Status, Verdict, when
 from align_hooks.messages import message, terms
-from align_hooks.names.points import GRADIENT, consumers
+from align_hooks.names.points import GRADIENT, LOGITS, consumers
 from synthetic import ROWS, SEQUENCE, Synthetic
 from worded import arguments
 
@@ -162,3 +163,21 @@ def test_only_wrong_micro_batches_are_told(tmp_path: Path) -> None:
 def test_one_run_alone_that_recorded_points_is_not_compared(tmp_path: Path) -> None:
     _, stages = compared(tmp_path, Synthetic())
     assert (stages[activations].status, stages[activation_gradients].status) == (Status.NOT_COMPARED, Status.NOT_COMPARED)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_where_the_logits_agree_the_loss_function_is_named(tmp_path: Path, recorded: bool) -> None:
+    """Without them nothing tells a forward pass that differs from a loss function that does."""
+    candidate, reference = run(), run()
+    for each in (candidate, reference) if recorded else ():
+        for step in range(3):
+            each.activations[step][LOGITS] = each.activations[step]["model.norm"]
+    for scalars, arrays in zip(candidate.rows, candidate.batches.values(), strict=True):
+        scalars["loss"] = scalars["objective_loss"] = 1.001 * scalars["loss"]
+        del arrays["token_losses"]
+    blame = compare(open_run(reference.write(tmp_path / "reference")), open_run(candidate.write(tmp_path / "candidate"))).blame
+    assert blame is not None and blame.place is Place.FORWARD
+    assert ((Cause.LOSS_FUNCTION in blame.causes), [suspect.id for suspect in blame.suspects]) == (
+        recorded,
+        ["blame.loss_function"] if recorded else [],
+    )

@@ -88,13 +88,13 @@ RESUMPTION = (
     resumed("moments_exchanged", "two tensors resumed with each other's moments", "state", "*o_proj*"),
     # moments are right, and corrected for bias as if they were new
     resumed("update_count_lost", "resumed with Adam's count of updates at zero", "state", "*bias correction*", "*count*",
-        "*number of updates*"),
+        "*number of updates*", "optimizer's updates*"),
     # ML PR#6920: one tensor of the resumed model is the initial one
     resumed("weight_not_restored", "resumed with one initial weight", "weights", "*.1.mlp.down_proj*"),
     # miles PR#1627
-    resumed("schedule_stepped_twice", "resumed a step ahead in the schedule", "configuration", "learning rate*", "learning_rate*"),
+    resumed("schedule_stepped_twice", "resumed a step ahead in the schedule", "state", "scheduler's steps*"),
     # verl#7953
-    resumed("schedule_not_restored", "resumed at the schedule's beginning", "configuration", "learning rate*", "learning_rate*"),
+    resumed("schedule_not_restored", "resumed at the schedule's beginning", "state", "scheduler's steps*"),
     resumed("sampler_anew", "resumed on the first batches", "data", "tokens*", replayed=False),
     # weights, moments, schedule and batches of step 2 are exact; other places are dropped than in the unbroken run
     resumed("random_state_not_restored", "resumed with --no-load-rng", "state", "*random*", "*dropout*", "*rng*", reference="dropped",

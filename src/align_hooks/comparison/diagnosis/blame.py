@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -78,7 +78,7 @@ class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
     first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
     predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
-    embeddings share their weight with the output layer."""
+    embeddings share their weight with the output layer. ``logits_agree``: all points agree, the logits among them."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
@@ -88,6 +88,7 @@ class Seen:
     layers: int
     own_optimizers: tuple[Suspect, ...] = ()
     tied: bool = False
+    logits_agree: bool = False
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
@@ -140,6 +141,7 @@ class Seen:
             Sign.ALONE: alone,
             Sign.TIED_ALONE: alone and self.tied,
             Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
+            Sign.LOGITS_AGREE: self.logits_agree and self.first.stage is first_loss,
             Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
             Sign.NOT_RESTORED: self.first.stage is state,
         }
@@ -167,11 +169,11 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
-    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied)
+    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied, logits_agree(by_stage, ladder))
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
-    one_sided = lone_token_losses(ladder) if place is Place.FORWARD else None
+    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs[Sign.LOGITS_AGREE] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common else []
@@ -191,6 +193,14 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
     if len(own) == len(types):
         return ()
     return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
+
+
+def logits_agree(stages: Mapping[Stage, StageResult], ladder: Ladder) -> bool:
+    """Whether all points of the first step agree, and the logits are among them."""
+    result, first = stages.get(activations), ladder.pair.first
+    if result is None or result.status is not Status.SAME or first is None or first not in ladder.pair.steps("activations"):
+        return False
+    return all(points.LOGITS in run.activations(first) for run in ladder.pair.runs)
 
 
 def lone_token_losses(ladder: Ladder) -> Message | None:
@@ -261,6 +271,8 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
+    if place is Place.FORWARD and seen.signs[Sign.LOGITS_AGREE]:
+        return (Suspect(message("blame.loss_function")), *settings)
     if place is Place.DATA or seen.first.stage in (initial_optimizer_state, state):
         return (*common(seen.first.common), *shown)
     if seen.first.stage is first_updates:

@@ -38,6 +38,7 @@ class Cause(Enum):
     ATTENTION_BIASES = "attention_biases"
     EMBEDDING = "embedding"
     LOGITS_OR_LOSS = "logits_or_loss"
+    LOSS_FUNCTION = "loss_function"
     MLP_OR_ITS_NORM = "mlp_or_its_norm"
     NORM = "norm"
     MLP = "mlp"
@@ -90,6 +91,7 @@ class Sign(Enum):
     ALONE = "one tensor differs"
     TIED_ALONE = "the weight that the embedding shares with the output layer differs alone"
     SCATTERED = "several tensors differ, and no boundary"
+    LOGITS_AGREE = "all points agree up to the logits, and the first loss differs"
     OPTIMIZER_STATE = "the optimizers start from other moments"
     NOT_RESTORED = "a step starts from other counts or buffers"
 
@@ -172,6 +174,7 @@ SIGNATURES = (
     Signature(Place.STATE, Cause.NOT_RESTORED, sign=Sign.NOT_RESTORED, source="the guide, stage 3"),
     Signature(Place.STATE, Cause.MICRO_BATCH_LEAVES, rows=Rows.LATER),
     Signature(Place.STATE, Cause.STEP_LEAVES, later=True),
+    Signature(Place.FORWARD, Cause.LOSS_FUNCTION, sign=Sign.LOGITS_AGREE),
     Signature(Place.FORWARD, Cause.SOFTMAX_SUM, sign=Sign.SHIFT, source="Megatron-LM issue 7452; zoo"),
     Signature(Place.FORWARD, Cause.STALE_WEIGHTS, rows=Rows.RANK, later=True, source="Megatron-LM issues 663 and 950; zoo"),
     Signature(Place.FORWARD, Cause.RANK_ALONE, rows=Rows.RANK),
