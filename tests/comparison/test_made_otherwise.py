@@ -15,6 +15,7 @@ from align_hooks.comparison.verdict import Place, Quantity, Reason, Status, Verd
 from align_hooks.messages import Side, message
 from align_hooks.record.look import look, side_by_side
 from align_hooks.record.unseen import Unseen
+from align_hooks.report.text import blamed
 from comparison.conftest import Compared, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch
 from worded import arguments, ids
@@ -214,6 +215,18 @@ def test_a_loss_function_that_counts_otherwise_is_named_at_the_loss(compared: Co
     assert arguments("first_loss.counts_otherwise", outcome.headline) == {"side": Side.CANDIDATE, "count": 2, "sum": ROWS * SEQUENCE}
     assert stage(outcome, "batches").status is Status.SAME
     assert "self_check.loss_function" in ids(stage(outcome, "self-check").summary)
+
+
+def test_a_loss_function_that_weighs_otherwise_is_named_beside_its_objective(compared: Compared, candidate: Synthetic) -> None:
+    """At a later step too: at the first, what follows from no setting may add up to the same."""
+    for scalars in candidate.rows:
+        scalars["objective_loss"] *= 1.01
+    candidate.rows[1]["micro_batches"] = [[20.0, 10, 1.0], [6.0, 2, 7.0]]
+    outcome = compared(candidate)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.NORMALISATION)
+    assert arguments("first_loss.weighs_otherwise", outcome.blame.suspects[0].what)["side"] is Side.CANDIDATE
+    assert stage(outcome, "self-check").status is Status.SAME
+    assert "first_loss.weighs_otherwise" in ids(*blamed(outcome.blame, [outcome.headline]))
 
 
 def test_a_count_that_fits_no_mask_is_noted_where_all_agrees(compared: Compared, candidate: Synthetic) -> None:

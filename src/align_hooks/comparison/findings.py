@@ -95,6 +95,8 @@ def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) 
 
 def told_otherwise(side: Side, contradiction: Contradiction) -> Message:
     """What a side's loss function makes otherwise than its tokens' losses and its mask say."""
+    if contradiction.kind is Kind.WEIGHTS_OF_TOKENS:
+        return message("first_loss.weighs_otherwise", side=side, made=contradiction.second.words, said=contradiction.first.words)
     said, made = contradiction.first.value, contradiction.second.value
     if contradiction.kind is Kind.COUNT:
         return message("first_loss.counts_otherwise", side=side, count=said, sum=made)

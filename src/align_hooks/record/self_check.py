@@ -65,7 +65,7 @@ class Kind(Enum):
     WEIGHTS_OF_TOKENS = "self_check.weights_of_tokens"
 
 
-OF_LOSS = (Kind.COUNT, Kind.LOSS)
+OF_LOSS = (Kind.COUNT, Kind.WEIGHTS_OF_TOKENS, Kind.LOSS)
 """What a loss function of the script's own does, the cause before what follows from it."""
 
 

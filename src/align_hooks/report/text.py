@@ -95,7 +95,7 @@ def report(comparison: Comparison, console: Console) -> None:
     findings = [finding for finding in beyond(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
     for finding in findings:
         paragraph(console, describe(finding))
-    said = [comparison.headline, first.common if first is not None else None, *(finding.what for finding in findings)]
+    said = [*sentences(comparison.headline, *(blame.likely if blame is not None else ())).parts, *(finding.what for finding in findings)]
     for line in blamed(blame, said) if blame is not None else ():
         paragraph(console, line)
     for origin in origins(comparison):
@@ -140,7 +140,8 @@ def criteria(acceptance: Sequence[Criterion], console: Console) -> None:
 
 def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
     """Where the fault sits, the first suspects that are not ``said`` already, and what it likely is."""
-    suspects = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS] if suspect.what not in said))
+    told = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS])).parts
+    suspects = sentences(*(what for what in told if what not in said))
     suspected = message("terminal.first_suspects", suspects=suspects) if suspects.parts else None
     place = sentences(message("terminal.sits_in", place=blame.place), suspected)
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]

@@ -10,7 +10,8 @@ from align_hooks.comparison.sharding import objective_alone
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.verdict import StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
-from align_hooks.record.self_check import OF_LOSS
+from align_hooks.record.reader import Run
+from align_hooks.record.self_check import OF_LOSS, Contradiction, Kind
 
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)
@@ -31,17 +32,24 @@ def first_loss(ladder: Ladder) -> StageResult:
     if ladder.pair.converted:  # and nothing else tells what they started from
         summary = sentences(result.summary, message("first_loss.of_a_log"))
         return replace(result, status=Status.INCONCLUSIVE, summary=summary, open=True, differs=message("first_loss.log_differs"))
-    return result.telling(objective_alone(ladder.pair.runs, findings) or weighed_otherwise(ladder))
+    known = sentences(objective_alone(ladder.pair.runs, findings), weighed_otherwise(ladder))
+    return result.telling(known if known.parts else None)
 
 
 def weighed_otherwise(ladder: Ladder) -> Words | None:
-    """The side whose loss function counts other tokens than its mask at the first step, or whose first loss is not the mean of its own
-    tokens' losses; None where neither or both do."""
-    sides, first = ladder.pair.sides, ladder.pair.first
-    of_sides = {side: [claims for claims in run.self_check.of_losses if claims.step == first] for side, run in sides}
+    """The side whose loss function counts other tokens than its mask at the first step, whose first loss is not the mean of its own tokens'
+    losses, or which weighs tokens otherwise than its settings say, at any step; None where neither or both do."""
+    of_sides = {side: of_loss_function(run, ladder.pair.first) for side, run in ladder.pair.sides}
     odd = [side for side, claims in of_sides.items() if claims]
     if len(odd) != 1:
         return None
     (side,) = odd
-    claims = sorted(of_sides[side], key=lambda contradiction: OF_LOSS.index(contradiction.kind))
-    return sentences(*(told_otherwise(side, contradiction) for contradiction in claims))
+    return sentences(*(told_otherwise(side, claims) for claims in of_sides[side]))
+
+
+def of_loss_function(run: Run, first: int | None) -> list[Contradiction]:
+    """What a run's own loss function does at the first step, one of a kind, the cause before what follows from it. Weights of tokens that
+    follow from no setting may add up to the same at one step."""
+    known = [claims for claims in run.self_check.of_losses if claims.step == first or claims.kind is Kind.WEIGHTS_OF_TOKENS]
+    by_kind = {claims.kind: claims for claims in reversed(known)}
+    return [by_kind[kind] for kind in OF_LOSS if kind in by_kind]
