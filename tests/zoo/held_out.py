@@ -197,7 +197,7 @@ TWO = (  # the cause that shows first must be named first
 
 REPORTED = (
     # rates of 0, 0 and 5e-4 for 0, 5e-4 and 1e-3
-    planted("schedule_lags", "the warming schedule lags a step", "schedule", "configuration", "learning rate*", reference="warming",
+    planted("schedule_lags", "the warming schedule lags a step", "schedule", "state", "scheduler's steps*", reference="warming",
         flags={"--lr-warmup-iters": "2"}),
     planted("only_last_micro_batch", "only the last micro-batch reaches the optimizer", "reported", "reduced gradients", "*micro-batch*"),
     # AReaL PR#1273, MSL!4432
