@@ -166,7 +166,7 @@ def main() -> int:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
             comparison = compare(*runs, noise=[open_run(noise[case.reference])])
-            path.write_text(page(comparison, __version__, check_runs(*runs)), encoding="utf-8")
+            path.write_text(page(comparison, __version__, check_runs(*runs, comparison.looks)), encoding="utf-8")
             found = places_of(browser, path, case)
             scrolls = f"{found.scrolls} scrolls, {found.on_telephone} on a telephone"
             print(f"{case.name}: {found.line or 'another culprit'} ({found.within}), {scrolls}", flush=True)

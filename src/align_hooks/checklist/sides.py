@@ -20,7 +20,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError, Setting
 from align_hooks.errors import shown
-from align_hooks.messages import message
+from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
@@ -81,14 +81,15 @@ def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
         return otherwise
 
 
-def check_runs(reference: Run, candidate: Run) -> Checklist | None:
-    """Two records and the batches of their common steps, for the report of a comparison; None where one holds no configuration."""
+def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, Look]) -> Checklist | None:
+    """Two records and their batches, for the report of a comparison; None where one holds no configuration. ``looks`` are the comparison's,
+    which counted no ids: where a model takes some out, or there are none, batches are read anew."""
     runs = (reference, candidate)
     if not all(run.facts.arguments is not None for run in runs):
         return None
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
-    seen = [of_run(run, {}, ids=ids) for run in runs]
+    seen = [looks.get(side) if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
     return check_configurations(ours, theirs, (seen[0], seen[1]))
 
 

@@ -78,5 +78,5 @@ def compare(
     if html is not None:
         from align_hooks.report.page import page
 
-        written("--html", html, lambda: page(comparison, __version__, check_runs(*runs)))
+        written("--html", html, lambda: page(comparison, __version__, check_runs(*runs, comparison.looks)))
     raise typer.Exit(comparison.verdict.exit_code)

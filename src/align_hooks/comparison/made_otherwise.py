@@ -239,13 +239,15 @@ class Hiding:
     default: str = ""
 
 
+PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
+"""MindFormers' setting of the id whose tokens do not count, and its default (``llama_config.py:146``, ``transformer_config.py:2020``)."""
 HIDINGS = (
-    Hiding("ms", Made.MASK_HIDES_ID, "model.model_config.pad_token_id", "made.mask_hides_padding", default="0"),
+    Hiding("ms", Made.MASK_HIDES_ID, PAD_TOKEN_ID, "made.mask_hides_padding", default=str(PADDING)),
     Hiding("torch", Made.MASK_HIDES_ID, "eod_mask_loss", "made.mask_hides_documents_end", value="True"),
 )
 """MindFormers 1.9: ``LlamaForCausalLM.construct`` and ``PreprocessLabelsAndMasks`` make the mask of ``pad_token_id`` where the data set has
-no column ``loss_mask``; its default is 0 (``llama_config.py:146``, ``transformer_config.py:2020``). Megatron-LM 0.19:
-``gpt_dataset.py:807`` leaves out the token that ends a document where ``--eod-mask-loss`` is given."""
+no column ``loss_mask``. Megatron-LM 0.19: ``gpt_dataset.py:807`` leaves out the token that ends a document where ``--eod-mask-loss`` is
+given."""
 
 
 def by_setting(way: Way, facts: Mapping[Side, Facts]) -> Message | None:

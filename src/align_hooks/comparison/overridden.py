@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from align_hooks.comparison.made_otherwise import PAD_TOKEN_ID, PADDING
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.batch import Batch
 from align_hooks.record.schema import Facts
@@ -31,7 +32,7 @@ class Changed:
 
 
 CHANGED = (
-    Changed("model.model_config.pad_token_id", "changed.pad_token_id", "tokens", 0),
+    Changed(PAD_TOKEN_ID, "changed.pad_token_id", "tokens", PADDING),
     Changed("model.model_config.ignore_token_id", "changed.ignore_token_id", "labels", -100),
     Changed("runner_config.batch_size", "changed.batch_size"),
     Changed("optimizer.learning_rate", "changed.learning_rate"),
@@ -41,8 +42,8 @@ CHANGED = (
     Changed("args.lr_warmup_iters", "changed.learning_rate"),
 )
 """MindFormers 1.9 hides tokens of ``pad_token_id`` from the loss where a data set has no column ``loss_mask`` (``llama.py:667``,
-``gpt_model.py:131``), and from attention without flash attention (``mask_generate.py:103``); a replay sets it to -1. Its default is 0
-(``llama_config.py:146``, ``transformer_config.py:2020``). Labels of ``ignore_token_id`` do not count (``llama.py:675``)."""
+``gpt_model.py:131``), and from attention without flash attention (``mask_generate.py:103``); a replay sets it to -1. Labels of
+``ignore_token_id`` do not count (``llama.py:675``)."""
 
 
 @dataclass(frozen=True, slots=True)

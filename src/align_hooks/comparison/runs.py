@@ -68,6 +68,7 @@ def compare(
         sides=tuple(map(side, pair.runs)),
         curves=curves(ladder, judged=comparable),
         itself=pair.is_itself,
+        looks=ladder.looks,
     )
 
 

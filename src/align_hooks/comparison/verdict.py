@@ -15,6 +15,7 @@ from align_hooks.record.schema import Facts
 if TYPE_CHECKING:
     from align_hooks.comparison.points import Origin
     from align_hooks.comparison.stages.stage import Stage
+    from align_hooks.record.look import Look
 
 
 class Status(Enum):
@@ -376,7 +377,7 @@ class Comparison:
     ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged;
     ``next`` is what to run now; ``sides`` are reference and candidate, and ``curves`` what both did at every common step.
     ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error. ``itself`` is a run beside
-    itself, or beside a copy of itself.
+    itself, or beside a copy of itself. ``looks`` are those at either side's recorded batches, where their stage was reached.
     """
 
     verdict: Verdict
@@ -392,6 +393,7 @@ class Comparison:
     sides: tuple[RunSummary, ...] = ()
     curves: tuple[Curve, ...] = ()
     itself: bool = False
+    looks: Mapping[Side, Look] = field(default_factory=dict)
 
     @property
     def headline(self) -> Words:

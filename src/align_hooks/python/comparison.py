@@ -93,7 +93,7 @@ class Comparison(verdict.Comparison):
         file cannot be written."""
         with needing("html", "a page"):
             from align_hooks.report.page import page
-        atomic.write_text(Path(path), page(self, __version__, check_runs(self.reference, self.candidate)))
+        atomic.write_text(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
 
 
 COLUMNS = {

@@ -1,0 +1,37 @@
+"""The check of a comparison's two records, with the batches that the comparison looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import align_hooks.checklist.sides as sides
+from align_hooks import open_run
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.sides import check_runs
+from align_hooks.comparison.runs import compare
+from align_hooks.messages import Side
+from checklist.test_records import facts
+from synthetic import Synthetic
+
+
+def test_batches_that_a_comparison_looked_at_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic = Synthetic()
+    synthetic.facts = {"arguments": facts("torch")["arguments"]}
+    runs = tuple(open_run(synthetic.write(tmp_path / name)) for name in ("reference", "candidate"))
+    looks = compare(*runs).looks
+    assert {*looks} == {*Side}
+    anew = check_runs(*runs, {})
+    monkeypatch.setattr(sides, "of_run", None)
+    once = check_runs(*runs, looks)
+    assert anew is not None and once is not None
+    for outcome in Outcome:
+        assert [checked.row.id for checked in once.of(outcome)] == [checked.row.id for checked in anew.of(outcome)]
+    for ours, theirs in zip(once.sides, anew.sides, strict=True):
+        assert ours.look is not None and theirs.look is not None
+        assert [getattr(ours.look, name) for name in TOLD] == [getattr(theirs.look, name) for name in TOLD]
+
+
+TOLD = ("steps", "rows", "tokens", "counted", "smallest", "largest", "shifted", "pairs", "samples", "problems", "notes", "digests")
+"""What reports tell of a look."""
