@@ -140,3 +140,15 @@ def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:
     assert {signature.cause for signature in SIGNATURES} == set(Cause)
     assert all(signature.cause.look and signature.source for signature in SIGNATURES)
     assert set(SHAPES) == set(NAMES)
+
+
+def test_gradients_that_are_gone_are_named_together(compared: Compared, candidate: Synthetic) -> None:
+    """Nothing of the loss depends on these parameters."""
+    gone = [name for name in candidate.gradients[0] if "self_attn" in name][:2]
+    for name in gone:
+        candidate.gradients[0][name] = np.zeros_like(candidate.gradients[0][name])
+    blame = compared(candidate).blame
+    assert blame is not None and blame.place is Place.GRADIENTS
+    told = arguments("blame.gone", *(suspect.what for suspect in blame.suspects))["names"]
+    assert arguments("names.and_more", told)["count"] == len(gone) - 1
+    assert {suspect.name for suspect in blame.suspects if suspect.name in NAMES} == {*gone}

@@ -29,6 +29,7 @@ from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin
 from align_hooks.comparison.random_states import Drawn
+from align_hooks.comparison.settings import listed as in_a_row
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
@@ -126,6 +127,11 @@ class Seen:
         wrong = (self.tensors or self.first).beyond
         return sorted(wrong, key=lost, reverse=True)  # which leaves all others in their order
 
+    @property
+    def gone(self) -> list[str]:
+        """The parameters whose gradients are all zeros on the candidate alone. An expert's are where no token chose it."""
+        return [finding.name for finding in self.wrong if self.tensors is not None and is_gone(finding) and not EXPERT.match(finding.name)]
+
     @cached_property
     def signs(self) -> dict[Sign, bool]:
         """Which signs the comparison shows."""
@@ -148,13 +154,19 @@ class Seen:
 
 
 def lost(finding: Finding) -> float:
-    """The error of a tensor that has nothing left in common with the reference's, infinite of what is not finite; 0 of any other."""
+    """The error of a tensor that has nothing left in common with the reference's, infinite of what is not finite or is gone; 0 of any
+    other."""
     error = finding.error
     if finding.unit is not Unit.RELATIVE or error is None:
         return 0.0
-    if not math.isfinite(error):
+    if not math.isfinite(error) or is_gone(finding):
         return math.inf
     return error if error >= LOST else 0.0
+
+
+def is_gone(finding: Finding) -> bool:
+    """Whether the candidate's tensor is all zeros, and the reference's is not."""
+    return finding.error == 1 and not finding.scale and finding.direction is None
 
 
 def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
@@ -280,7 +292,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
         return (*(seen.own_optimizers if place in OF_UPDATES else ()), *settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
-    patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
+    patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *unused(seen.gone)]
     routed = shown if seen.first.stage in (routing, loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
@@ -332,6 +344,13 @@ def suspect(finding: Finding) -> Suspect:
 def common(words: Words | None) -> tuple[Suspect, ...]:
     """A suspect of what findings have in common, where that is known."""
     return () if words is None else (Suspect(words),)
+
+
+def unused(gone: Sequence[str]) -> tuple[Suspect, ...]:
+    """A suspect of the parameters whose gradients are gone, under the name of a lone one."""
+    if not gone:
+        return ()
+    return (Suspect(message("blame.gone", names=in_a_row(gone)), gone[0] if len(gone) == 1 else ""),)
 
 
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
