@@ -168,11 +168,10 @@ class Row:
     differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
     ``proof`` says what makes two sides differ although one of them does not say the quantity. ``unsure`` says why it cannot be told of
     these two sides whether a difference matters: it is then checked by hand. ``batches`` says what recorded batches show of a
-    difference. ``way_out`` is what both sides are to be told where no
-    setting of one of them makes the two agree.
-    ``asked_by`` are the tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM
-    asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can
-    tell. ``weighs``: it says how tokens weigh in the loss, which recorded batches show.
+    difference. ``way_out`` is what both sides are to be told where no setting of one of them makes the two agree. ``asked_by`` are the
+    tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM asks, in a table of that
+    name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can tell. ``weighs``: it says how
+    tokens weigh in the loss, which recorded batches show.
     """
 
     name: Name
