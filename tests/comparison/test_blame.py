@@ -16,7 +16,7 @@ from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause
 from align_hooks.comparison.verdict import Place
 from align_hooks.messages import Side
 from comparison.conftest import HONEST, Compared, scale_row, stage
-from synthetic import NAMES, SHAPES, Synthetic, squared_sum
+from synthetic import NAMES, SHAPES, VOCABULARY, Synthetic, squared_sum
 from worded import arguments, ids
 
 Q, NORM = "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"
@@ -152,3 +152,18 @@ def test_gradients_that_are_gone_are_named_together(compared: Compared, candidat
     told = arguments("blame.gone", *(suspect.what for suspect in blame.suspects))["names"]
     assert arguments("names.and_more", told)["count"] == len(gone) - 1
     assert {*gone} <= {suspect.name for suspect in blame.suspects}
+
+
+@pytest.mark.parametrize(("rows", "part"), [("looked up", "tied.of_embedding"), ("all", "tied.of_output")])
+def test_the_part_of_a_tied_weight_that_is_off_is_told_by_its_rows(compared: Compared, rows: str, part: str) -> None:
+    reference = deepcopy(HONEST)
+    reference.model |= {"tie_word_embeddings": True}
+    for batch in reference.batches.values():
+        batch["tokens"] %= VOCABULARY // 2
+    candidate = deepcopy(reference)
+    gradient = candidate.gradients[0]["model.embed_tokens.weight"]
+    gradient[np.unique(reference.batches[0]["tokens"]) if rows == "looked up" else slice(None)] *= np.float32(0.5)
+    gradient[0] += np.float32(1)  # and no factor that they share
+    blame = compared(candidate, against=reference).blame
+    assert blame is not None and blame.causes[0] is Cause.TIED_WEIGHT
+    assert part in ids(*blame.likely)

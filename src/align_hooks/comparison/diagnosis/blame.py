@@ -24,6 +24,7 @@ import align_hooks.names.points as points
 from align_hooks.comparison import places
 from align_hooks.comparison.arguments import ACTS
 from align_hooks.comparison.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.ladder import Ladder
@@ -192,6 +193,8 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
     likely += [message("blame.cause", cause=cause, look=cause.look) for cause in fitting]
+    part = part_that_is_off(ladder) if Cause.TIED_WEIGHT in fitting else None
+    likely += [part] if part is not None else []
     later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))

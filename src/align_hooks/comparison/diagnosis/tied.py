@@ -1,0 +1,36 @@
+"""Which of the two gradients that a tied weight gets is off: that of the embedding, or that of the output layer.
+
+The embedding looks up the rows of the tokens in a batch, and no gradient of its own reaches another row. The output layer's gradient has
+all rows, for each logit has a part in every token's loss. So the rows of tokens that are not in the batch tell the two apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.messages import Message, message
+
+WEIGHT = "model.embed_tokens.weight"
+SMALL = 1e-3
+"""A row whose difference is no more than this part of the largest row's is off by rounding alone."""
+
+
+def part_that_is_off(ladder: Ladder) -> Message | None:
+    """The part of the first step's gradient that is off; None where gradients or tokens are not on record, or every row is looked up."""
+    pair, first = ladder.pair, ladder.pair.first
+    if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):
+        return None
+    tokens, gradients = ladder.first_batches[0].tokens, [run.gradients(first) for run in pair.runs]
+    if tokens is None or any(WEIGHT not in of_run for of_run in gradients):
+        return None
+    ours, theirs = (of_run[WEIGHT] for of_run in gradients)
+    if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    apart = np.linalg.norm(ours - theirs, axis=1)
+    off = apart > SMALL * apart.max()
+    looked_up = np.isin(np.arange(len(off)), tokens)
+    if looked_up.all() or not off.any():
+        return None
+    counts = {"count": int(off.sum()), "all": len(off)}
+    return message("tied.of_output" if (off & ~looked_up).any() else "tied.of_embedding", **counts)
