@@ -50,7 +50,7 @@ from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.stages.weights_after_update import weights_after_update
 from align_hooks.comparison.token_losses import Parted, Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Unit, Words, differing
-from align_hooks.messages import Message, Side, message, terms
+from align_hooks.messages import Message, Side, message, sentences, terms
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
@@ -192,9 +192,9 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
-    likely += [message("blame.cause", cause=cause, look=cause.look) for cause in fitting]
-    part = part_that_is_off(ladder) if Cause.TIED_WEIGHT in fitting else None
-    likely += [part] if part is not None else []
+    for cause in fitting:
+        part = part_that_is_off(ladder) if cause is Cause.TIED_WEIGHT else None
+        likely.append(sentences(message("blame.cause", cause=cause, look=cause.look), part))
     later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
