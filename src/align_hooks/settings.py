@@ -220,7 +220,9 @@ class _Start:
     run_exists: str = _variable(
         _one_of("refuse", "continue", "replace"), "refuse", "refuse, continue, replace", "what to do when the directory holds a run"
     )
-    seed: int | None = _variable(_seed, None, "integer", "one seed for every generator, given to the framework before it seeds")
+    seed: int | None = _variable(
+        _seed, None, "integer", "one seed for every generator and the order of Megatron's data, given to the framework before it seeds"
+    )
     deterministic: bool = _variable(_flag, False, "0, 1", "deterministic environment and framework switches, read back from what was built")
 
 

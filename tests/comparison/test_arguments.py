@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.token_losses import Parted
 from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Verdict
 from align_hooks.record.schema import Facts, Training
+from align_hooks.report.text import to_change
 from comparison.conftest import Compared
 from comparison.test_blame import bent, noisy, tokens
 from synthetic import Synthetic
-from worded import ids
+from worded import arguments, ids
 
 EXPERTS, LATENT, PREDICTING = {"num_experts": 8}, {"kv_lora_rank": 32, "rope_scaling": None}, {"num_nextn_predict_layers": 1}
 YARN = {"kv_lora_rank": 32, "rope_scaling": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.0}}
@@ -210,3 +212,30 @@ def test_several_experts_have_their_router_in_common() -> None:
 def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: Cause) -> None:
     backward = seen(gradients, wrong)
     assert causes(backward, Place.GRADIENTS, suspects(backward, Place.GRADIENTS))[0] is cause
+
+
+def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_loss() -> None:
+    """A tenth of its gradient at most is left: that of the auxiliary loss."""
+    backward, other = (seen(gradients, NAMES[:8][::-1]) for _ in range(2))
+    of_tensors = backward.stages[gradients]
+    lost = tuple(replace(one, error=0.99, limit=1e-6, scale=0.01) if one.name == NAMES[7] else one for one in of_tensors.findings)
+    shown = replace(of_tensors, findings=lost)
+    backward = replace(backward, first=shown, stages={gradients: shown})
+    named = [causes(one, Place.GRADIENTS, suspects(one, Place.GRADIENTS)) for one in (backward, other)]
+    assert named[0][:2] == (Cause.ROUTER_DETACHED, Cause.AUXILIARY_LOSS)
+    assert Cause.ROUTER_DETACHED not in named[1]
+
+
+def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compared: Compared, candidate: Synthetic) -> None:
+    """No *change* tells MindFormers, which takes all rows of a batch at once."""
+    reference = with_loss(0.01, Synthetic())
+    bent(with_loss(0.01, candidate), noisy(3))
+    reference.facts["training"], candidate.facts["training"] = {"micro_batch_size": 1}, {"micro_batch_size": 2}
+    outcome = compared(candidate, against=reference)
+    assert outcome.blame.suspects[0].name == "micro_batch_size"
+    assert [finding.name for finding in to_change(outcome)] == ["micro_batch_size"]
+    candidate.side = "ms"
+    candidate.facts["arguments"] = mindformers(EXPERTS, moe_router_load_balancing_type="aux_loss", moe_aux_loss_coeff=0.01).arguments
+    outcome = compared(candidate, against=reference)
+    assert arguments("next.whole_batch", outcome.next)["at_once"] == 2
+    assert to_change(outcome) == []

@@ -249,6 +249,7 @@ def test_numbers_are_short() -> None:
     assert times(Finding("x", error=3.0, limit=1.5)) == message("page.times", times=2.0)
     assert times(Finding("x", error=1.0, limit=0.0)) == message("page.any_is_too_much")
     assert times(Finding("x", error=float("nan"), limit=1.0)) == message("page.not_finite")
+    assert times(Finding("x", error=float("inf"), limit=1.0)) == message("page.on_one_side")
     assert times(Finding("x")) is None
 
 

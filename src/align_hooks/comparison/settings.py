@@ -32,6 +32,7 @@ class HyperParameter(Named):
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
 """How long sequences may be; it changes nothing for those that are shorter."""
+MICRO_BATCH = "micro_batch_size"
 FAMILY = "family"
 """What the finding goes by that the model of one side alone is of a family."""
 OF_NONE = (NO_FAMILY, NEAREST)

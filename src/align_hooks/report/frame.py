@@ -146,7 +146,7 @@ def times(finding: Finding) -> Message | None:
     if finding.error is None or finding.limit is None:
         return None
     if not math.isfinite(finding.error):
-        return message("page.not_finite")
+        return message("page.not_finite" if math.isnan(finding.error) else "page.on_one_side")
     return message("page.times", times=finding.excess) if math.isfinite(finding.excess) else message("page.any_is_too_much")
 
 

@@ -14,6 +14,7 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.comparison.settings import FAMILY, MICRO_BATCH
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.verdict import (
     Blame,
@@ -154,10 +155,12 @@ def origins(comparison: Comparison) -> Sequence[Words]:
 
 
 def to_change(comparison: Comparison) -> list[Finding]:
-    """The settings that are to blame, with what both sides have."""
+    """The settings that are to blame, with what both sides have, and that the candidate can be given: whether a model is of a family is no
+    setting, and MindFormers takes all rows of a batch at once."""
     suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
+    fixed = (FAMILY, MICRO_BATCH) if comparison.sides and comparison.sides[-1].facts.side == "ms" else (FAMILY,)
     unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
-    return [finding for finding in unlike if finding.name and finding.name in suspects]
+    return [finding for finding in unlike if finding.name in suspects - {"", *fixed}]
 
 
 def changes(of: Sequence[Finding]) -> Message:
@@ -208,7 +211,7 @@ def times(finding: Finding | None) -> Argument:
     if finding is None or finding.error is None:
         return None
     if not math.isfinite(finding.error):
-        return message("terminal.not_finite")
+        return message("terminal.not_finite" if math.isnan(finding.error) else "terminal.on_one_side")
     if not math.isfinite(finding.excess):
         return message("terminal.not_equal")
     if finding.excess < ROUNDING:
@@ -222,8 +225,8 @@ def describe(finding: Finding) -> Argument:
     line: Argument = message("terminal.finding", what=finding.what, values=sides) if sides.parts else finding.what
     if finding.error is None or finding.limit is None or finding.unit is not Unit.RELATIVE:  # roundings stand among the values
         return line
-    if not math.isfinite(finding.error):
-        return message("terminal.finding_not_finite", finding=line)
+    if not math.isfinite(finding.error):  # infinite where the reference has nothing, as both values say
+        return message("terminal.finding_not_finite", finding=line) if math.isnan(finding.error) else line
     if not math.isfinite(finding.excess):
         return message("terminal.finding_unequal", finding=line, error=finding.error)
     return message("terminal.finding_times", finding=line, times=two_digits(finding.excess))

@@ -71,6 +71,8 @@ SUSPECTS, CAUSES, LEADING = 5, 2, 3
 EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
 LOST = 0.5
 """Relative error from which on a tensor says little of where it comes from."""
+LEFT = 0.1
+"""The largest part of a gradient that is next to nothing."""
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
@@ -129,9 +131,26 @@ class Seen:
         return sorted(wrong, key=lost, reverse=True)  # which leaves all others in their order
 
     @property
-    def gone(self) -> list[str]:
-        """The parameters whose gradients are all zeros on the candidate alone. An expert's are where no token chose it."""
-        return [finding.name for finding in self.wrong if self.tensors is not None and is_gone(finding) and not EXPERT.match(finding.name)]
+    def gone(self) -> dict[Side, list[str]]:
+        """The parameters whose gradients are all zeros on one side alone. An expert's are where no token chose it, so it is passed over
+        where it is not known that tokens chose alike."""
+        if self.tensors is None:
+            return {}
+        of_sides = {side: [finding.name for finding in self.wrong if gone_from(finding) is side] for side in Side}
+        routed = self.status(routing) is Status.SAME
+        kept = {side: [name for name in names if routed or not EXPERT.match(name)] for side, names in of_sides.items()}
+        return {side: names for side, names in kept.items() if names}
+
+    @property
+    def starts_at_routers(self) -> bool:
+        """Whether gradients agree from the output back to experts, and differ from their routers on."""
+        return self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below)
+
+    @property
+    def router_is_lost(self) -> bool:
+        """Whether next to nothing is left of the gradients of the routers that differ first."""
+        first = [finding for finding in self.wrong if self.frontier is not None and finding.name in self.frontier.below]
+        return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @cached_property
     def signs(self) -> dict[Sign, bool]:
@@ -141,7 +160,8 @@ class Seen:
             Sign.SHIFT: self.parted.shift is not None,
             Sign.DRAWN: self.drawn is not None,
             Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
-            Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
+            Sign.ROUTER: self.starts_at_routers,
+            Sign.ROUTER_LOST: self.router_is_lost,
             Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
@@ -160,14 +180,22 @@ def lost(finding: Finding) -> float:
     error = finding.error
     if finding.unit is not Unit.RELATIVE or error is None:
         return 0.0
-    if not math.isfinite(error) or is_gone(finding):
+    if not math.isfinite(error) or gone_from(finding) is not None:
         return math.inf
     return error if error >= LOST else 0.0
 
 
-def is_gone(finding: Finding) -> bool:
-    """Whether the candidate's tensor is all zeros, and the reference's is not."""
-    return finding.error == 1 and not finding.scale and finding.direction is None
+def gone_from(finding: Finding) -> Side | None:
+    """The side whose tensor is all zeros where the other's is not; None where neither's is."""
+    if finding.error == math.inf:
+        return Side.REFERENCE
+    return Side.CANDIDATE if finding.error == 1 and not finding.scale and finding.direction is None else None
+
+
+def is_next_to_gone(finding: Finding) -> bool:
+    """Whether at most a tenth of the reference's tensor is left in the candidate's."""
+    small = finding.scale is not None and abs(finding.scale) <= LEFT
+    return gone_from(finding) is Side.CANDIDATE or (small and finding.error is not None and abs(finding.error - 1) <= LEFT)
 
 
 def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
@@ -349,11 +377,12 @@ def common(words: Words | None) -> tuple[Suspect, ...]:
     return () if words is None else (Suspect(words),)
 
 
-def unused(gone: Sequence[str]) -> tuple[Suspect, ...]:
-    """A suspect of the parameters whose gradients are gone, under the name of a lone one."""
-    if not gone:
-        return ()
-    return (Suspect(message("blame.gone", names=in_a_row(gone)), gone[0] if len(gone) == 1 else ""),)
+def unused(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
+    """A suspect of each side's parameters whose gradients are gone, under the name of a lone one."""
+    return tuple(
+        Suspect(message("blame.gone", side=side, names=in_a_row(names)), names[0] if len(names) == 1 else "")
+        for side, names in gone.items()
+    )
 
 
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:

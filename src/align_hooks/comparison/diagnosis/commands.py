@@ -95,6 +95,7 @@ PASTED: dict[str, tuple[str, ...]] = {
     "next.record_dumped": FED_AGAIN,
     "next.see_why": ("show",),
     "next.set_as_told": ("check",),
+    "next.make_as_told": ("check",),
     "next.same_sizes": ("check",),
     "next.record_from_reference": FED,
     "next.two_runs": ("compare",),

@@ -9,7 +9,7 @@ from enum import Enum
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, has_points, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.settings import FAMILY, HyperParameter, several
+from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, several
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
@@ -46,7 +46,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND",
+    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -73,6 +73,8 @@ ADVICE = (
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
+    Advice(DIVERGED, "next.whole_batch", (), (Fact.WHOLE_BATCH,)),
+    Advice(DIVERGED, "next.make_as_told", (), (Fact.SUSPECTED, Fact.UNRECOGNISED, Fact.ARGUMENTS)),
     Advice(DIVERGED, "next.make_of_the_family", (), (Fact.SUSPECTED, Fact.UNRECOGNISED)),
     Advice(DIVERGED, "next.set_as_told", (), (Fact.SUSPECTED, Fact.ARGUMENTS)),
     Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
@@ -97,6 +99,7 @@ ADVICE = (
     Advice(DIVERGED, "next.store"),
     Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
     Advice(INCONCLUSIVE, "next.record_routing", (), (Fact.TIED,)),
+    Advice(INCONCLUSIVE, "next.make_as_told", (), (Fact.UNRECOGNISED, Fact.ARGUMENTS)),
     Advice(INCONCLUSIVE, "next.make_of_the_family", (), (Fact.UNRECOGNISED,)),
     Advice(INCONCLUSIVE, "next.set_as_told", (), (Fact.SETTINGS, Fact.ARGUMENTS)),
     Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
@@ -188,6 +191,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
+        Fact.WHOLE_BATCH: candidate.facts.side == "ms"
+        and blame is not None
+        and any(suspect.name == MICRO_BATCH for suspect in blame.suspects[:1]),
         Fact.BLIND: not_seen(ladder) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
         Fact.BARE: not compared & {local_norms, gradients},
@@ -226,6 +232,8 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         "count": len(updates_to_inject(ladder.pair, stages)),
         "stranger": stranger,
         "way_out": not_seen(ladder),
+        "at_once": ladder.pair.candidate.facts.training.micro_batch_size,
+        "decayed": Side.CANDIDATE if apart is not None and apart.reference == 0 else Side.REFERENCE,
         "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",

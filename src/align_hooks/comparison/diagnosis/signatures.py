@@ -46,6 +46,7 @@ class Cause(Enum):
     ATTENTION_CORE = "attention_core"
     PROJECTION = "projection"
     RESIDUAL = "residual"
+    ROUTER_DETACHED = "router_detached"
     AUXILIARY_LOSS = "auxiliary_loss"
     PREDICTION_LOSS = "prediction_loss"
     NORM_COPIES = "norm_copies"
@@ -85,6 +86,7 @@ class Sign(Enum):
     DRAWN = "other random numbers were drawn"
     SEVERAL_EXPERTS = "several experts of one layer differ most"
     ROUTER = "gradients agree from the output back to experts, and differ from their router on"
+    ROUTER_LOST = "the same, and next to nothing is left of the router's gradient"
     PREDICTED = "gradients differ from the output on, and those of a predicting layer most"
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
@@ -199,6 +201,7 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.MLP, first=("*.mlp.*",)),
     Signature(Place.FORWARD, Cause.ATTENTION, unless=Where.AFTER_THE_FIRST, first=("*.self_attn.*",)),
     Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=(*BALANCING, "auxiliary")),
+    Signature(Place.GRADIENTS, Cause.ROUTER_DETACHED, sign=Sign.ROUTER_LOST),
     Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, sign=Sign.ROUTER),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor", "multi_token_prediction")),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, sign=Sign.PREDICTED),

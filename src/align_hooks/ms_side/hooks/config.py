@@ -37,6 +37,9 @@ NO_PADDING = -1
 COLUMNS, BY_NAME = "train_dataset.input_columns", "train_dataset.construct_args_key"
 """The columns of a batch, and the arguments of the model that they are: without the second they are fed by position."""
 
+OF_READER = ("train_dataset.data_loader.config", "train_dataset_task.dataset_config.data_loader.config")
+"""What Megatron's reader is told, in the section of the data set, and in that which its task has."""
+
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``build_context`` after the settings were applied to its configuration."""
@@ -63,7 +66,7 @@ def apply(session: MsSession, config: Config) -> None:
         if is_newer(config):
             install(session)
     if settings.seed is not None:
-        change(session, config, {"seed": settings.seed}, "SEED")
+        change(session, config, seeds(config, settings.seed), "SEED")
     if settings.deterministic:
         # Since 1.9 MindFormers drops context.deterministic with a warning; this is the switch that reaches MindSpore.
         change(session, config, {"train_precision_sync": True}, "DETERMINISTIC")
@@ -74,6 +77,11 @@ def apply(session: MsSession, config: Config) -> None:
         change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
         replay(session, config)
+
+
+def seeds(config: Config, seed: int) -> Mapping[str, object]:
+    """The seed of all generators, and that of Megatron's reader, which MindFormers sets apart and Megatron-LM takes from ``--seed``."""
+    return {"seed": seed} | {f"{section}.seed": seed for section in OF_READER if get(config, section) is not None}
 
 
 def refuse_lone_workers(config: Config) -> None:
