@@ -13,7 +13,7 @@ from align_hooks.checklist.result import check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
-from align_hooks.messages import Message, message
+from align_hooks.messages import Message, Side, message
 from align_hooks.record.look import Look, look, side_by_side, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
 from worded import ids
@@ -126,6 +126,15 @@ def test_determinism_is_read_back_from_the_frameworks() -> None:
     assert row("deterministic_algorithms", one, other).outcome is Outcome.SAME
     other["determinism"]["mindspore.get_context(deterministic)"] = "OFF"
     assert row("deterministic_algorithms", one, other).outcome is Outcome.ROUNDING
+
+
+def test_weights_of_the_other_run_are_the_same_weights() -> None:
+    one, other = facts("torch"), facts("ms")
+    for side, name in ((one, "load"), (other, "load_checkpoint")):
+        side["arguments"].pop(name)
+    assert row("load", one, other).advised == (Side.REFERENCE, Side.CANDIDATE)
+    other["settings"] = {"load_weights": "/runs/megatron@0"}
+    assert row("load", one, other).advised == ()
 
 
 def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:

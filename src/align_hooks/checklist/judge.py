@@ -77,6 +77,8 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
     advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
+    if row.advice is not None and row.advice.kept_by is not None and row.advice.kept_by(reference, candidate):
+        advised = ()
     outcome = Outcome.SAME
     why: Argument = None
     if row.alone and reference.side != candidate.side:

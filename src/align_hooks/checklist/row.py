@@ -150,12 +150,14 @@ class Says:
 class Advice:
     """What the guide recommends where precision is compared, and whether a value keeps to it.
 
-    ``text`` is a message, or the value itself. ``setup`` is the occasion that the advice is for; None where it always holds.
+    ``text`` is a message, or the value itself. ``setup`` is the occasion that the advice is for; None where it always holds. ``kept_by``
+    says why both sides keep to it although a value of one does not; None where they do not.
     """
 
     text: Argument
     keeps: Keeps
     setup: Occasion | None = None
+    kept_by: Unless | None = None
 
 
 @dataclass(frozen=True, slots=True)

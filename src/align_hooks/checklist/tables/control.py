@@ -61,7 +61,7 @@ CONTROL = (
         "load",
         Says(("load",), read=read.loads),
         Says((*read.LOADED, *read.OF_MODEL), read=read.loads, beside=("run_mode", "auto_trans_ckpt")),
-        advice=Advice(message("advice.same_weights"), bool),
+        advice=Advice(message("advice.same_weights"), bool, kept_by=read.weights_loaded),
         by_hand=message("by_hand.same_weights"),
     ),
     harmless(
