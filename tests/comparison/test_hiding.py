@@ -17,6 +17,7 @@ from align_hooks.comparison.verdict import Quantity, Reason, Status, Verdict, at
 from align_hooks.errors import RecordError
 from align_hooks.messages import Argument, Side, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.report.text import to_change
 from comparison.conftest import HONEST, Compared, scale, scale_row, stage
 from synthetic import NAMES, STEPS, Synthetic, row, scalars_only
 from worded import arguments, ids, result
@@ -238,6 +239,19 @@ def test_a_model_that_one_side_alone_was_not_recognised_as_is_told_with_its_reas
     told = arguments("family.not_recognised", outcome.headline)
     assert (told["family"], rendered(told["why"])) == ("Llama", "activation is odd")
     assert arguments("next.make_of_the_family", outcome.next)["stranger"] is side
+
+
+def test_where_such_a_pair_parts_the_reason_is_suspected_and_no_change_of_a_family_is_told(
+    compared: Compared, candidate: Synthetic
+) -> None:
+    of_no_family(candidate)
+    for arrays, scalars in zip(candidate.batches.values(), candidate.rows, strict=True):
+        arrays["token_losses"] *= np.float32(1.01)
+        scalars.update(loss=1.01 * scalars["loss"], objective_loss=1.01 * scalars["objective_loss"])
+    outcome = compared(candidate)
+    assert arguments("blame.family", outcome.blame.suspects[0].what)["side"] is Side.CANDIDATE
+    assert outcome.blame.suspects[0].name == FAMILY
+    assert to_change(outcome) == []
 
 
 def test_two_models_of_no_family_are_compared_by_their_numbers(compared: Compared, candidate: Synthetic) -> None:

@@ -30,6 +30,7 @@ from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin
 from align_hooks.comparison.random_states import Drawn
+from align_hooks.comparison.settings import FAMILY
 from align_hooks.comparison.settings import listed as in_a_row
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
@@ -368,8 +369,11 @@ def router_of(names: Sequence[str]) -> str | None:
 
 
 def suspect(finding: Finding) -> Suspect:
-    """The subject of a finding, as it stands in its stage."""
-    return Suspect(finding.what, finding.name or finding.term or "")
+    """The subject of a finding, as it stands in its stage; of a model of no family why it is of none."""
+    sides = zip(Side, (finding.reference, finding.candidate), strict=True)
+    strange = (message("blame.family", side=side, why=value) for side, value in sides if isinstance(value, Message))
+    what = next(strange, finding.what) if finding.name == FAMILY else finding.what
+    return Suspect(what, finding.name or finding.term or "")
 
 
 def common(words: Words | None) -> tuple[Suspect, ...]:
