@@ -34,6 +34,6 @@ const number = (value) => {
   return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
 };
 const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
-const times = (tensor) => (Number.isFinite(tensor.excess) ? `${number(tensor.excess)} ×` : Number.isFinite(tensor.error) ? say("page.any_is_too_much") : say(Number.isNaN(tensor.error) ? "page.not_finite" : "page.on_one_side"));
+const times = (tensor) => (Number.isFinite(tensor.excess) ? `${number(tensor.excess)} ×` : Number.isFinite(tensor.error) ? say("page.any_is_too_much") : Number.isNaN(tensor.error) ? say("page.not_finite") : say("page.on_one_side"));
 const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
 const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
