@@ -239,3 +239,17 @@ def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compar
     outcome = compared(candidate, against=reference)
     assert arguments("next.whole_batch", outcome.next)["at_once"] == 2
     assert to_change(outcome) == []
+
+
+def test_of_estimated_errors_that_large_the_furthest_beyond_its_limit_comes_first() -> None:
+    """A sketch tells the size of an error by a few tens of percent, which ranks no tensors that are lost."""
+    backward = seen(gradients, [NAMES[1], NAMES[0]])
+    findings = tuple(
+        Finding(name, error=error, limit=limit, name=name, step=0) for name, error, limit in ((NAMES[1], 0.8, 0.1), (NAMES[0], 1.1, 0.2))
+    )
+    shown = StageResult(gradients, Status.DIFFERENT, "", findings)
+    stored = replace(backward, first=shown, stages={gradients: shown})
+    assert [[one.name for one in each.wrong] for each in (stored, replace(stored, estimated=True))] == [
+        [NAMES[0], NAMES[1]],
+        [NAMES[1], NAMES[0]],
+    ]

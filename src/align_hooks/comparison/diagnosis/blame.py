@@ -83,7 +83,8 @@ class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
     first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
     predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
-    embeddings share their weight with the output layer. ``logits_agree``: all points agree, the logits among them."""
+    embeddings share their weight with the output layer. ``logits_agree``: all points agree, the logits among them.
+    ``estimated``: errors of gradients are estimated from sketches, by a few tens of percent."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
@@ -94,6 +95,7 @@ class Seen:
     own_optimizers: tuple[Suspect, ...] = ()
     tied: bool = False
     logits_agree: bool = False
+    estimated: bool = False
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
@@ -127,9 +129,11 @@ class Seen:
     def wrong(self) -> list[Finding]:
         """The findings beyond their limits of the tensors, or else of the stage that differs first, the furthest first. Of tensors that
         have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
-        says how small a limit is."""
+        says how small a limit is. Estimated errors that large say nothing of which is the furthest."""
         wrong = (self.tensors or self.first).beyond
-        return sorted(wrong, key=lost, reverse=True)  # which leaves all others in their order
+        estimated = self.estimated and self.tensors is not None and self.tensors.stage is gradients
+        far = (lambda finding: lost(finding) == math.inf) if estimated else lost
+        return sorted(wrong, key=far, reverse=True)  # which leaves all others in their order
 
     @property
     def gone(self) -> dict[Side, list[str]]:
@@ -211,7 +215,8 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
-    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied, logits_agree(by_stage, ladder))
+    agree, estimated = logits_agree(by_stage, ladder), not ladder.pair.steps("gradients")
+    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied, agree, estimated)
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
