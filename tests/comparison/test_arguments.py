@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.comparison.diagnosis.blame import Seen, causes, suspects
+from align_hooks.comparison.diagnosis.blame import causes, suspects
+from align_hooks.comparison.diagnosis.seen import Seen
 from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.settings import argument_settings
 from align_hooks.comparison.stages.gradients import gradients

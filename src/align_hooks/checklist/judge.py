@@ -76,9 +76,8 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
     if row.depends_on and not is_asked(row, [value.meaning for value in values[row.depends_on]]):
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
-    advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
-    if row.advice is not None and row.advice.kept_by is not None and row.advice.kept_by(reference, candidate):
-        advised = ()
+    kept = row.advice is not None and row.advice.kept_by is not None and bool(row.advice.kept_by(reference, candidate))
+    advised = () if kept else tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
     outcome = Outcome.SAME
     why: Argument = None
     if row.alone and reference.side != candidate.side:

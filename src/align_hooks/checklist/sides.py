@@ -89,7 +89,7 @@ def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, Look]) -> Ch
         return None
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
-    seen = [looks.get(side) if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
+    seen = [looks[side] if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
     return check_configurations(ours, theirs, (seen[0], seen[1]))
 
 

@@ -112,6 +112,12 @@ def listed(names: Sequence[str]) -> Message | str:
     return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
 
 
+def can_be_given(name: str, side: str) -> bool:
+    """Whether a run of a side's framework can be given another value of a setting: whether its model is of a family is no setting, and
+    MindFormers takes all rows of a batch at once."""
+    return name != FAMILY and not (name == MICRO_BATCH and side == "ms")
+
+
 def presence(in_reference: bool) -> tuple[Value, Value]:
     """The values of both sides of something that one side lacks."""
     present, absent = message("match.there"), message("match.absent")

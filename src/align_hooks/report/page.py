@@ -26,7 +26,7 @@ from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
 from align_hooks.report.glossary import slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
-from align_hooks.report.text import worst
+from align_hooks.report.text import beyond, worst
 from align_hooks.report.titles import TITLES
 from align_hooks.report.to_change import HARMLESS, MATTERING
 
@@ -132,8 +132,7 @@ def suspects(comparison: Comparison) -> list[Table]:
 
 def evidence(comparison: Comparison) -> tuple[Finding, ...]:
     """What shows the verdict: the first findings of the stage that decided it, those beyond their limits if any is."""
-    first = comparison.first
-    return tuple(first.beyond or first.findings)[:EVIDENCE] if first else ()
+    return tuple(beyond(comparison.first))[:EVIDENCE] if comparison.first else ()
 
 
 def closest(comparison: Comparison) -> list[Table]:

@@ -14,7 +14,7 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.settings import FAMILY, MICRO_BATCH
+from align_hooks.comparison.settings import can_be_given
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.verdict import (
     Blame,
@@ -155,12 +155,11 @@ def origins(comparison: Comparison) -> Sequence[Words]:
 
 
 def to_change(comparison: Comparison) -> list[Finding]:
-    """The settings that are to blame, with what both sides have, and that the candidate can be given: whether a model is of a family is no
-    setting, and MindFormers takes all rows of a batch at once."""
+    """The settings that are to blame and that the candidate can be given, with what both sides have."""
     suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
-    fixed = (FAMILY, MICRO_BATCH) if comparison.sides and comparison.sides[-1].facts.side == "ms" else (FAMILY,)
+    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
     unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
-    return [finding for finding in unlike if finding.name in suspects - {"", *fixed}]
+    return [finding for finding in unlike if finding.name in suspects - {""} and can_be_given(finding.name, side)]
 
 
 def changes(of: Sequence[Finding]) -> Message:

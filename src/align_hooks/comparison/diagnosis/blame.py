@@ -13,194 +13,42 @@ Where several experts of one layer come first, what they have in common is suspe
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cached_property
 
 import align_hooks.names.points as points
-from align_hooks.comparison import places
-from align_hooks.comparison.arguments import ACTS
-from align_hooks.comparison.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Seen, is_like, router_of
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
-from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin
-from align_hooks.comparison.random_states import Drawn
-from align_hooks.comparison.settings import FAMILY
-from align_hooks.comparison.settings import listed as in_a_row
+from align_hooks.comparison.settings import FAMILY, listed
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.stages.first_loss import first_loss
 from align_hooks.comparison.stages.first_updates import first_updates
-from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.stages.initial_optimizer_state import initial_optimizer_state
 from align_hooks.comparison.stages.initial_weights import initial_weights
 from align_hooks.comparison.stages.later_losses import later_losses
-from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.loss_terms import loss_terms
 from align_hooks.comparison.stages.routing import routing
-from align_hooks.comparison.stages.stage import Phase, Stage
+from align_hooks.comparison.stages.stage import Stage
 from align_hooks.comparison.stages.state import state
 from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.stages.weights_after_update import weights_after_update
 from align_hooks.comparison.token_losses import Parted, Rows
-from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Unit, Words, differing
+from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
 from align_hooks.messages import Message, Side, message, sentences, terms
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
-TENSORS = (gradients, local_norms)
-"""Stages with one finding a tensor, the more telling first."""
-PHASES = {
-    Place.FORWARD: Phase.FORWARD,
-    Place.STATE: Phase.FORWARD,
-    Place.GRADIENTS: Phase.BACKWARD,
-    Place.OPTIMIZER: Phase.UPDATE,
-    Place.NEXT_LOSS: Phase.UPDATE,
-    Place.CURVE: Phase.UPDATE,
-}
-"""Places of which settings of the model can be the fault, and the phase in which these act."""
 OF_UPDATES = (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 """Places at which an optimizer's own code can be the fault."""
-SUSPECTS, CAUSES, LEADING = 5, 2, 3
-EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
-LOST = 0.5
-"""Relative error from which on a tensor says little of where it comes from."""
-LEFT = 0.1
-"""The largest part of a gradient that is next to nothing."""
+SUSPECTS, CAUSES = 5, 2
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
-    first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
-    predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
-    embeddings share their weight with the output layer. ``logits_agree``: all points agree, the logits among them.
-    ``estimated``: errors of gradients are estimated from sketches, by a few tens of percent."""
-
-    first: StageResult
-    stages: dict[Stage, StageResult]
-    settings: Sequence[Finding]
-    parted: Parted
-    drawn: Drawn | None
-    layers: int
-    own_optimizers: tuple[Suspect, ...] = ()
-    tied: bool = False
-    logits_agree: bool = False
-    estimated: bool = False
-
-    def status(self, stage: Stage) -> Status:
-        """How a stage ended."""
-        return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
-
-    def acting(self, place: Place) -> list[Finding]:
-        """The settings that differ and act where a fault sits."""
-        return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
-
-    def predicts(self, name: str) -> bool:
-        """Whether a tensor is of a layer that predicts further tokens."""
-        return 0 < self.layers <= places.place(name).depth < math.inf
-
-    @property
-    def same_loss(self) -> bool:
-        """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
-        findings = self.stages[first_loss].findings if first_loss in self.stages else ()
-        return bool(findings) and all(finding.error == 0 for finding in findings)
-
-    @property
-    def tensors(self) -> StageResult | None:
-        """The most telling stage of tensors that was compared and differs."""
-        return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
-
-    @cached_property
-    def frontier(self) -> Frontier | None:
-        """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
-        return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
-
-    @cached_property
-    def wrong(self) -> list[Finding]:
-        """The findings beyond their limits of the tensors, or else of the stage that differs first, the furthest first. Of tensors that
-        have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
-        says how small a limit is. Estimated errors that large say nothing of which is the furthest."""
-        wrong = (self.tensors or self.first).beyond
-        estimated = self.estimated and self.tensors is not None and self.tensors.stage is gradients
-        far = (lambda finding: lost(finding) == math.inf) if estimated else lost
-        return sorted(wrong, key=far, reverse=True)  # which leaves all others in their order
-
-    @property
-    def gone(self) -> dict[Side, list[str]]:
-        """The parameters whose gradients are all zeros on one side alone. An expert's are where no token chose it, so it is passed over
-        where it is not known that tokens chose alike."""
-        if self.tensors is None:
-            return {}
-        of_sides = {side: [finding.name for finding in self.wrong if gone_from(finding) is side] for side in Side}
-        routed = self.status(routing) is Status.SAME
-        kept = {side: [name for name in names if routed or not EXPERT.match(name)] for side, names in of_sides.items()}
-        return {side: names for side, names in kept.items() if names}
-
-    @property
-    def starts_at_routers(self) -> bool:
-        """Whether gradients agree from the output back to experts, and differ from their routers on."""
-        return self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below)
-
-    @property
-    def router_is_lost(self) -> bool:
-        """Whether next to nothing is left of the gradients of the routers that differ first."""
-        first = [finding for finding in self.wrong if self.frontier is not None and finding.name in self.frontier.below]
-        return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
-
-    @cached_property
-    def signs(self) -> dict[Sign, bool]:
-        """Which signs the comparison shows."""
-        alone = len({finding.name for finding in self.wrong}) == 1
-        return {
-            Sign.SHIFT: self.parted.shift is not None,
-            Sign.DRAWN: self.drawn is not None,
-            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
-            Sign.ROUTER: self.starts_at_routers,
-            Sign.ROUTER_LOST: self.router_is_lost,
-            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
-            Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
-            Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
-            Sign.ALONE: alone,
-            Sign.TIED_ALONE: alone and self.tied,
-            Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
-            Sign.LOGITS_AGREE: self.logits_agree and self.first.stage is first_loss,
-            Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
-            Sign.NOT_RESTORED: self.first.stage is state,
-        }
-
-
-def lost(finding: Finding) -> float:
-    """The error of a tensor that has nothing left in common with the reference's, infinite of what is not finite or is gone; 0 of any
-    other."""
-    error = finding.error
-    if finding.unit is not Unit.RELATIVE or error is None:
-        return 0.0
-    if not math.isfinite(error) or gone_from(finding) is not None:
-        return math.inf
-    return error if error >= LOST else 0.0
-
-
-def gone_from(finding: Finding) -> Side | None:
-    """The side whose tensor is all zeros where the other's is not; None where neither's is."""
-    if finding.error == math.inf:
-        return Side.REFERENCE
-    return Side.CANDIDATE if finding.error == 1 and not finding.scale and finding.direction is None else None
-
-
-def is_next_to_gone(finding: Finding) -> bool:
-    """Whether at most a tenth of the reference's tensor is left in the candidate's."""
-    small = finding.scale is not None and abs(finding.scale) <= LEFT
-    return gone_from(finding) is Side.CANDIDATE or (small and finding.error is not None and abs(finding.error - 1) <= LEFT)
 
 
 def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
@@ -215,8 +63,11 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
-    agree, estimated = logits_agree(by_stage, ladder), not ladder.pair.steps("gradients")
-    seen = Seen(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied, agree, estimated)
+    seen = Seen(
+        *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
+        logits_agree=first.stage is first_loss and logits_agree(by_stage, ladder),
+        estimated=not ladder.pair.steps("gradients"),
+    )
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
@@ -246,10 +97,8 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
 
 def logits_agree(stages: Mapping[Stage, StageResult], ladder: Ladder) -> bool:
     """Whether all points of the first step agree, and the logits are among them."""
-    result, first = stages.get(activations), ladder.pair.first
-    if result is None or result.status is not Status.SAME or first is None or first not in ladder.pair.steps("activations"):
-        return False
-    return all(points.LOGITS in run.activations(first) for run in ladder.pair.runs)
+    looked_at = ladder.points.get(ladder.pair.first or 0, ())
+    return activations in stages and stages[activations].status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
 
 
 def lone_token_losses(ladder: Ladder) -> Message | None:
@@ -329,25 +178,25 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
         return (*(seen.own_optimizers if place in OF_UPDATES else ()), *settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
-    patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *unused(seen.gone)]
+    patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *without_gradient(seen.gone)]
     routed = shown if seen.first.stage in (routing, loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
-    listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
-    listed += routed
-    listed[len(settings) :] = (
-        [*points_of(seen, place), *listed[len(settings) :]] if place is not Place.NORMALISATION else listed[len(settings) :]
+    ordered = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
+    ordered += routed
+    ordered[len(settings) :] = (
+        [*points_of(seen, place), *ordered[len(settings) :]] if place is not Place.NORMALISATION else ordered[len(settings) :]
     )
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
-        listed += common(seen.frontier.words)
+        ordered += common(seen.frontier.words)
         own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
         tensors += [*own, *seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
         router = router_of(wrong) if place is Place.FORWARD else None
         tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
     unlike: dict[object, Suspect] = {}
-    for suspected in (*listed, *(Suspect(name, name) for name in tensors)):
+    for suspected in (*ordered, *(Suspect(name, name) for name in tensors)):
         unlike.setdefault(suspected.name or suspected.what, suspected)
     return tuple(unlike.values()) or shown
 
@@ -363,16 +212,6 @@ def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
     return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 
 
-def router_of(names: Sequence[str]) -> str | None:
-    """The router of the experts that differ most, where these are several of one layer, and it differs too."""
-    leading = [EXPERT.match(name) for name in names[:LEADING]]
-    layers = {found and found["layer"] for found in leading}
-    if len(layers) != 1 or len({found and found["expert"] for found in leading}) < 2:
-        return None
-    router = f"{layers.pop()}.gate.weight"
-    return router if router in names else None
-
-
 def suspect(finding: Finding) -> Suspect:
     """The subject of a finding, as it stands in its stage; of a model of no family why it is of none."""
     sides = zip(Side, (finding.reference, finding.candidate), strict=True)
@@ -386,11 +225,10 @@ def common(words: Words | None) -> tuple[Suspect, ...]:
     return () if words is None else (Suspect(words),)
 
 
-def unused(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
+def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
     """A suspect of each side's parameters whose gradients are gone, under the name of a lone one."""
     return tuple(
-        Suspect(message("blame.gone", side=side, names=in_a_row(names)), names[0] if len(names) == 1 else "")
-        for side, names in gone.items()
+        Suspect(message("blame.gone", side=side, names=listed(names)), names[0] if len(names) == 1 else "") for side, names in gone.items()
     )
 
 
@@ -419,8 +257,3 @@ def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Susp
         return False
     named = all(is_like(suspect.name, signature.first) for suspect in asked)
     return not signature.first or (bool(asked) and named)
-
-
-def is_like(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name matches one of some patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -9,7 +9,7 @@ from enum import Enum
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, has_points, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, several
+from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
@@ -191,9 +191,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
-        Fact.WHOLE_BATCH: candidate.facts.side == "ms"
-        and blame is not None
-        and any(suspect.name == MICRO_BATCH for suspect in blame.suspects[:1]),
+        Fact.WHOLE_BATCH: blame is not None
+        and any(suspect.name == MICRO_BATCH for suspect in blame.suspects[:1])
+        and not can_be_given(MICRO_BATCH, str(candidate.facts.side)),
         Fact.BLIND: not_seen(ladder) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
         Fact.BARE: not compared & {local_norms, gradients},

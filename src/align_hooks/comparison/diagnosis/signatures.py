@@ -80,7 +80,7 @@ class Cause(Enum):
 
 
 class Sign(Enum):
-    """A sign that a comparison shows beside places and names; :class:`.blame.Seen` says when."""
+    """A sign that a comparison shows beside places and names; :class:`.seen.Seen` says when."""
 
     SHIFT = "every token is off by one number"
     DRAWN = "other random numbers were drawn"

@@ -10,8 +10,9 @@ import numpy as np
 
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.messages import Message, message
+from align_hooks.names.points import EMBEDDING
 
-WEIGHT = "model.embed_tokens.weight"
+WEIGHT = f"{EMBEDDING}.weight"
 SMALL = 1e-3
 """A row whose difference is no more than this part of the largest row's is off by rounding alone."""
 
