@@ -51,20 +51,26 @@ def arguments(size: str, where: Path) -> list[str]:
 
 def measure(way: Way, size: str, where: Path, python: str, device: str) -> Measured:
     """Train once. Seconds are those that Megatron-LM prints for an iteration."""
-    steps = STEPS[size]
     with tempfile.TemporaryDirectory(dir=where) as kept:
-        asked = {"odd": f"1-{steps - 1}/2", "even": f"2-{steps}/2"}
-        variables = {f"ALIGN_HOOKS_{name}": asked.get(value, value) for name, value in way.variables.items()}
-        if "RUN" in way.variables:
-            variables["ALIGN_HOOKS_RUN"] = f"{kept}/run"
-        if device == "cpu":
-            variables["ALIGN_HOOKS_DEVICE"] = "cpu"
-        variables |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "OUT": kept, "BENCHMARK_STEPS": str(steps)}
         script = SCRIPTS / way.script if way.script else LAUNCH / "pretrain_gpt.py"
-        command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where)]
-        output = run(command, variables | dict(way.environment), Path(kept))
-        seconds = [each / 1000 for each in milliseconds(output)]
+        seconds = [each / 1000 for each in train(way, script, size, where, Path(kept), python, device)]
         return Measured(seconds[1:], seconds[0], left(Path(kept)))
+
+
+def train(
+    way: Way, script: Path, size: str, where: Path, kept: Path, python: str, device: str, environment: Mapping[str, str] | None = None
+) -> list[float]:
+    """Train a script in a way, and keep what it writes; the milliseconds of every step."""
+    steps = STEPS[size]
+    asked = {"odd": f"1-{steps - 1}/2", "even": f"2-{steps}/2"}
+    variables = {f"ALIGN_HOOKS_{name}": asked.get(value, value) for name, value in way.variables.items()}
+    if "RUN" in way.variables:
+        variables["ALIGN_HOOKS_RUN"] = f"{kept}/run"
+    if device == "cpu":
+        variables["ALIGN_HOOKS_DEVICE"] = "cpu"
+    variables |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "OUT": str(kept), "BENCHMARK_STEPS": str(steps)}
+    command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where)]
+    return milliseconds(run(command, variables | dict(way.environment) | dict(environment or {}), kept))
 
 
 def milliseconds(output: str) -> list[float]:

@@ -1,8 +1,8 @@
 """What it costs: ``python benchmarks/run.py [--rounds N] [--framework NAME] [--size NAME] [--ways TEXT] [--msprobe PYTHON] [--json FILE]``.
 
 The ways of :mod:`on_megatron` and :mod:`on_mindformers` train in turn, round after round. A table and a JSON file have what each costs;
-what the numbers are is in :mod:`way`. ``--msprobe`` names a Python that has msprobe (mindstudio-probe) beside the frameworks, this one
-unless given. ``--device cuda`` trains on a GPU, without the rehearsal's replacements.
+what the numbers are is in :mod:`way`. ``--msprobe`` names a Python that has msprobe (mindstudio-probe) beside the frameworks.
+``--device cuda`` trains on a GPU, without the rehearsal's replacements.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--framework", choices=["megatron", "mindformers"], help="only these ways")
     parser.add_argument("--size", choices=["small", "large"], help="only this model")
     parser.add_argument("--ways", default="", help="only ways that have this in their name, or one of these, separated by commas")
-    parser.add_argument("--msprobe", default=sys.executable, help="a Python that has msprobe and the frameworks")
+    parser.add_argument("--msprobe", help="a Python that has msprobe and the frameworks; without it its ways are left out")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
@@ -70,9 +70,11 @@ def main() -> int:
             if options.framework not in (None, framework):
                 continue
             module = {"megatron": on_megatron, "mindformers": on_mindformers}[framework]
-            ways = [way for way in module.WAYS if way.name == PLAIN or any(part in way.name for part in options.ways.split(","))]
+            can = [way for way in module.WAYS if options.msprobe or "MSPROBE" not in way.environment]
+            ways = [way for way in can if way.name == PLAIN or any(part in way.name for part in options.ways.split(","))]
             if framework == "megatron":
-                measure = partial(on_megatron.measure, size=size, where=where, python=options.msprobe, device=options.device)
+                python = options.msprobe or sys.executable
+                measure = partial(on_megatron.measure, size=size, where=where, python=python, device=options.device)
             else:
                 measure = partial(on_mindformers.measure, size=size, where=where, fed_by=on_mindformers.reference(size, where / size))
             rounds = rounds_of(ways, options.rounds, measure)

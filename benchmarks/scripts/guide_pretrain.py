@@ -1,7 +1,8 @@
 """``pretrain_gpt.py`` with what the guide has pasted into ``MegatronOptimizer.get_parameters``, in every second step.
 
 GUIDE is ``norms``: the squared norms of all gradients are printed; or ``gradients``: each is saved as an ``.npy`` file below OUT. The
-guide's own code saves the weights in the place of gradients; here it saves the gradients, as it says.
+guide's own code saves the weights in the place of gradients; here it saves the gradients, as it says. It does so at every call of a step,
+as pasted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from held import timed
 from megatron.core.optimizer.optimizer import MegatronOptimizer
+from megatron.training import get_args
 
 asked, where = os.environ["GUIDE"], Path(os.environ["OUT"])
 calls = 0
@@ -22,7 +25,7 @@ calls = 0
 def get_parameters(self: Any) -> list[torch.Tensor]:
     """The parameters, and beside them what the guide wants to see of each."""
     global calls
-    selected, calls = calls % 2 == 1, calls + 1
+    selected, calls = getattr(get_args(), "curr_iteration", 0) % 2 == 1, calls + 1
     found, squared = [], []
     for group in self.optimizer.param_groups:
         for parameter in group["params"]:
@@ -37,4 +40,5 @@ def get_parameters(self: Any) -> list[torch.Tensor]:
 
 
 MegatronOptimizer.get_parameters = get_parameters
+timed(MegatronOptimizer, "get_parameters")
 runpy.run_path(str(Path(__file__).parents[2] / "launch" / "pretrain_gpt.py"), run_name="__main__")

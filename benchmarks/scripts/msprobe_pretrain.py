@@ -12,6 +12,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from held import timed
 from megatron.training import training
 
 where, asked = Path(os.environ["OUT"]), os.environ["MSPROBE"]
@@ -29,7 +30,10 @@ def configured(content: dict[str, Any]) -> str:
 
 if asked == "monitor":
     from msprobe.core.monitor_v2.trainer import TrainerMonitorV2
+    from msprobe.core.monitor_v2.weight_grad import PyTorchWeightGradMonitorV2
 
+    timed(PyTorchWeightGradMonitorV2, "_fetch_param_grad", "_on_param_grad", "_capture_grads")
+    timed(TrainerMonitorV2, "step")
     settings: dict[str, Any] = {"framework": "pytorch", "output_dir": str(where), "start_step": 1, "step_interval": 2}
     settings["monitors"] = {"weight_grad": {"enabled": True, "ops": ["norm"]}}
 

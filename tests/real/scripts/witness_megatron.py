@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
 import pretrain_gpt as script
 
-seen: dict = {"losses": []}
+seen: dict = {"losses": [], "chunks": []}
 
 
 def loss_function(mask, output):
@@ -23,7 +23,8 @@ def loss_function(mask, output):
 
 
 def forward_step(data_iterator, model):
-    seen["model"] = model
+    if not any(model is chunk for chunk in seen["chunks"]):
+        seen["chunks"].append(model)
     output, loss = script.forward_step(data_iterator, model)
     return output, partial(loss_function, *loss.args)
 
@@ -33,6 +34,8 @@ if __name__ == "__main__":
     arguments = script.parse_and_validate_args()
     container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
-    tensors = (*seen["model"].named_parameters(), *seen["model"].named_buffers())  # biases of experts are buffers
-    parameters = {name: tensor.detach().float().numpy() for name, tensor in tensors}
+    parameters = {}
+    for number, chunk in enumerate(seen["chunks"]):
+        tensors = (*chunk.named_parameters(), *chunk.named_buffers())  # biases of experts are buffers
+        parameters |= {f"{number}.{name}": tensor.detach().float().numpy() for name, tensor in tensors}
     np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))
