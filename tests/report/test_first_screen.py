@@ -12,7 +12,8 @@ from msgspec.structs import replace as with_facts
 
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.comparison.verdict import Blame, Comparison, Curve, Place, RunSummary, Suspect
+from align_hooks.comparison.settings import FAMILY
+from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, RunSummary, Suspect
 from align_hooks.messages import Side, message
 from align_hooks.record.schema import Facts, Training
 from align_hooks.report import to_change
@@ -102,6 +103,15 @@ def test_what_the_diagnosis_names_comes_first(diverged: Comparison) -> None:
 def test_nothing_is_to_change_where_all_numbers_agree(aligned: Comparison, diverged: Comparison) -> None:
     assert to_change.of_comparison(aligned, checked()) is None
     assert to_change.of_comparison(diverged, check(megatron(OLD, {}), mindformers(OLD, {}))) is None
+
+
+def test_the_family_of_a_model_is_nothing_to_change(diverged: Comparison) -> None:
+    family = Finding("the family", "known", "unknown", name=FAMILY)
+    hidden = Finding("hidden_size", 64, 128, name="hidden_size")
+    change = to_change.of_comparison(replace(diverged, settings=[family, hidden]), None)
+    assert change is not None
+    assert [setting.name for setting in change.settings] == ["hidden_size"]
+    assert to_change.of_comparison(replace(diverged, settings=[family]), None) is None
 
 
 def test_the_change_can_be_copied(opened: Open, diverged: Comparison) -> None:

@@ -157,9 +157,14 @@ def origins(comparison: Comparison) -> Sequence[Words]:
 def to_change(comparison: Comparison) -> list[Finding]:
     """The settings that are to blame and that the candidate can be given, with what both sides have."""
     suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
-    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
     unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
-    return [finding for finding in unlike if finding.name in suspects - {""} and can_be_given(finding.name, side)]
+    return [finding for finding in can_be_changed(comparison, unlike) if finding.name in suspects - {""}]
+
+
+def can_be_changed(comparison: Comparison, unlike: Sequence[Finding]) -> list[Finding]:
+    """Those of the settings that differ that the candidate can be given."""
+    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
+    return [finding for finding in unlike if can_be_given(finding.name, side)]
 
 
 def changes(of: Sequence[Finding]) -> Message:

@@ -13,7 +13,7 @@ from align_hooks.comparison.verdict import Comparison, Finding, Verdict
 from align_hooks.messages import Argument, Message, message
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
-from align_hooks.report.text import shown
+from align_hooks.report.text import can_be_changed, shown
 
 MATTERING, HARMLESS = (Outcome.DIFFERENT, Outcome.NOT_TOLD), (Outcome.ROUNDING, Outcome.HARMLESS)
 """Rows of the CheckList that every reader of a page sees, and those of which a line says how many there are."""
@@ -49,7 +49,7 @@ def of_comparison(comparison: Comparison, checklist: Checklist | None) -> ToChan
         return None
     if checklist is not None and checklist.of(Outcome.DIFFERENT):
         return of_checklist(checklist, suspected)
-    settings = [of_finding(finding) for finding in comparison.settings]
+    settings = [of_finding(finding) for finding in can_be_changed(comparison, comparison.settings)]
     return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), None, "") if settings else None
 
 
