@@ -1,4 +1,4 @@
-"""``pretrain_gpt.py`` with one fault that a long run shows, named by the variable PLANTED."""
+"""``pretrain_gpt.py`` with one fault that a long run, or many batches without updates, show, named by the variable PLANTED."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
+from megatron.core.models.gpt import GPTModel
 from megatron.core.optimizer import ParamKey
 from megatron.training import get_args, training
 from planted_megatron import PLANTS, around, plant
 
 BAD = 400
 """The step whose batch is spoilt."""
+RARE, OTHER = ord("Z"), ord("$")
+"""An id that few batches hold, and the one that is taken for it."""
 
 
 @plant(around, training, "get_standard_config_overrides")
@@ -42,6 +45,12 @@ def bad_batch(original: Any, forward_step: Any, *args: Any, **kwargs: Any) -> An
         return forward_step(spoilt(iterator), model)
 
     return original(forward, *args, **kwargs)
+
+
+@plant(around, GPTModel, "forward")
+def rare_token(original: Any, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+    """One id is looked up in another's row, as where two vocabularies differ in it."""
+    return original(model, input_ids.masked_fill(input_ids == RARE, OTHER), *args, **kwargs)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,15 @@ def spoilt(reference: Path, where: Path) -> Path:
     return where
 
 
+def corpus_of(folder: Path) -> Path:
+    """The text of all runs of a folder, made where it is not there."""
+    corpus = folder / "corpus"
+    if not corpus.with_suffix(".bin").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(corpus)], check=True, stdout=subprocess.DEVNULL)
+    return corpus
+
+
 def main() -> None:
     """Train everything that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,13 +144,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--only", nargs="+", choices=list(REFERENCES), default=list(REFERENCES), help="these references, and what is theirs"
+    )
     asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    corpus = asked.folder.resolve() / "corpus"
-    if not corpus.with_suffix(".bin").exists():
-        subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(corpus)], check=True, stdout=subprocess.DEVNULL)
-    frameworks._corpus[:] = [corpus]
-    everything = list(runs(asked.repeats))
+    frameworks._corpus[:] = [corpus_of(asked.folder.resolve())]
+    everything = [one for one in runs(asked.repeats) if one.reference in asked.only]
     for references in (True, False):
         with ThreadPoolExecutor(asked.workers) as pool:
             chosen = [one for one in everything if one.is_reference is references]
