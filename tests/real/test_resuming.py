@@ -31,11 +31,11 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     return open_run(run), where / "saved"
 
 
-def resumed(where: Path, unbroken: tuple[Run, Path], fault: str) -> Comparison:
+def resumed(where: Path, unbroken: tuple[Run, Path], fault: str, **variables: object) -> Comparison:
     """The unbroken run against one that goes on from the checkpoint with a fault."""
     run, saved = unbroken
     script = {"script": SCRIPT, "environment": {"PLANTED": fault}} if fault else {}
-    again = frameworks.recorded(frameworks.megatron, where, change=CHANGE | {"--load": str(saved)}, **script)
+    again = frameworks.recorded(frameworks.megatron, where, change=CHANGE | {"--load": str(saved)}, **script, **variables)
     return compare(run, open_run(again))
 
 
@@ -69,6 +69,14 @@ def test_what_was_not_restored_is_named_with_its_step(
     assert (comparison.first.name, comparison.blame.place) == (stage, "state")
     if name:
         assert [finding.what for finding in comparison.first.findings] == [at_step(name, BROKEN)]
+
+
+def test_a_batch_that_the_sampler_repeats_is_named_where_no_batch_is_recorded(unbroken: tuple[Run, Path], tmp_path: Path) -> None:
+    comparison = resumed(tmp_path, unbroken, "sampler_repeats", BATCHES=None)
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None and comparison.blame is not None
+    assert (comparison.first.name, comparison.blame.place) == ("batches", "data")
+    assert [finding.step for finding in comparison.first.findings] == [BROKEN + 1]
 
 
 @pytest.mark.slow
@@ -120,12 +128,13 @@ class MindFormers:
         feed = {"REPLAY_BATCHES": f"{source}@0-{BROKEN - 1}", "LOAD_WEIGHTS": source}
         frameworks.mindformers(where / "part", change=part, **feed).succeeded()
 
-    def resumed(self, name: str, batches: Path | None = None) -> Comparison:
+    def resumed(self, name: str, batches: Path | None = None, **variables: object) -> Comparison:
         """The unbroken run against one that goes on from the checkpoint with a fault, none where there is no name; ``batches`` feeds it."""
         change = self.change | {"load_checkpoint": str(self.where / "out/checkpoint"), "resume_training": True}
         planted = {"script": frameworks.SCRIPTS / "planted_resuming_mindformers.py", "environment": {"PLANTED": name}} if name else {}
-        where = self.where / f"again_{name}_{batches is not None}"
-        again = frameworks.recorded(frameworks.mindformers, where, change=change, REPLAY_BATCHES=batches or self.source, **planted)
+        where = self.where / f"again_{name}_{batches is not None}_{len(variables)}"
+        given = {"change": change, "REPLAY_BATCHES": batches or self.source, **planted, **variables}
+        again = frameworks.recorded(frameworks.mindformers, where, **given)
         return compare(self.whole, open_run(again))
 
 
@@ -158,12 +167,13 @@ def test_what_mindformers_did_not_restore_is_named(of_mindformers: MindFormers, 
 
 
 @pytest.mark.slow
-def test_a_batch_that_mindformers_was_fed_twice_is_named(of_mindformers: MindFormers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variables", [{}, {"BATCHES": None}], ids=["recorded", "by digest"])
+def test_a_batch_that_mindformers_was_fed_twice_is_named(of_mindformers: MindFormers, tmp_path: Path, variables: dict[str, object]) -> None:
     """A directory as the guide's snippet makes it, whose batches after the break are each one too early."""
     for step in range(STEPS):
         batch = of_mindformers.source / f"step_{step - (step >= BROKEN)}" / "rank_0"
         shutil.copytree(batch, tmp_path / "late" / f"step_{step}" / "rank_0", ignore=lambda _, names: {*names} - BY_HAND)
-    comparison = of_mindformers.resumed("", tmp_path / "late")
+    comparison = of_mindformers.resumed("", tmp_path / "late", **variables)
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None
     assert (comparison.first.name, comparison.blame.place) == ("batches", "data")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +70,16 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
                 _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step) for name in unlike
             ]
     return steps, found
+
+
+def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], list[Finding]]:
+    """The common steps, ``without`` some, whose tokens are compared by the digest that every row has of them, because a batch is not on
+    record, and where they are not the same. Only two runs of one framework, layout and size of micro-batches give a rank the same rows."""
+    of_one_size = len({run.facts.training.micro_batch_size for run in pair.runs}) == 1
+    known, apart = pair.tokens() if pair.has_one_layout and of_one_size else ([], [])
+    subject = functools.partial(message, "batches.differ_by_digest", what="tokens")
+    unlike = (_finding(subject(step=step, iteration=step + 1), "tokens", step) for step in apart if step not in without)
+    return [step for step in known if step not in without], list(unlike)
 
 
 def unseen_mask(side: Side, own: Counted, other: Counted, step: int) -> Message | None:

@@ -2,7 +2,7 @@
 
 All of it is what a checkpoint holds: the optimizer's count of updates, from which MindFormers takes the learning rate too, the loss
 scaler's counts, and what training moves without a gradient. MindFormers keeps no position of its data: it counts on from the step at which
-it was resumed.
+it was resumed. What it was given then is told by the digest of a step's tokens.
 """
 
 from __future__ import annotations

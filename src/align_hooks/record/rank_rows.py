@@ -45,19 +45,22 @@ BLOCK = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Columns:
     """What is known of rows side by side, an entry a row. ``numbers`` are of :data:`NUMBERS`, ``spreads`` of :data:`SPREADS`, ``flags`` of
-    bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`. ``kept`` are rows of which only the row itself says anything."""
+    bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`, ``tokens`` are marks of ``token_digest``. ``kept`` are rows of which
+    only the row itself says anything."""
 
     numbers: Mapping[str, Array]
     spreads: Mapping[str, Array]
     flags: Array
     random: Array
     state: Array
+    tokens: Array
     kept: Array
 
     def at(self, index: Array) -> Columns:
         """The columns of some rows."""
         numbers, spreads = ({name: column[index] for name, column in of.items()} for of in (self.numbers, self.spreads))
-        return Columns(numbers, spreads, self.flags[index], self.random[index], self.state[index], self.kept[index])
+        flags, random, state, tokens, kept = (of[index] for of in (self.flags, self.random, self.state, self.tokens, self.kept))
+        return Columns(numbers, spreads, flags, random, state, tokens, kept)
 
 
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -182,7 +185,8 @@ class Gathering:
         pieces = [columns for _, _, columns in self._pieces]
         numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in NUMBERS}
         spreads = {name: _joined([piece.spreads[name] for piece in pieces], index) for name in SPREADS}
-        flags, random, state = (_joined([getattr(piece, name) for piece in pieces], index) for name in ("flags", "random", "state"))
+        marks = ("flags", "random", "state", "tokens")
+        flags, random, state, tokens = (_joined([getattr(piece, name) for piece in pieces], index) for name in marks)
         kept = np.isin(index, np.array([*self._kept], np.int64))
         starts, sizes = (np.array(column, np.int64)[index] for column in (self._starts, self._sizes))
         of_digests = np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, 16)[index].tobytes()
@@ -190,7 +194,7 @@ class Gathering:
         inputs, unseen = zip(*(every[which] for which in (0, *np.unique(named[index]).tolist())), strict=True)
         names = tuple({name for of in inputs for name in of}), tuple({word for of in unseen for word in of})
         by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
-        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, spreads, flags, random, state, kept)
+        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, spreads, flags, random, state, tokens, kept)
         return RankRows(self._path, places, by_step, columns, names)
 
 
@@ -213,7 +217,8 @@ def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
     shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
     spreads = dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
     random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
-    return Columns(plain, spreads, _flags(rows), random, state, np.zeros(len(rows), bool))
+    tokens = np.array([digests.short(row.token_digest.encode()) or 1 if row.token_digest else 0 for row in rows], np.uint64)
+    return Columns(plain, spreads, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
 
 
 def _is_no_number_of_samples(count: float | None) -> bool:

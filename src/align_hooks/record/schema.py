@@ -267,13 +267,14 @@ class RankRow(Row, frozen=True, kw_only=True):
     """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
     ``micro_batches`` holds each micro-batch's loss, tokens (None where the loss is a mean already) and part of the objective, ``unseen``
     words of :mod:`.unseen`, ``random`` is explained in
-    :mod:`.random_states`, ``state`` in :mod:`.state`."""
+    :mod:`.random_states`, ``state`` in :mod:`.state`, ``token_digest`` in :mod:`.token_digest`."""
 
     whole: bool = False
     squared: float | None = None
     micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
     random: tuple[dict[str, str], ...] = ()
     state: dict[str, float | str] = {}
+    token_digest: str = ""
     unrecorded_inputs: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
@@ -303,6 +304,7 @@ class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, g
     micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
     random: Raw = Raw()
     state: Raw = Raw()
+    token_digest: str = ""
     unrecorded_inputs: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     files: dict[str, str]

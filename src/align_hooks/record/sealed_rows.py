@@ -30,7 +30,7 @@ def opened(line: bytes, rank: int | None) -> SealedRow | None:
         row = _SEALED.decode(line)
         plain = not row.random or _are_plain(*(states.values() for states in _RANDOM.decode(row.random)))
         plain = plain and (not row.state or _are_plain(_STATE.decode(row.state).values()))
-        return row if plain and _are_plain(row.unrecorded_inputs, row.unseen) and row.rank == rank else None
+        return row if plain and _are_plain(row.unrecorded_inputs, row.unseen, [row.token_digest]) and row.rank == rank else None
     except (MsgspecError, ValueError, RecursionError):
         return None
 

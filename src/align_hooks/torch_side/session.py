@@ -13,6 +13,7 @@ from align_hooks.process.streams import say
 from align_hooks.record.unseen import Unseen, known
 from align_hooks.session import Session
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
+from align_hooks.torch_side.token_digest import TokenDigest
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.activations import Seam, Watch
@@ -38,8 +39,8 @@ class TorchSession(Session):
     modules that choose experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the
     experts of each micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the
     model, and ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the
-    step and of each forward pass. ``state`` are the numbers that the step started from, ``buffers`` what a checkpoint holds of the model
-    beside parameters, and ``moved`` a copy of each of these as the step started.
+    step and of each forward pass, ``tokens`` is that of what it trains on. ``state`` are the numbers that the step started from,
+    ``buffers`` what a checkpoint holds of the model beside parameters, and ``moved`` a copy of each of these as the step started.
     """
 
     parameters: Parameters | None = None
@@ -67,6 +68,7 @@ class TorchSession(Session):
     seams: Sequence[Seam] = ()
     watch: Watch | None = None
     random: list[dict[str, str]] = field(default_factory=list)
+    tokens: TokenDigest = field(default_factory=TokenDigest)
     state: dict[str, float | str] = field(default_factory=dict)
     buffers: Buffers | None = None
     moved: dict[str, Tensor] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class TorchSession(Session):
         if self.watch is not None:
             self.watch.forget()
         del self.random[1:]
+        self.tokens = TokenDigest()
 
     def forget_step(self) -> None:
         """Drop everything that the last step gathered."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "zoo"))
 
+from megatron.core.num_microbatches_calculator import get_num_microbatches
+from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args, training
 from planted_megatron import PLANTS, around, plant
 
@@ -28,6 +31,14 @@ def batch_again(original: Any, *args: Any, **kwargs: Any) -> Any:
     loaded = original(*args, **kwargs)
     get_args().consumed_train_samples -= get_args().global_batch_size
     return loaded
+
+
+@plant(around, training, "build_train_valid_test_data_iterators")
+def sampler_repeats(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The first batch is given twice, and no count tells."""
+    train, *others = original(*args, **kwargs)
+    first = [next(train) for _ in range(get_num_microbatches())]
+    return RerunDataIterator(chain(first, first, train)), *others
 
 
 @plant(around, training, "load_checkpoint")

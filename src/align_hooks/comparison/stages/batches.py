@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from align_hooks.comparison.batches import Counted, differences, differing_digests, unseen_mask
+from align_hooks.comparison.batches import Counted, differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.made_otherwise import ARRAYS, Common
@@ -22,8 +22,8 @@ from align_hooks.record.weighing import weights_of_tokens
 
 @stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
 def batches(ladder: Ladder) -> StageResult:
-    """What the models consumed, element by element, and of logs and curves the number of samples. The number of tokens that count is
-    compared where no mask is on record."""
+    """What the models consumed, element by element; of a batch that is not on record the digest of its tokens, of two runs of one framework
+    and layout; and of logs and curves the number of samples. The number of tokens that count is compared where no mask is on record."""
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
     seen = Seen(ladder)
     for index, step in enumerate(steps):
@@ -32,6 +32,8 @@ def batches(ladder: Ladder) -> StageResult:
     for side, run in ladder.pair.sides if steps else ():
         conclude(ladder.looks[side], vocabulary_of(run), run.facts.padded_vocabulary)
     by_digest, unlike = differing_digests(ladder.pair)
+    by_tokens, others = differing_tokens(ladder.pair, {*steps, *by_digest})
+    unlike += others
     counted, counts = _valid_tokens(ladder.pair, seen.masked)
     findings = [*seen.findings, *unlike, *counts, *_consumed(ladder.pair)]
     if not findings and not gaps and ladder.pair.first in steps and _weighs_otherwise(ladder):
@@ -41,10 +43,11 @@ def batches(ladder: Ladder) -> StageResult:
     known = [
         message("batches.compared", count=len(steps)) if steps else None,
         message("batches.compared_by_digest", count=len(by_digest)) if by_digest else None,
+        message("batches.compared_by_tokens", count=len(by_tokens)) if by_tokens else None,
     ]
     compared = sentences(*known) if any(known) else sentences(ladder.pair.why_not("batches"), numbers_alone)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
-    short = message("steps.count", count=len({*steps, *by_digest})) if any(known) else None
+    short = message("steps.count", count=len({*steps, *by_digest, *by_tokens})) if any(known) else None
     summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
     relation, common = seen.told if not unlike else (None, None)
     differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)

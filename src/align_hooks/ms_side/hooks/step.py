@@ -21,6 +21,7 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
+from align_hooks.record.token_digest import digest
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
@@ -120,6 +121,7 @@ class Ended:
             "seconds": self.seconds,
             "random": [session.random],
             "state": session.state,
+            "token_digest": digest(self.consumed["tokens"]),
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }

@@ -21,6 +21,7 @@ from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.pieces import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
+from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
 
 ARGUMENTS = {
@@ -33,12 +34,15 @@ ARGUMENTS = {
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``GPTModel.forward`` after its inputs were copied to the host on steps whose batch is wanted. At the first step it is looked
-    for inputs that no record has. A pass outside a forward step is one that is computed again."""
+    """Call ``GPTModel.forward`` after its inputs were copied to the host on steps whose batch is wanted; of every step the tokens are
+    digested. At the first step it is looked for inputs that no record has. A pass outside a forward step is one that is computed again."""
     if session.step is not None and session.made == 0:
         nothing: set[str] = set()
         look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
+    if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
+        with session.recording.surviving("the digest of the tokens"), past(session):
+            session.tokens.add(kwargs.get("input_ids", args[0] if args else None))
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.surviving("the batch"):

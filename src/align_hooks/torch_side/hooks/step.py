@@ -25,6 +25,7 @@ from align_hooks.record.random_states import changes, digest
 from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.record.state import BUFFER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.record.token_digest import text
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
@@ -32,6 +33,7 @@ from align_hooks.torch_side.session import TorchSession
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
+TOKENS = "digest of the tokens"
 NORMS, SKETCHES, TOTAL, WEIGHTS = "norms", "sketches", "total", "weights of tokens"
 """What is many numbers, to be told apart on the host."""
 TAKEN = ("norm", "same", "others")
@@ -127,6 +129,7 @@ class Ended:
         mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
         all tokens later. ``micro_batches`` have a micro-batch's sum of losses, its tokens, and its part of the objective, from the first
         tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``state`` is what else the step started from,
+        ``token_digest`` is of what it trained on,
         ``unrecorded_inputs`` are the model's other inputs, ``unseen`` what of its batch was not seen.
         """
         session, args = self.session, get_args()
@@ -157,6 +160,7 @@ class Ended:
             "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
             "random": changes(session.random),
             "state": session.state | self.buffers(),
+            "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
             "unseen": sorted(reason.value for reason in session.unseen),
         }
@@ -166,6 +170,11 @@ class Ended:
         if tokens is None:
             return self.session.place["cp_size"] / micro_batches
         return 1.0 if get_args().calculate_per_token_loss else 1 / max(tokens, 1) / micro_batches
+
+    def token_digest(self) -> str:
+        """Of the tokens that the step trained on; empty on a rank that is given none."""
+        number = self.numbers.get(TOKENS)
+        return "" if number is None else text(int(number))
 
     def buffers(self) -> dict[str, str]:
         """Digests of the model's buffers as the step started."""
@@ -202,6 +211,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
+    if (digest_of_tokens := session.tokens.upper()) is not None:
+        named[TOKENS] = digest_of_tokens
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}

@@ -1,0 +1,30 @@
+"""The digest of a step's tokens on the device is that of :mod:`align_hooks.record.token_digest`, however they are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from align_hooks.record.token_digest import digest, text  # noqa: E402
+from align_hooks.torch_side.token_digest import TokenDigest  # noqa: E402
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 50, 200])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+def test_micro_batches_add_up_to_the_step(rows: int, kind: torch.dtype) -> None:
+    batch = np.random.default_rng(rows).integers(0, 150_000, (200, 33))
+    made = TokenDigest()
+    for part in np.split(batch, 200 // rows):
+        made.add(torch.tensor(part, dtype=kind))
+    upper = made.upper()
+    assert upper is not None
+    assert text(int(float(upper))) == digest(batch)
+
+
+@pytest.mark.parametrize("tokens", [None, torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64), "no tensor"])
+def test_of_what_holds_no_tokens_nothing_is_known(tokens: object) -> None:
+    made = TokenDigest()
+    made.add(tokens)
+    assert made.upper() is None
