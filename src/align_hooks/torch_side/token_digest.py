@@ -10,8 +10,8 @@ import torch
 from align_hooks.record.token_digest import BITS, POSITIONS, ROWS, multipliers
 from align_hooks.torch_side.objects import Tensor
 
-AT_FIRST = 64
-"""Rows whose multipliers are made at first."""
+LEAST = 64
+"""Multipliers that are made at once: so many, or a power of two more."""
 
 
 @dataclass
@@ -25,10 +25,9 @@ class TokenDigest:
         """Add the tokens of a micro-batch, integers ``[rows, sequence]``; of anything else nothing is known."""
         if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             return
-        begin, self.rows = self.rows, self.rows + len(tokens)
-        of_rows = (tokens.long() * on_device(tokens.shape[1], POSITIONS, tokens.device)).sum(1)
-        made = AT_FIRST << max(0, (self.rows - 1).bit_length() - (AT_FIRST - 1).bit_length())
-        number = (of_rows * on_device(made, ROWS, tokens.device)[begin : self.rows]).sum()
+        before, self.rows = self.rows, self.rows + len(tokens)
+        of_rows = (tokens.long() * first(tokens.shape[1], POSITIONS, tokens.device)).sum(1)
+        number = (of_rows * first(self.rows, ROWS, tokens.device)[before:]).sum()
         self.total = number if self.total is None else self.total + number
 
     def upper(self) -> Tensor | None:
@@ -36,7 +35,12 @@ class TokenDigest:
         return None if self.total is None else self.total >> (64 - BITS)
 
 
-@functools.lru_cache(maxsize=8)
-def on_device(count: int, begin: int, device: torch.device) -> Tensor:
-    """The multipliers on a device, made once."""
+def first(count: int, begin: int, device: torch.device) -> Tensor:
+    """The first multipliers of positions or of rows, ``[count]`` on a device."""
+    return made(max(LEAST, 1 << (count - 1).bit_length()), begin, device)[:count]
+
+
+@functools.cache
+def made(count: int, begin: int, device: torch.device) -> Tensor:
+    """Multipliers on a device, made once."""
     return torch.from_numpy(multipliers(count, begin)).to(device)
