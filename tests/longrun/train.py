@@ -69,6 +69,7 @@ FAULTS = {
 OF_MINDFORMERS = {
     "mindformers": Long("mindformers", "", "mindformers"),
     "mindformers_beta2": Long("mindformers_beta2", "", "mindformers", {"optimizer.betas": [0.9, 0.951]}),
+    "mindformers_embedding_undecayed": Long("mindformers_embedding_undecayed", "", "mindformers", fault="embedding_undecayed"),
     "mindformers_bad_batch": Long("mindformers_bad_batch", "", "mindformers", fault="bad_batch"),
     "mindformers_rate": Long("mindformers_rate", "", "mindformers", {"lr_schedule.learning_rate": 1.02e-3}),
 }
@@ -109,7 +110,8 @@ def train(where: Path, one: Long, steps: int) -> None:
         done = frameworks.megatron(folder, change=change, ranks=one.ranks, **variables, **planted)
     else:
         variables["REPLAY_BATCHES"] = spoilt(reference, folder / "batches") if one.fault == "bad_batch" else reference
-        done = frameworks.mindformers(folder, change={"lr_schedule.total_steps": steps, **one.change}, **variables)
+        script = {"script": HERE / "planted_mindformers.py"} if one.fault == "embedding_undecayed" else {}
+        done = frameworks.mindformers(folder, change={"lr_schedule.total_steps": steps, **one.change}, **script, **variables)
     (folder / "log").write_text(done.output)
     if done.code == 0:
         (folder / "done").touch()
