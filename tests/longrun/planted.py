@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
-from megatron.core.models.gpt import GPTModel
+from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
 from megatron.core.optimizer import ParamKey
 from megatron.training import get_args, training
 from planted_megatron import PLANTS, around, plant
@@ -47,10 +47,10 @@ def bad_batch(original: Any, forward_step: Any, *args: Any, **kwargs: Any) -> An
     return original(forward, *args, **kwargs)
 
 
-@plant(around, GPTModel, "forward")
-def rare_token(original: Any, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+@plant(around, LanguageModelEmbedding, "forward")
+def rare_token(original: Any, embedding: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
     """One id is looked up in another's row, as where two vocabularies differ in it."""
-    return original(model, input_ids.masked_fill(input_ids == RARE, OTHER), *args, **kwargs)
+    return original(embedding, input_ids.masked_fill(input_ids == RARE, OTHER), *args, **kwargs)
 
 
 if __name__ == "__main__":
