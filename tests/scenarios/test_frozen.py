@@ -68,6 +68,23 @@ def test_a_step_that_stands_out_is_named_with_its_data_and_can_be_run_alone(tmp_
     assert first in output
 
 
+def test_what_the_steps_that_stand_out_have_in_common_is_told(tmp_path: Path) -> None:
+    steps = (3, 17, 18, 30)
+    for side in ("reference", "candidate"):
+        rows = [row(step, learning_rate=0.0) for step in range(STEPS)]
+        for each in rows:
+            each["loss"] *= 1 + 1e-3 * (side == "candidate" and each["step"] in steps)
+            each["objective_loss"] = each["loss"]
+        batches = {step: batch(step, vocabulary=20) for step in range(STEPS)}
+        for step in steps:
+            batches[step]["tokens"][0, 1] = 25
+        run = Synthetic(settings={"batches": "all"}, rows=rows, batches=batches, weights={}, gradients={})
+        run.write(tmp_path / side)
+    _, output, said = judged(tmp_path)
+    assert said["shared_ids"] == [{"id": 25, "steps": 4, "elsewhere": 0}]
+    assert "id 25" in output
+
+
 def test_runs_that_moved_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "reference", rate=1e-3)
     written(tmp_path / "candidate", rate=1e-3)

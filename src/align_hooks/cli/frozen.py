@@ -15,6 +15,7 @@ from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.runs import compare
+from align_hooks.comparison.shared_ids import of_standing_out
 from align_hooks.comparison.unmoved import unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
@@ -75,9 +76,10 @@ def frozen(
     numbers = unmoved(pair.rows)
     steps = sorted({step for number in numbers for step, _ in number.out[:1]})
     kept = [step for step in steps if pair.reference.has("batches", step)]
+    shared = of_standing_out(pair, numbers)
     apart = [alone(pair.reference, step, place.with_name(f"{place.name}_step_{step}"), decode) for step in kept]
-    render(comparison, numbers, apart, ASKED, output())
+    render(comparison, numbers, apart, shared, ASKED, output(), decode)
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
-    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, apart)}))
+    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, apart, shared)}))
     raise typer.Exit(code)

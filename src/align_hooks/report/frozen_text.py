@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.comparison.ladder import Decode
+from align_hooks.comparison.shared_ids import Shared
 from align_hooks.comparison.unmoved import Unmoved
 from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.messages import message, rendered
@@ -25,8 +27,10 @@ def render(
     comparison: Comparison,
     numbers: Sequence[Unmoved],
     alone: Sequence[Alone],
+    shared: Sequence[Shared],
     asked: int,
     console: Console,
+    decode: Decode | None = None,
 ) -> None:
     """Print all of it."""
     verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
@@ -34,6 +38,9 @@ def render(
         for step, difference in number.out[:SHOWN]:
             values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
             paragraph(console, message("frozen.stands_out", **values), style="red")
+    for one in shared:
+        named = str(one.id) if decode is None else f"{one.id} ({decode([one.id])!r})"
+        paragraph(console, message("frozen.shared_id", id=named, elsewhere=one.elsewhere, count=one.steps), style="red")
     for each in alone:
         for row, text in enumerate(each.samples):
             paragraph(console, message("departure.text", row=row, text=text), 2 * STEP)
@@ -56,7 +63,7 @@ def table(numbers: Sequence[Unmoved]) -> Table:
     return made
 
 
-def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[Alone]) -> Data:
+def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[Alone], shared: Sequence[Shared]) -> Data:
     """The same for programs."""
     found = [
         {
@@ -74,5 +81,6 @@ def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[
         "verdict": comparison.verdict.text,
         "first_id": first,
         "numbers": found,
+        "shared_ids": [{"id": one.id, "steps": one.steps, "elsewhere": one.elsewhere} for one in shared],
         "commands": {str(each.step): [*each.commands] for each in alone},
     }
