@@ -1,9 +1,9 @@
 """How long a tool holds Megatron-LM's training thread: ``python benchmarks/hooks.py [--size NAME] [--msprobe PYTHON] [--json FILE]``.
 
 A step's own time scatters by more than recording takes, on a CPU that others use as well. The time inside of a tool's functions does not.
-What a writing thread does beside is not in it. Ours digest tokens, read gradients, norms and state, and close a step. The guide's is the
-one that it has pasted. msprobe's are those of its monitor v2, which works in every step and writes what was selected. Hooks inside of the
-model, of activations and of msprobe's statistics, are not measured here.
+What a writing thread does beside is not in it. Ours digest tokens and random states, read gradients, norms and state, and close a step. The
+guide's is the one that it has pasted. msprobe's are those of its monitor v2, which works in every step and writes what was selected. Hooks
+inside of the model, of activations and of msprobe's statistics, are not measured here.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def held(way: Way, size: str, where: Path, python: str) -> dict[str, float]:
 
 
 def ways(*, with_msprobe: bool) -> list[Way]:
-    """Those that record something at some steps, but msprobe's statistics."""
+    """Those that record something at some steps, but those whose hooks are in the model: activations, and msprobe's statistics."""
     tools = (None, "monitor") if with_msprobe else (None,)
-    return [way for way in on_megatron.WAYS if way.selects and way.environment.get("MSPROBE") in tools]
+    outside = [way for way in on_megatron.WAYS if "ACTIVATIONS" not in way.variables]
+    return [way for way in outside if way.selects and way.environment.get("MSPROBE") in tools]
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def full(step: int, rank: int, *, counts: bool) -> dict[str, object]:
     kept: dict[str, object] = {SAMPLES: 8.0 * step, SCHEDULER: 8.0 * step, UPDATES: float(step), GROWTH: 0.0, HYSTERESIS: 2.0}
     kept |= {f"{BUFFER}decoder.layers.{layer}.mlp.router.expert_bias": start["cuda"] for layer in range(2)}
     parts = [[4096.0 * 9 + step + part, 4096.0, (4096.0 * 9 + step + part) / 8192.0] for part in range(2)]
-    rows: dict[str, object] = {"random": [start], "state": kept, "micro_batches": parts if counts else []}
+    rows: dict[str, object] = {"random": [start], "state": kept, "micro_batches": parts if counts else [], "token_digest": f"{step:013x}"}
     return rows
 
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import on_megatron
 import torch
-from hooks import WARM, ways
+from hooks import WARM
 from rich.console import Console
 from rich.table import Table
 from way import LAUNCH, SCRIPTS, Way
@@ -55,8 +55,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(where / "corpus")], check=True, stdout=subprocess.DEVNULL)
-        for way in ways(with_msprobe=False):
-            if way.script is None:
+        for way in on_megatron.WAYS:
+            if way.script is None and way.selects:
                 rows.append({"way": way.name, **added(way, options.size, where, options.device)})
                 print(rows[-1], file=sys.stderr, flush=True)
     made = Table("way", *KINDS)

@@ -24,10 +24,17 @@ def event(name: str, of_gpu: bool, parent: object = None, microseconds: float = 
 
 def test_kernels_transfers_and_operators_are_told_apart() -> None:
     outer = event("aten::linear", of_gpu=False)
-    events = [outer, event("aten::mm", of_gpu=False, parent=outer), event("cudaLaunchKernel", of_gpu=False, parent=outer)]
+    backward = event("autograd::engine::evaluate_function: MulBackward0", of_gpu=False)
+    events = [
+        outer,
+        backward,
+        event("aten::mul", of_gpu=False, parent=backward),
+        event("aten::mm", of_gpu=False, parent=outer),
+        event("cudaLaunchKernel", of_gpu=False, parent=outer),
+    ]
     events += [event("ampere_sgemm_128x64_tn", of_gpu=True, microseconds=12.0), event("Memset (Device)", of_gpu=True, microseconds=1.0)]
     events += [event(f"Memcpy {way} (Device -> Pageable)", of_gpu=True, microseconds=2.0) for way in ("DtoH", "HtoD", "DtoD")]
-    assert counted(events) == {"operators": 1, "kernels": 1, "microseconds": 12.0, "transfers": 1}
+    assert counted(events) == {"operators": 2, "kernels": 1, "microseconds": 12.0, "transfers": 1}
 
 
 def test_the_profiler_of_this_torch_has_what_is_read() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from held import timed
 
+from align_hooks.torch_side import random_states
 from align_hooks.torch_side.hooks import gradients, norm, train_step
 from align_hooks.torch_side.token_digest import TokenDigest
 
 if __name__ == "__main__":
     timed(TokenDigest, "add")
+    timed(random_states, "at_step", "at_micro_batch")
     timed(gradients, "read")
     timed(norm, "places", "squared")
     timed(train_step, "close", "keep_state")

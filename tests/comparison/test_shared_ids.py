@@ -22,7 +22,7 @@ def run(odd: Mapping[int, int], size: int = 512) -> Any:
     tokens = {step: random.integers(0, 200, (4, size // 4)) for step in range(STEPS)}
     for step, id in odd.items():
         tokens[step][1, 7] = id
-    return Of(batch=lambda step: Of(tokens=tokens[step]))
+    return Of(batch=lambda step, names=("tokens",): Of(tokens=tokens[step]))
 
 
 def others(*steps: int) -> list[int]:

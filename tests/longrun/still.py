@@ -2,8 +2,9 @@
 
 ``align-hooks frozen`` trains and judges. Honest candidates: MindFormers, and Megatron-LM in another order of sums. Faulty ones: the labels
 of one batch backwards, in both frameworks, which is in the record; and one id looked up in another's row, which is not, and of which few
-batches tell. Of the first step that stands out the variables that are printed are given to both sides, and the two runs compared. A run
-that is there is not trained again.
+batches tell. Of the first step that stands out the variables that are printed are given to both sides, and the two runs compared: alone
+it is the same step on both sides where a run was fed another batch once, and differs where the model treats it otherwise. A run that is
+there is not trained again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def train(folder: Path, one: Still, steps: int, launcher: list[str], **variables
         planted = {"script": HERE / "planted.py", "environment": {"PLANTED": one.fault}} if one.fault else {}
         done = frameworks.megatron(folder, change=change, launcher=launcher, **planted, **variables)
     (folder / "log").write_text(done.output)
-    if done.code in (0, 1):
+    if done.code in (0, 1, 4):
         (folder / "done").touch()
     return done
 

@@ -25,7 +25,23 @@ def test_one_other_token_makes_another_digest(batch: np.ndarray, row: int, place
     assert (digest(other) == digest(batch)) == bool((other == batch).all())
 
 
-@pytest.mark.parametrize("moved", [BATCH[::-1], BATCH[:, ::-1], np.roll(BATCH, 1, 0), np.roll(BATCH, 1, 1), BATCH[:3], BATCH[:, :15]])
+PADDED = np.pad(BATCH, ((0, 0), (0, 5)))
+"""With ids of 0, which pad in many vocabularies."""
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        PADDED,
+        np.pad(BATCH, ((0, 2), (0, 0))),
+        BATCH[::-1],
+        BATCH[:, ::-1],
+        np.roll(BATCH, 1, 0),
+        np.roll(BATCH, 1, 1),
+        BATCH[:3],
+        BATCH[:, :15],
+    ],
+)
 def test_order_and_size_count(moved: np.ndarray) -> None:
     assert digest(moved) != digest(BATCH)
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from align_hooks.record.token_digest import digest, text  # noqa: E402
-from align_hooks.torch_side.token_digest import TokenDigest  # noqa: E402
+from align_hooks.torch_side.token_digest import OF_KNOWN, TokenDigest  # noqa: E402
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 50, 200])
@@ -28,3 +28,11 @@ def test_of_what_holds_no_tokens_nothing_is_known(tokens: object) -> None:
     made = TokenDigest()
     made.add(tokens)
     assert made.upper() is None
+
+
+def test_a_device_that_adds_up_integers_gives_the_digest_of_known_tokens() -> None:
+    made = TokenDigest()
+    assert made.of_known() is None
+    made.add(torch.ones(1, 2, dtype=torch.int64))
+    known = made.of_known()
+    assert known is not None and text(int(known)) == OF_KNOWN

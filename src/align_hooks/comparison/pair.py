@@ -207,17 +207,18 @@ class Pair:
         return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
 
     def tokens(self) -> tuple[list[int], list[int]]:
-        """The common steps of which ranks of two runs of one layout have a digest of their tokens in both, and those of them at which the
-        digests of a rank differ."""
+        """The common steps of which the same ranks of two runs of one layout, one at least, have a digest of their tokens, and those at
+        which the digests of a rank differ."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
-        known, apart = np.zeros(len(steps), bool), np.zeros(len(steps), bool)
+        known, alone, apart = np.zeros((3, len(steps)), bool)
         for rank, of_rank in ours.items():
-            both = (of_rank.tokens > 0) & (theirs[rank].tokens > 0)
-            known |= both
-            apart |= both & (of_rank.tokens != theirs[rank].tokens)
+            here, there = of_rank.tokens > 0, theirs[rank].tokens > 0
+            known |= here & there
+            alone |= here != there
+            apart |= here & there & (of_rank.tokens != theirs[rank].tokens)
         at = np.array(steps, np.int64)
-        return at[known].tolist(), at[apart].tolist()
+        return at[known & ~alone].tolist(), at[apart].tolist()
 
     # ---- where both stand on the same weights
 

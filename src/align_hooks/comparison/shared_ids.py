@@ -20,6 +20,8 @@ FEWEST = 3
 """Steps that can have an id in common by more than chance."""
 CHANCE = 0.01
 """Ids that are in common by chance, expected at most: every step is taken to hold an id by a draw of its own."""
+LARGEST = 1 << 20
+"""Ids below this, or the number of tokens more, are counted; larger ones are sorted."""
 MOST = 3
 """Ids that are told; where more fit as well, none of them tells anything."""
 
@@ -61,5 +63,9 @@ def shared_ids(run: Run, steps: Sequence[int], others: Sequence[int]) -> list[Sh
 
 
 def _ids(run: Run, step: int) -> Array:
-    tokens = run.batch(step).tokens
-    return np.unique(tokens) if tokens is not None else np.empty(0, np.int64)
+    tokens = run.batch(step, ("tokens",)).tokens
+    if tokens is None or tokens.size == 0:
+        return np.empty(0, np.int64)
+    if tokens.min() >= 0 and tokens.max() < tokens.size + LARGEST:
+        return np.flatnonzero(np.bincount(tokens.ravel()))
+    return np.unique(tokens)

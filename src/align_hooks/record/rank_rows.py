@@ -162,9 +162,9 @@ class Gathering:
             self._put()
 
     def keep(self, row: RankRow) -> None:
-        """A row that the general way read, which is kept; of its columns only the step and its names say anything."""
+        """A row that the general way read, which is kept; of its columns only the step, its names and its tokens say anything."""
         self._kept[len(self._starts)] = row
-        named = {"unrecorded_inputs": row.unrecorded_inputs, "unseen": row.unseen}
+        named = {"unrecorded_inputs": row.unrecorded_inputs, "unseen": row.unseen, "token_digest": row.token_digest}
         stand_in = SealedRow(**_STAND_IN, **named, step=row.step)  # type: ignore[arg-type]
         self.add(stand_in, 0, digests.ROW_END)
 
@@ -217,7 +217,9 @@ def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
     shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
     spreads = dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
     random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
-    tokens = np.array([digests.short(row.token_digest.encode()) or 1 if row.token_digest else 0 for row in rows], np.uint64)
+    tokens = np.array(
+        [digests.short(row.token_digest.encode("utf-8", "surrogatepass")) or 1 if row.token_digest else 0 for row in rows], np.uint64
+    )
     return Columns(plain, spreads, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
 
 

@@ -1,9 +1,9 @@
 """A digest of the tokens of a step, of every step, so that a run's data is known where its batches are not recorded.
 
 It is the data sampler's position as the model saw it: a sampler that begins anew, or that repeats a batch, gives another. It is a sum of
-products mod 2**64, which a device adds up in any order, and of which one number comes to the host. The number of a token is multiplied by
-one of its position, the sum of a row by one of the row's number in the step: two batches have equal digests once in 2**52. Imports no
-framework.
+products mod 2**64, which a device adds up in any order, and of which one number comes to the host. A token's id and 1, so that an id of 0
+counts, is multiplied by a number of its position, the sum of a row by one of the row's number in the step: two batches have equal digests
+once in 2**52. Imports no framework.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def multipliers(count: int, begin: int) -> NDArray[np.int64]:
 def digest(tokens: Array) -> str:
     """Of the tokens of a step on a rank, ``[rows, sequence]``, in the order in which they are consumed."""
     rows, length = tokens.shape
-    of_rows = (tokens.astype(np.int64) * multipliers(length, POSITIONS)).sum(1)
+    of_rows = ((tokens.astype(np.int64) + 1) * multipliers(length, POSITIONS)).sum(1)
     return text(int((of_rows * multipliers(rows, ROWS)).sum()) >> (64 - BITS))
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from align_hooks.torch_side.state import Buffers
 
 
+DIGEST = "the digest of the tokens"
+"""What is given up where it fails."""
+
+
 @dataclass
 class TorchSession(Session):
     """The built objects of a Megatron run, and device tensors that the step under way gathers until it ends.
@@ -39,7 +43,8 @@ class TorchSession(Session):
     modules that choose experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the
     experts of each micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the
     model, and ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the
-    step and of each forward pass, ``tokens`` is that of what it trains on. ``state`` are the numbers that the step started from,
+    step and of each forward pass, ``tokens`` is that of what it trains on, and ``digests`` whether the
+    device takes it rightly, None before that was tried. ``state`` are the numbers that the step started from,
     ``buffers`` what a checkpoint holds of the model beside parameters, and ``moved`` a copy of each of these as the step started.
     """
 
@@ -69,6 +74,7 @@ class TorchSession(Session):
     watch: Watch | None = None
     random: list[dict[str, str]] = field(default_factory=list)
     tokens: TokenDigest = field(default_factory=TokenDigest)
+    digests: bool | None = None
     state: dict[str, float | str] = field(default_factory=dict)
     buffers: Buffers | None = None
     moved: dict[str, Tensor] = field(default_factory=dict)

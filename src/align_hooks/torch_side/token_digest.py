@@ -1,17 +1,25 @@
-"""The digest of the tokens of a step, added up on the device over its micro-batches (:mod:`align_hooks.record.token_digest`)."""
+"""The digest of the tokens of a step, added up on the device over its micro-batches (:mod:`align_hooks.record.token_digest`).
+
+A device may add integers in another way than it says (an NPU that casts them to fp32 would keep 24 bits). So the digest of a batch that is
+known is taken there once, and where that is wrong, none is recorded.
+"""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from align_hooks.record.token_digest import BITS, POSITIONS, ROWS, multipliers
+from align_hooks.record.token_digest import BITS, POSITIONS, ROWS, digest, multipliers
 from align_hooks.torch_side.objects import Tensor
 
 LEAST = 64
 """Multipliers that are made at once: so many, or a power of two more."""
+KNOWN = np.arange(3 * 100).reshape(3, 100) * 2_657 % 200_003
+"""A batch of ids as large as any vocabulary has."""
+OF_KNOWN = digest(KNOWN)
 
 
 @dataclass
@@ -26,7 +34,7 @@ class TokenDigest:
         if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             return
         before, self.rows = self.rows, self.rows + len(tokens)
-        of_rows = (tokens.long() * first(tokens.shape[1], POSITIONS, tokens.device)).sum(1)
+        of_rows = ((tokens.long() + 1) * first(tokens.shape[1], POSITIONS, tokens.device)).sum(1)
         number = (of_rows * first(self.rows, ROWS, tokens.device)[before:]).sum()
         self.total = number if self.total is None else self.total + number
 
@@ -34,13 +42,25 @@ class TokenDigest:
         """The bits of the total that fp64 holds; None where no tokens were seen."""
         return None if self.total is None else self.total >> (64 - BITS)
 
+    def of_known(self) -> Tensor | None:
+        """The digest of :data:`KNOWN` on the same device."""
+        if self.total is None:
+            return None
+        made = TokenDigest()
+        made.add(_moved(torch.from_numpy(KNOWN), self.total.device))
+        return made.upper()
+
 
 def first(count: int, begin: int, device: torch.device) -> Tensor:
     """The first multipliers of positions or of rows, ``[count]`` on a device."""
-    return made(max(LEAST, 1 << (count - 1).bit_length()), begin, device)[:count]
+    return _made(max(LEAST, 1 << (count - 1).bit_length()), begin, device)[:count]
 
 
 @functools.cache
-def made(count: int, begin: int, device: torch.device) -> Tensor:
-    """Multipliers on a device, made once."""
-    return torch.from_numpy(multipliers(count, begin)).to(device)
+def _made(count: int, begin: int, device: torch.device) -> Tensor:
+    return _moved(torch.from_numpy(multipliers(count, begin)), device)
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A host tensor on a device, which is not waited for."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -121,10 +121,18 @@ class Ended:
             "seconds": self.seconds,
             "random": [session.random],
             "state": session.state,
-            "token_digest": digest(self.consumed["tokens"]),
+            "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }
+
+    def token_digest(self) -> str:
+        """Of the tokens that the rank trained on: of a batch that is fed whole its data-parallel part."""
+        tokens, sizes = self.consumed["tokens"], self.session.sizes
+        if sizes is not None and sizes.whole:
+            part = place(self.session.launch, sizes)["dp"]
+            tokens = np.split(tokens, sizes.dp)[part]
+        return digest(tokens)
 
     def losses(self) -> dict[str, float | None]:
         """Loss and objective of the step, the number of its tokens that count, and the samples consumed until its end."""

@@ -22,7 +22,7 @@ from align_hooks.record.pieces import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.rehearsal import past
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import DIGEST, TorchSession
 
 ARGUMENTS = {
     "input_ids": "tokens",
@@ -41,8 +41,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
-        with session.recording.surviving("the digest of the tokens"), past(session):
-            session.tokens.add(kwargs.get("input_ids", args[0] if args else None))
+        digest(session, instance, kwargs.get("input_ids", args[0] if args else None))
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.surviving("the batch"):
@@ -61,6 +60,13 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         with session.recording.surviving("token losses"):
             seen.made(output)
     return output
+
+
+def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
+    """Add a micro-batch to the digest of the step's tokens. Later chunks of a virtual pipeline are given them again by some scripts."""
+    if not any(chunk is later for later in session.chunks[1:]):
+        with past(session):
+            session.recording.attempt(DIGEST, functools.partial(session.tokens.add, tokens), None)
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:

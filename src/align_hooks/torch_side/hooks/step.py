@@ -29,11 +29,12 @@ from align_hooks.record.token_digest import text
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import DIGEST, TorchSession
+from align_hooks.torch_side.token_digest import OF_KNOWN
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
-TOKENS = "digest of the tokens"
+TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
 NORMS, SKETCHES, TOTAL, WEIGHTS = "norms", "sketches", "total", "weights of tokens"
 """What is many numbers, to be told apart on the host."""
 TAKEN = ("norm", "same", "others")
@@ -172,9 +173,14 @@ class Ended:
         return 1.0 if get_args().calculate_per_token_loss else 1 / max(tokens, 1) / micro_batches
 
     def token_digest(self) -> str:
-        """Of the tokens that the step trained on; empty on a rank that is given none."""
+        """Of the tokens that the step trained on; empty on a rank that is given none, and where a device does not take it rightly."""
+        session = self.session
+        if (known := self.numbers.get(KNOWN)) is not None:
+            session.digests = text(int(known)) == OF_KNOWN
+            if not session.digests:
+                session.say("this device does not add up integers of 64 bits: rows have no digest of their tokens")
         number = self.numbers.get(TOKENS)
-        return "" if number is None else text(int(number))
+        return "" if number is None or not session.digests or DIGEST in session.recording.given_up else text(int(number))
 
     def buffers(self) -> dict[str, str]:
         """Digests of the model's buffers as the step started."""
@@ -211,8 +217,9 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
-    if (digest_of_tokens := session.tokens.upper()) is not None:
-        named[TOKENS] = digest_of_tokens
+    digests = {TOKENS: session.tokens.upper} | ({KNOWN: session.tokens.of_known} if session.digests is None else {})
+    taken = {name: session.recording.attempt(DIGEST, take, None) for name, take in digests.items()}
+    named |= {name: number for name, number in taken.items() if number is not None}
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
