@@ -6,14 +6,20 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from mindformers.models.llama.llama import LlamaForCausalLM
+from mindformers.trainer import base_trainer
+
+grouped = base_trainer.get_optimizer_grouped_parameters
 
 
-def undecayed(model: Any) -> set[str]:
-    """Parts of the names of weights that MindFormers leaves out of decay."""
-    return {"tok_embeddings"}
+def undecayed(*args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    """MindFormers' groups of parameters, the embedding among those without decay."""
+    decaying, others, *order = grouped(*args, **kwargs)
+    assert decaying["weight_decay"] > others["weight_decay"] == 0
+    (embedding,) = (parameter for parameter in decaying["params"] if "tok_embeddings" in parameter.name)
+    kept = [parameter for parameter in decaying["params"] if parameter is not embedding]
+    return [decaying | {"params": kept}, others | {"params": [*others["params"], embedding]}, *order]
 
 
 if __name__ == "__main__":
-    LlamaForCausalLM.no_weight_decay_keywords = undecayed
+    base_trainer.get_optimizer_grouped_parameters = undecayed
     runpy.run_path(str(Path(__file__).parents[2] / "launch" / "run_mindformer.py"), run_name="__main__")
