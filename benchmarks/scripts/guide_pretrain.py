@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from held import timed
+from held import past
 from megatron.core.optimizer.optimizer import MegatronOptimizer
 from megatron.training import get_args
 
@@ -40,5 +40,5 @@ def get_parameters(self: Any) -> list[torch.Tensor]:
 
 
 MegatronOptimizer.get_parameters = get_parameters
-timed(MegatronOptimizer, "get_parameters")
+past(MegatronOptimizer, "get_parameters")
 runpy.run_path(str(Path(__file__).parents[2] / "launch" / "pretrain_gpt.py"), run_name="__main__")

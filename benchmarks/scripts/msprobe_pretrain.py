@@ -12,7 +12,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from held import timed
+from held import past
 from megatron.training import training
 
 where, asked = Path(os.environ["OUT"]), os.environ["MSPROBE"]
@@ -32,8 +32,8 @@ if asked == "monitor":
     from msprobe.core.monitor_v2.trainer import TrainerMonitorV2
     from msprobe.core.monitor_v2.weight_grad import PyTorchWeightGradMonitorV2
 
-    timed(PyTorchWeightGradMonitorV2, "_fetch_param_grad", "_on_param_grad", "_capture_grads")
-    timed(TrainerMonitorV2, "step")
+    past(PyTorchWeightGradMonitorV2, "_fetch_param_grad", "_on_param_grad", "_capture_grads")
+    past(TrainerMonitorV2, "step")
     settings: dict[str, Any] = {"framework": "pytorch", "output_dir": str(where), "start_step": 1, "step_interval": 2}
     settings["monitors"] = {"weight_grad": {"enabled": True, "ops": ["norm"]}}
 
@@ -45,8 +45,10 @@ if asked == "monitor":
 
     training.setup_model_and_optimizer = set_up
 else:
+    from msprobe.core.dump.data_dump.data_collector import DataCollector
     from msprobe.pytorch import PrecisionDebugger
 
+    past(DataCollector, *(name for name in vars(DataCollector) if name.endswith(("data_collect", "only_tensor"))))
     settings = {"task": "statistics", "dump_path": str(where), "rank": [], "step": list(range(1, steps, 2)), "level": asked}
     settings["statistics"] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}
     debugger = PrecisionDebugger(config_path=configured(settings))
