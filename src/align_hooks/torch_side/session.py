@@ -13,7 +13,6 @@ from align_hooks.process.streams import say
 from align_hooks.record.unseen import Unseen, known
 from align_hooks.session import Session
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
-from align_hooks.torch_side.token_digest import TokenDigest
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.activations import Seam, Watch
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from align_hooks.torch_side.norms import Norms
     from align_hooks.torch_side.sketches import Sketches
     from align_hooks.torch_side.state import Buffers
+    from align_hooks.torch_side.token_digest import TokenDigest
 
 
 DIGEST = "the digest of the tokens"
@@ -73,7 +73,7 @@ class TorchSession(Session):
     seams: Sequence[Seam] = ()
     watch: Watch | None = None
     random: list[dict[str, str]] = field(default_factory=list)
-    tokens: TokenDigest = field(default_factory=TokenDigest)
+    tokens: TokenDigest | None = None
     digests: bool | None = None
     state: dict[str, float | str] = field(default_factory=dict)
     buffers: Buffers | None = None
@@ -86,7 +86,7 @@ class TorchSession(Session):
         if self.watch is not None:
             self.watch.forget()
         del self.random[1:]
-        self.tokens = TokenDigest()
+        self.tokens = None
 
     def forget_step(self) -> None:
         """Drop everything that the last step gathered."""

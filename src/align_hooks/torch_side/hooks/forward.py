@@ -23,6 +23,7 @@ from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import DIGEST, TorchSession
+from align_hooks.torch_side.token_digest import TokenDigest
 
 ARGUMENTS = {
     "input_ids": "tokens",
@@ -65,6 +66,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
     """Add a micro-batch to the digest of the step's tokens. Later chunks of a virtual pipeline are given them again by some scripts."""
     if not any(chunk is later for later in session.chunks[1:]):
+        session.tokens = session.tokens or TokenDigest()
         with past(session):
             session.recording.attempt(DIGEST, functools.partial(session.tokens.add, tokens), None)
 

@@ -217,9 +217,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
-    digests = {TOKENS: session.tokens.upper} | ({KNOWN: session.tokens.of_known} if session.digests is None else {})
-    taken = {name: session.recording.attempt(DIGEST, take, None) for name, take in digests.items()}
-    named |= {name: number for name, number in taken.items() if number is not None}
+    nothing: dict[str, Tensor] = {}
+    named |= session.recording.attempt(DIGEST, functools.partial(of_tokens, session), nothing)
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
@@ -234,6 +233,15 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     sizes = np.cumsum([len(tensor) for tensor in on_device.values()])[:-1]
     on_host = dict(zip(on_device, np.split(torch.cat(list(on_device.values())).cpu().numpy(), sizes), strict=True))
     return {key: float(values[0]) for key, values in on_host.items() if key not in vectors}, {key: on_host[key] for key in vectors}
+
+
+def of_tokens(session: TorchSession) -> dict[str, Tensor]:
+    """The digest of the step's tokens, and at first that of known ones; nothing on a rank that is given none."""
+    tokens = session.tokens
+    if tokens is None:
+        return {}
+    numbers = {TOKENS: tokens.upper()} | ({KNOWN: tokens.of_known()} if session.digests is None else {})
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]] | None:
