@@ -187,6 +187,7 @@ def test_report_imports_only_what_is_reported() -> None:
         *compared,
         *checked,
         "comparison.band.watching",
+        "comparison.shared_ids",
         "comparison.signed",
         "comparison.unmoved",
         "scenarios",

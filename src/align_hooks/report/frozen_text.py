@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.ladder import Decode
 from align_hooks.comparison.shared_ids import Shared
 from align_hooks.comparison.unmoved import Unmoved
 from align_hooks.comparison.verdict import Comparison, when
@@ -30,9 +29,9 @@ def render(
     shared: Sequence[Shared],
     asked: int,
     console: Console,
-    decode: Decode | None = None,
+    decode: Callable[[list[int]], str] | None = None,
 ) -> None:
-    """Print all of it."""
+    """Print all of it; ``decode`` makes text of ids."""
     verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
