@@ -27,6 +27,7 @@ WAYS = (
     Way(PLAIN, selects=False),
     Way("attached, nothing selected", {"LOCAL_NORMS": "none", "SKETCHES": "none"}, selects=False),
     Way("scalars", {"RUN": ""}, selects=False),
+    Way("scalars, in every second step", {"RUN": ""}, script="alternating_pretrain.py"),
     Way("norms", {"RUN": "", "LOCAL_NORMS": "odd"}),
     Way("norms and sketches", {"RUN": "", "LOCAL_NORMS": "odd", "SKETCHES": "odd"}),
     Way("gradients", {"RUN": "", "GRADIENTS": "odd"}),
