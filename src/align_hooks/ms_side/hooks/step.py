@@ -121,7 +121,7 @@ class Ended:
             "seconds": self.seconds,
             "random": [session.random],
             "state": session.state,
-            "token_digest": self.token_digest(),
+            "token_digest": session.recording.attempt("the digest of the tokens", self.token_digest, ""),
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }
@@ -131,7 +131,7 @@ class Ended:
         tokens, sizes = self.consumed["tokens"], self.session.sizes
         if sizes is not None and sizes.whole:
             part = place(self.session.launch, sizes)["dp"]
-            tokens = np.split(tokens, sizes.dp)[part]
+            tokens = np.array_split(tokens, sizes.dp)[part]
         return digest(tokens)
 
     def losses(self) -> dict[str, float | None]:
