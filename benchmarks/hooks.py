@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import on_megatron
 from rich.console import Console
 from rich.table import Table
-from way import LAUNCH, SCRIPTS, Way
+from way import SCRIPTS, Way, make_corpus
 
 WARM = 4
 """First steps, which make what later ones use again."""
@@ -59,7 +58,7 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(where / "corpus")], check=True, stdout=subprocess.DEVNULL)
+        make_corpus(where)
         for size in [options.size] if options.size else ["small", "large"]:
             for way in ways(with_msprobe=options.msprobe is not None):
                 rows.append({"model": size, "way": way.name, **held(way, size, where, options.msprobe or sys.executable)})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ import torch
 from hooks import WARM
 from rich.console import Console
 from rich.table import Table
-from way import LAUNCH, SCRIPTS, Way
+from way import SCRIPTS, Way, make_corpus
 
 KINDS = ("operators", "kernels", "microseconds", "transfers")
 
@@ -54,7 +53,7 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(where / "corpus")], check=True, stdout=subprocess.DEVNULL)
+        make_corpus(where)
         for way in on_megatron.WAYS:
             if way.script is None and way.selects:
                 rows.append({"way": way.name, **added(way, options.size, where, options.device)})

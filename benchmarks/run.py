@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ import on_megatron
 import on_mindformers
 from rich.console import Console
 from rich.table import Table
-from way import LAUNCH, PLAIN, Measured, Way, disk_speed, row
+from way import PLAIN, Measured, Way, disk_speed, make_corpus, row
 
 
 def rounds_of(ways: Sequence[Way], count: int, measure: Callable[[Way], Measured]) -> list[dict[str, Measured]]:
@@ -64,7 +63,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         disk = disk_speed(where)
-        subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(where / "corpus")], check=True, stdout=subprocess.DEVNULL)
+        make_corpus(where)
         on_mindformers.frameworks._corpus[:] = [where / "corpus"]
         for framework, size in ((name, size) for name in ("megatron", "mindformers") for size in sizes):
             if options.framework not in (None, framework):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,11 @@ def run(command: Sequence[str], variables: Mapping[str, str], cwd: Path) -> str:
     if done.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
     return done.stdout + done.stderr
+
+
+def make_corpus(folder: Path) -> None:
+    """The text of every way's data set, as ``corpus`` of a folder."""
+    subprocess.run([sys.executable, str(LAUNCH / "corpus.py"), str(folder / "corpus")], check=True, stdout=subprocess.DEVNULL)
 
 
 def left(folder: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -66,9 +65,7 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
         if shared := [name for name in known[0] if name in known[1]]:
             steps.append(step)
             unlike = [name for name in shared if known[0][name] != known[1][name]]
-            found += [
-                _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step) for name in unlike
-            ]
+            found += [_by_digest(name, step) for name in unlike]
     return steps, found
 
 
@@ -77,9 +74,7 @@ def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], l
     record, and where they are not the same. Only two runs of one framework, layout and size of micro-batches give a rank the same rows."""
     of_one_size = len({run.facts.training.micro_batch_size for run in pair.runs}) == 1
     known, apart = pair.tokens() if pair.has_one_layout and of_one_size else ([], [])
-    subject = functools.partial(message, "batches.differ_by_digest", what="tokens")
-    unlike = (_finding(subject(step=step, iteration=step + 1), "tokens", step) for step in apart if step not in without)
-    return [step for step in known if step not in without], list(unlike)
+    return [step for step in known if step not in without], [_by_digest("tokens", step) for step in apart if step not in without]
 
 
 def unseen_mask(side: Side, own: Counted, other: Counted, step: int) -> Message | None:
@@ -97,6 +92,11 @@ def unseen_mask(side: Side, own: Counted, other: Counted, step: int) -> Message 
     if other.batch.loss_mask is None or counts_agree(own.batch, own.count) or not counts_agree(other.batch, own.count):
         return None
     return message("batches.not_the_mask", side=side, count=own.count, sum=total, **step_of)
+
+
+def _by_digest(name: str, step: int) -> Finding:
+    """An array whose digests differ."""
+    return _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step)
 
 
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from align_hooks.names.blocks import Array
 
+CALLED = "the digest of the tokens"
+"""By what a recorder that cannot take it says that it goes on without."""
 BITS = 52
 """Of a digest: as many as fp64 holds, in which all numbers of a step cross to the host."""
 POSITIONS, ROWS = 1 << 40, 2 << 40

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from align_hooks.torch_side.token_digest import TokenDigest
 
 
-DIGEST = "the digest of the tokens"
-"""What is given up where it fails."""
-
-
 @dataclass
 class TorchSession(Session):
     """The built objects of a Megatron run, and device tensors that the step under way gathers until it ends.

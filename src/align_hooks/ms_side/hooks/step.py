@@ -21,7 +21,7 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.record.token_digest import digest
+from align_hooks.record.token_digest import CALLED, digest
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
@@ -121,7 +121,7 @@ class Ended:
             "seconds": self.seconds,
             "random": [session.random],
             "state": session.state,
-            "token_digest": session.recording.attempt("the digest of the tokens", self.token_digest, ""),
+            "token_digest": session.recording.attempt(CALLED, self.token_digest, ""),
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }

@@ -19,10 +19,11 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.pieces import is_causal
+from align_hooks.record.token_digest import CALLED
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.rehearsal import past
-from align_hooks.torch_side.session import DIGEST, TorchSession
+from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
 
 ARGUMENTS = {
@@ -68,7 +69,7 @@ def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
     if not any(chunk is later for later in session.chunks[1:]):
         session.tokens = session.tokens or TokenDigest()
         with past(session):
-            session.recording.attempt(DIGEST, functools.partial(session.tokens.add, tokens), None)
+            session.recording.attempt(CALLED, functools.partial(session.tokens.add, tokens), None)
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:

@@ -25,11 +25,11 @@ from align_hooks.record.random_states import changes, digest
 from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.record.state import BUFFER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.record.token_digest import text
+from align_hooks.record.token_digest import CALLED, text
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
-from align_hooks.torch_side.session import DIGEST, TorchSession
+from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
@@ -180,7 +180,7 @@ class Ended:
             if not session.digests:
                 session.say("this device does not add up integers of 64 bits: rows have no digest of their tokens")
         number = self.numbers.get(TOKENS)
-        return "" if number is None or not session.digests or DIGEST in session.recording.given_up else text(int(number))
+        return "" if number is None or not session.digests or CALLED in session.recording.given_up else text(int(number))
 
     def buffers(self) -> dict[str, str]:
         """Digests of the model's buffers as the step started."""
@@ -218,7 +218,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
-    named |= session.recording.attempt(DIGEST, functools.partial(of_tokens, session), nothing)
+    named |= session.recording.attempt(CALLED, functools.partial(of_tokens, session), nothing)
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
