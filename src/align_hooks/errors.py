@@ -22,7 +22,10 @@ class AlignHooksError(Exception):
 
 def in_a_line(error: BaseException) -> str:
     """Any error by its type and the first line of what it says."""
-    text = str(error).strip().splitlines()
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:  # the class is a framework's, and its words may fail as its work did
+        text = []
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import align_hooks
 from align_hooks import open_run
 from align_hooks.messages import CHINESE, rendered
 from align_hooks.record.ending import End, HowEnded, Writing, ending, from_words
@@ -98,3 +100,10 @@ def test_a_run_tells_of_each_rank(tmp_path: Path) -> None:
     run = open_run(Synthetic(ended=HowEnded("interrupted", step=3)).write(tmp_path / "run"))
     assert {rank: ended.end for rank, ended in run.endings.items()} == {0: End.INTERRUPTED}
     assert [(problem.rank, problem.step, problem.place) for problem in run.problems] == [(0, 2, "manifest/rank_0.json")]
+
+
+def test_what_was_being_written_is_worded_whatever_it_is() -> None:
+    """Each text that the source gives to what survives a failure has its word in both languages."""
+    source = Path(align_hooks.__file__).parent
+    texts = [text for file in source.rglob("*.py") for text in re.findall(r'(?:surviving|survive)\(\s*"([^"]+)"', file.read_text())]
+    assert len(texts) > 20 and set(texts) <= {writing.value for writing in Writing}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Told:
         self.failures: list[tuple[str, str]] = []
         self.slow = 0
         self.written: list[str] = []
-        self.writing = Writing(lambda job, error: self.failures.append((job.what, str(error))), self.is_slow)
+        self.writing = Writing(lambda what, step, error: self.failures.append((what, str(error))), self.is_slow)
 
     def is_slow(self) -> None:
         self.slow += 1
@@ -125,3 +126,20 @@ def test_what_is_held_is_counted_wherever_it_stands() -> None:
     assert held(({"m": {"a": four}}, 3, {"a": "float32"})) == 4
     assert held(Made({"tokens": four, "labels": four}, [1])) == 8
     assert held([four, (four, None)]) == 8
+
+
+@pytest.mark.parametrize("where", ["Thread.start", "Writing._next"])
+def test_nobody_waits_for_a_thread_that_never_was_or_is_gone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may have all the threads that it may have; a drain that waited for one more would end no training."""
+
+    def fails(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    owner, name = (threading.Thread, "start") if where == "Thread.start" else (Writing, "_next")
+    monkeypatch.setattr(owner, name, fails)
+    told = Told()
+    with contextlib.suppress(RuntimeError):
+        told.put("first")
+    told.writing.drain()
+    assert told.written == []
+    assert where == "Thread.start" or told.failures == [("the record", "can't start new thread")]

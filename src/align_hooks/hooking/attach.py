@@ -20,6 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
+from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Hook, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.settings import Settings
@@ -46,6 +47,9 @@ class Attached(Protocol):
     @property
     def ledger(self) -> Ledger:
         """The account of changes."""
+
+    def survive(self, what: str, error: Exception) -> None:
+        """Stop recording because of ``error`` of ``what``, or raise it where it is to end training."""
 
 
 def attach(hooks: Iterable[Hook], session: Attached) -> None:
@@ -84,7 +88,7 @@ def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) ->
     try:
         check_version(hook)
         for target in hook.targets:
-            ledger.wrap(hook, module, target, functools.partial(_around, hook.body, session), rebind=late)
+            ledger.wrap(hook, module, target, functools.partial(_around, hook, session), rebind=late)
         if not hook.targets:
             load(hook.body)(session, module)
             ledger.calls[hook.name] += 1
@@ -97,9 +101,15 @@ def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) ->
     ledger.attached[hook.name] = hook
 
 
-def _around(body: str, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call a body, which is loaded at its first call: at the trigger's import the framework may be half imported itself."""
-    return load(body)(session, wrapped, instance, args, kwargs)
+def _around(hook: Hook, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call a hook's body, which is loaded at its first call: at the trigger's import the framework may be half imported itself."""
+
+    def body(function: Function, *call: Instance | Args | Kwargs) -> Result:
+        return load(hook.body)(session, function, *call)
+
+    if hook.in_step:
+        return guarded(body, session, wrapped, instance, args, kwargs)
+    return body(wrapped, instance, args, kwargs)
 
 
 def installed_version(package: str) -> str:

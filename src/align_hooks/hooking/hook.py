@@ -30,6 +30,7 @@ class Hook:
     Without, it takes ``(session, module)`` and is called once, when the trigger has been imported.
     ``supports`` is empty for a package that says no version: the body then checks the package for what it needs of it.
     ``only_a_name`` says that it adds a name which a script may use, and touches nothing: it is offered where nothing is switched on too.
+    ``in_step`` says that its targets are called while training: an error of the body then ends recording, and not the training.
     """
 
     name: str
@@ -42,3 +43,4 @@ class Hook:
     targets: tuple[str, ...] = ()
     must_fire: bool = True
     only_a_name: bool = False
+    in_step: bool = False

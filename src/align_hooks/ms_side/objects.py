@@ -21,3 +21,5 @@ LayoutEntry: TypeAlias = Sequence[Any]
 """MindSpore's layout of a weight, an entry of ``parameter_layout_dict``."""
 RunContext: TypeAlias = Any
 """What MindSpore hands to a callback."""
+Loop: TypeAlias = Any
+"""The state of a training loop of MindSpore, ``original_args()`` of a run context."""

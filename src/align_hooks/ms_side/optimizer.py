@@ -16,6 +16,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.model import Parameters, fill, pieces
 from align_hooks.ms_side.objects import Cell, Optimizer, Schedule, Weight
+from align_hooks.ms_side.place import calling_alone
 from align_hooks.names.blocks import Array
 from align_hooks.record.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
@@ -112,7 +113,8 @@ def weight_decay(optimizer: Optimizer, index: int) -> float:
 def learning_rate(optimizer: Optimizer, index: int) -> float:
     """The rate that the optimizer's next update uses for a parameter."""
     rate = schedule_of(optimizer, index)
-    return number(rate(optimizer.global_step) if optimizer.dynamic_lr else rate)
+    with calling_alone():
+        return number(rate(optimizer.global_step) if optimizer.dynamic_lr else rate)
 
 
 def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:

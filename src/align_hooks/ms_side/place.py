@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from mindspore import get_auto_parallel_context
+from mindspore import get_auto_parallel_context, set_auto_parallel_context
 from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
@@ -24,6 +26,21 @@ def place(launch: Launch, sizes: Sizes | None = None) -> dict[str, int]:
     ``sizes`` are those of a semi-automatic job; without them there are data-parallel ranks only.
     """
     return (sizes or Sizes(dp=launch.world_size)).place(launch.rank, launch.world_size)
+
+
+@contextmanager
+def calling_alone() -> Iterator[None]:
+    """Let a Cell be called beside the training graph, as MindFormers' own callback lets a schedule be: in a semi-automatic job MindSpore
+    cuts whatever is called, and a schedule that it cut has no value."""
+    mode, whole = get_auto_parallel_context("parallel_mode"), get_auto_parallel_context("full_batch")
+    if mode != SEMI_AUTO:
+        yield
+        return
+    set_auto_parallel_context(parallel_mode=DATA_PARALLEL, full_batch=False)
+    try:
+        yield
+    finally:
+        set_auto_parallel_context(parallel_mode=mode, full_batch=whole)
 
 
 def semi_auto_sizes(launch: Launch, config: Config) -> Sizes | None:

@@ -46,6 +46,13 @@ class Writing(Enum):
     SKETCHES_OF_WEIGHTS = "sketches of the weights"
     OPTIMIZER_STATE = "the optimizer's state"
     SCALARS = "scalars"
+    ACTIVATIONS = "activations"
+    ROUTING = "the experts of each token"
+    TERMS = "the terms of the loss"
+    STATE = "the state that the step starts from"
+    STEP = "the step"
+    RUN = "what the run is"
+    RECORD = "the record"
 
 
 FORMS = {

@@ -54,8 +54,8 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
                 session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {how}")
             if recording.words is not None:
                 recording.words.withdraw()
-        except (OSError, AlignHooksError) as error:
-            problems.append(f"rank {rank} could not close the record in {recording.writer.run}: {error}")
+        except Exception as error:  # training is over, and its exit code is the script's
+            problems.append(f"rank {rank} could not close the record in {recording.writer.run}: {in_a_line(error)}")
     return problems
 
 

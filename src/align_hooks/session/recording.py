@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from align_hooks.errors import in_a_line
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Kind, Switch
@@ -25,7 +26,7 @@ Produced = TypeVar("Produced")
 class Recording:
     """``writer`` and ``words`` are None where nothing is recorded. ``step`` is the training step under way, None between steps and during
     evaluation. ``stopped`` says why recording stopped, ``captured`` are the switches for which something was captured, ``given_up`` is what
-    is no longer tried beside the record."""
+    is no longer tried beside the record. ``fatal`` is an error that training must not survive, see :meth:`must_succeed`."""
 
     settings: Settings
     launch: Launch
@@ -35,10 +36,11 @@ class Recording:
     stopped: HowEnded | None = None
     captured: set[Switch] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
+    fatal: Exception | None = None
     writing: Writing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writing = Writing(self._failed, self._slow)
+        self.writing = Writing(self._stop, self._slow)
 
     @property
     def is_on(self) -> bool:
@@ -70,18 +72,22 @@ class Recording:
         kept = owned(produced)
         self.writing.put(Job(what, step, held(kept), lambda: write(writer, kept)))
 
-    def _failed(self, job: Job, error: Exception) -> None:
-        self._stop(job.what, job.step, error)
-
     def _slow(self) -> None:
         waited = f"{self.writing.waited:.1f} s"
         say(f"align_hooks: rank {self.launch.rank} has waited {waited} for its disk: record fewer steps, or on a faster disk", sys.stderr)
 
     def _stop(self, what: str, step: int | None, error: Exception) -> None:
-        """End recording, and say so."""
-        form = "stopped" if step is not None else "stopped_between_steps"
-        self.stopped = HowEnded(form, step=step, what=what, error=f"{type(error).__name__}: {error}")
-        say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
+        """End recording, and say so; what fails afterwards follows from the first failure."""
+        if self.stopped is None:
+            form = "stopped" if step is not None else "stopped_between_steps"
+            self.stopped = HowEnded(form, step=step, what=what, error=in_a_line(error))
+            say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
+
+    def survive(self, what: str, error: Exception) -> None:
+        """Stop recording because of an error of ``what``. With ``ON_ERROR=raise``, or where training must not survive it, raise it."""
+        if self.settings.on_error == "raise" or error is self.fatal:
+            raise error
+        self._stop(what, self.step, error)
 
     @contextmanager
     def surviving(self, what: str) -> Iterator[None]:
@@ -93,9 +99,19 @@ class Recording:
         try:
             yield
         except Exception as error:
-            if self.settings.on_error == "raise":
-                raise
-            self._stop(what, self.step, error)
+            self.survive(what, error)
+
+    @contextmanager
+    def must_succeed(self, kinds: type[Exception] = Exception) -> Iterator[None]:
+        """Let an error of these kinds end training from wherever it is caught.
+
+        It is for what training was asked to be fed, since a step with half of its gradients is neither run's, and for refusals.
+        """
+        try:
+            yield
+        except kinds as error:
+            self.fatal = error
+            raise
 
     def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
         """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.

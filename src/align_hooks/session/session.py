@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -100,6 +100,20 @@ class Session:
     @step.setter
     def step(self, step: int | None) -> None:
         self.recording.step = step
+
+    def survive(self, what: str, error: Exception) -> None:
+        """See :meth:`Recording.survive`."""
+        self.recording.survive(what, error)
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether a step takes something from another run beside its batch."""
+        return self.injection is not None or self.routing is not None or self.teacher is not None
+
+    def beginning(self) -> AbstractContextManager[None]:
+        """Let a refusal end training before its first step, and where something feeds the run any other error too."""
+        fed = self.is_fed or self.replay is not None or self.settings.load_weights is not None
+        return self.recording.must_succeed(Exception if fed else AlignHooksError)
 
     def begin(self) -> None:
         """Open the runs that feed this one, then claim the run directory, where they were named. A second call does nothing.

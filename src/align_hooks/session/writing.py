@@ -39,10 +39,10 @@ class Job:
 
 
 class Writing:
-    """``failed`` is called on the thread with a job that failed and its error; no further job is written. ``slow`` is called once, on the
-    training's thread, when it has waited for :data:`NOTED` seconds."""
+    """``failed`` is called on the thread with what failed to be written, its step and the error; no further job is written. ``slow`` is
+    called once, on the training's thread, when it has waited for :data:`NOTED` seconds."""
 
-    def __init__(self, failed: Callable[[Job, Exception], None], slow: Callable[[], None]) -> None:
+    def __init__(self, failed: Callable[[str, int | None, Exception], None], slow: Callable[[], None]) -> None:
         self._failed, self._slow = failed, slow
         self._jobs: deque[Job] = deque()
         self._held = 0
@@ -57,8 +57,9 @@ class Writing:
             if self._broken:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
+                thread.start()  # may fail, where a process has all the threads that it may have
+                self._thread = thread
             if job.size and self._held and self._held + job.size > BUFFER:
                 self._wait(lambda: not self._held or self._held + job.size <= BUFFER)
             if not self._broken:
@@ -81,30 +82,31 @@ class Writing:
 
     def _work(self) -> None:
         """Write jobs as they come, until one fails; the thread ends with the process."""
-        going = True
-        while going:
-            with self._changed:
-                self._changed.wait_for(lambda: bool(self._jobs))
-                job = self._jobs.popleft()
-                self._busy, going = True, False
-            try:
+        what, step = "the record", None
+        try:
+            while True:
+                job = self._next()
+                what, step = job.what, job.step
                 job.write()
-                going = True
-            except Exception as error:
-                self._failed(job, error)
-            finally:
-                self._written(job, broken=not going)
-            del job  # its arrays are not kept until the next comes
-
-    def _written(self, job: Job, *, broken: bool) -> None:
-        """Count a job out, and where it failed all that follow it."""
-        with self._changed:
-            self._busy, self._broken = False, broken
-            self._held -= job.size
-            if broken:
-                self._held = 0
+                with self._changed:
+                    self._busy = False
+                    self._held -= job.size
+                    self._changed.notify_all()
+                del job  # its arrays are not kept until the next comes
+        except Exception as error:
+            self._failed(what, step, error)
+        finally:  # nobody waits for a thread that is gone
+            with self._changed:
+                self._busy, self._broken, self._held = False, True, 0
                 self._jobs.clear()
-            self._changed.notify_all()
+                self._changed.notify_all()
+
+    def _next(self) -> Job:
+        """The next job, as soon as there is one."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._jobs))
+            self._busy = True
+            return self._jobs.popleft()
 
 
 def owned(value: Value) -> Value:

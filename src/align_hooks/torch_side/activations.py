@@ -309,43 +309,39 @@ class Watch:
 
     def end(self) -> None:
         """Take the hooks away."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles.clear()
+        while self.handles:  # one that fails is not tried again, and keeps none of the others in place
+            self.handles.pop().remove()
 
     def forget(self) -> None:
         """Drop what a pass gathered that is repeated."""
         for gathered in (self.sums, self.tensors, self.calls):
             gathered.clear()
 
-    def _found(self, seam: Seam, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
-        """The tensor that a seam shows in a call, None where it is not there."""
-        with self.session.recording.surviving("activations"):
-            return seam.pick(args, kwargs, result)
-        return None
-
     def _before(self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
-        tensor = self._found(seam, args, kwargs, None)
-        taught = self.pass_on(index, seam, tensor, args, kwargs)
-        if taught is tensor:
-            return None
-        instead = {name: taught if value is tensor else value for name, value in kwargs.items()}
-        return tuple(taught if value is tensor else value for value in args), instead
+        with self.session.recording.surviving("activations"):
+            tensor = seam.pick(args, kwargs, None)
+            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            if passed is not tensor:
+                instead = {name: passed if value is tensor else value for name, value in kwargs.items()}
+                return tuple(passed if value is tensor else value for value in args), instead
+        return None
 
     def _after(
         self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
     ) -> Result:
-        tensor = self._found(seam, args, kwargs, result)
-        taught = self.pass_on(index, seam, tensor, args, kwargs)
-        if taught is tensor:
-            return None
-        return (taught, *result[1:]) if isinstance(result, tuple) else taught
+        with self.session.recording.surviving("activations"):
+            tensor = seam.pick(args, kwargs, result)
+            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            if passed is not tensor:
+                return (passed, *result[1:]) if isinstance(result, tuple) else passed
+        return None
 
     def pass_on(
         self, index: int, seam: Seam, tensor: Tensor, args: Sequence[Tensor] = (), kwargs: Mapping[str, Tensor] | None = None
     ) -> Tensor:
         """Take the numbers of a tensor's values, and those of its gradient once it is there. Returns the tensor, or what a teacher gives in
         its place, whose gradient is then read."""
+        recording = self.session.recording
         if tensor is None or self.session.step is None:
             return tensor
         again = torch._C._current_graph_task_id() != -1
@@ -354,13 +350,19 @@ class Watch:
         micro_batch, of_micro_batch = divmod(call, seam.every)
         if of_micro_batch != seam.which:
             return tensor
-        sizes = segments(seam, args, kwargs or {}) if points.is_of_experts(seam.values[0].name) else None
-        if not again and self.records:
-            with self.session.recording.surviving("activations"):
+        sizes: list[int] | None = None
+        with recording.surviving("activations"):
+            if points.is_of_experts(seam.values[0].name):
+                sizes = segments(seam, args, kwargs or {})
+            if not again and self.records:
                 self._take(seam, tensor.detach(), micro_batch, sizes, "")
-        passed = self._taught(seam, tensor, micro_batch)
-        if passed.requires_grad and self.records:
-            passed.register_hook(functools.partial(self._gradient, seam, micro_batch, sizes))
+        passed = tensor
+        if self.session.teacher is not None:
+            with recording.must_succeed():
+                passed = self._taught(seam, tensor, micro_batch)
+        with recording.surviving("activations"):
+            if passed.requires_grad and self.records:
+                passed.register_hook(functools.partial(self._gradient, seam, micro_batch, sizes))
         return passed
 
     @property
@@ -391,8 +393,8 @@ class Watch:
         return given.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else given[..., 0].transpose(0, 1)
 
     def _gradient(self, seam: Seam, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
-        if self.records:
-            with self.session.recording.surviving("activations"):
+        with self.session.recording.surviving("activations"):
+            if self.records:
                 self._take(seam, gradient.detach(), micro_batch, sizes, GRADIENT)
 
     def _take(self, seam: Seam, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
@@ -561,11 +563,19 @@ def begin(session: TorchSession) -> None:
     """Watch the points of the step that begins, where it is selected, or forced."""
     if not (session.recording.wants(ACTIVATIONS) or session.teacher is not None):
         return
-    watch = Watch(session, session.seams, factor=factor(session))
+    recording = session.recording
     forced = session.teacher is not None and session.step in session.teacher.steps
-    if watch.records or forced:
-        session.watch = watch
-        watch.begin()
+    with recording.must_succeed() if forced else recording.surviving("activations"):
+        watch = Watch(session, session.seams, factor=factor(session))
+        if watch.records or forced:
+            session.watch = watch
+            watch.begin()
+
+
+def end(session: TorchSession) -> None:
+    """Take the hooks of the step away that watch points; what they saw stays with the session."""
+    if session.watch is not None:
+        session.watch.end()
 
 
 def factor(session: TorchSession) -> float:

@@ -66,6 +66,7 @@ REHEARSAL = {
 """Hooks of a rehearsal on modules that a sound run may never import: versions, module of the body, trigger, and why."""
 
 _megatron = functools.partial(Hook, package="megatron-core", supports=CORE)
+_in_step = functools.partial(_megatron, in_step=True)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -115,7 +116,7 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.data:wrap",
         why="feeds recorded batches",
     ),
-    _megatron(
+    _in_step(
         "train_step",
         asked=_stepping,
         trigger="megatron.training.training",
@@ -123,7 +124,7 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.train_step:wrap",
         why="knows the step, its losses and when it is over",
     ),
-    _megatron(
+    _in_step(
         "rerun",
         asked=_recording,
         trigger="megatron.core.rerun_state_machine",
@@ -131,7 +132,7 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.train_step:rerun",
         why="lets a repeated forward-backward replace the first",
     ),
-    _megatron(
+    _in_step(
         "forward",
         asked=_stepping,
         trigger="megatron.core.models.gpt.gpt_model",
@@ -139,7 +140,7 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.forward:wrap",
         why="sees the batch that the model consumes, and what else it is given",
     ),
-    _megatron(
+    _in_step(
         "routing",
         asked=_routing,
         trigger="megatron.core.transformer.moe.router",
@@ -148,7 +149,7 @@ HOOKS: tuple[Hook, ...] = (
         why="sees what a router makes of its input, and to which experts each token is given",
         must_fire=False,
     ),
-    _megatron(
+    _in_step(
         "auxiliary",
         asked=_recorded,
         trigger="megatron.core.transformer.moe.moe_utils",
@@ -157,7 +158,7 @@ HOOKS: tuple[Hook, ...] = (
         why="sees what balances experts join the loss",
         must_fire=False,
     ),
-    _megatron(
+    _in_step(
         "prediction",
         asked=_recorded,
         trigger="megatron.core.transformer.multi_token_prediction",
@@ -166,7 +167,7 @@ HOOKS: tuple[Hook, ...] = (
         why="sees what predicts further tokens join the loss",
         must_fire=False,
     ),
-    _megatron(
+    _in_step(
         "gradients",
         asked=_gradients,
         trigger="megatron.core.optimizer.optimizer",
@@ -174,7 +175,7 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.gradients:wrap",
         why="reads and injects gradients: reduced, unscaled, not yet clipped",
     ),
-    _megatron(
+    _in_step(
         "objective",
         asked=_recorded,
         trigger="megatron.core.pipeline_parallel.schedules",
@@ -183,7 +184,7 @@ HOOKS: tuple[Hook, ...] = (
         why="sees what is differentiated",
         must_fire=False,
     ),
-    _megatron(
+    _in_step(
         "norm",
         asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
         trigger="megatron.core.optimizer.clip_grads",
@@ -192,7 +193,7 @@ HOOKS: tuple[Hook, ...] = (
         why="sees of which gradients the global norm is taken",
         must_fire=False,
     ),
-    _megatron(
+    _in_step(
         "update",
         asked=_recorded,
         trigger="megatron.core.optimizer.optimizer",

@@ -33,17 +33,15 @@ class MicroBatch:
     weights: Tensor | None = None
     eps: float = 0.0
 
-    def made(self, output: object) -> None:
-        """Keep what the model made of each token, and listen for its gradient, where it is one loss a label."""
+    def made(self, output: object) -> bool:
+        """Keep what the model made of each token, where it is one loss a label; say whether its gradient weighs them."""
         labels = self.inputs.get(LABELS)
         if labels is None or not isinstance(output, torch.Tensor) or output.shape != labels.shape:
-            return
-        self.inputs[TOKEN_LOSSES] = to_numpy(output)
-        if output.requires_grad:
-            self.eps = torch.finfo(output.dtype).eps
-            output.register_hook(self._weigh)
+            return False
+        self.inputs[TOKEN_LOSSES], self.eps = to_numpy(output), torch.finfo(output.dtype).eps
+        return bool(output.requires_grad)
 
-    def _weigh(self, gradient: torch.Tensor) -> None:
+    def weigh(self, gradient: torch.Tensor) -> None:
         """Keep a gradient on its device, in memory of its own. A second backward pass adds to the first, as it does in the parameters."""
         kept = gradient.detach().clone()
         self.weights = kept if self.weights is None else self.weights + kept

@@ -19,7 +19,8 @@ from mindspore.train.callback import Callback
 @MindFormerRegister.register(MindFormerModuleType.DATASET)
 class WitnessDataset:
     def __new__(cls, dataset_config=None, **options):
-        samples = np.random.RandomState(7).randint(0, 256, (3, 4, 129)).astype(np.int32)
+        steps = int(os.environ.get("WITNESS_STEPS", 3))
+        samples = np.random.RandomState(7).randint(0, 256, (steps, 4, 129)).astype(np.int32)
         rows = [(sample,) for sample in samples]
         if len(dataset_config.input_columns) > 1:
             rows = [(sample[:, :-1], sample[:, 1:], np.ones((4, 128), np.float32)) for sample in samples]

@@ -28,7 +28,7 @@ from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimize
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
 from align_hooks.ms_side.loss_parts import has_terms, read_terms
 from align_hooks.ms_side.model import pieces
-from align_hooks.ms_side.objects import RunContext, Tensor
+from align_hooks.ms_side.objects import Loop, RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
@@ -63,9 +63,10 @@ class Terms(Callback):  # type: ignore[misc]
         """Keep the terms of the step until it is recorded."""
         session = self.session
         session.terms = {}
-        if session.recording.is_on and session.model is not None and has_terms(session.model):
-            read = functools.partial(read_terms, session.train_cell, session.model)
-            session.terms = session.recording.attempt("the terms of the loss", read, {})
+        with session.recording.surviving("the terms of the loss"):
+            if session.recording.is_on and session.model is not None and has_terms(session.model):
+                read = functools.partial(read_terms, session.train_cell, session.model)
+                session.terms = session.recording.attempt("the terms of the loss", read, {})
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -87,13 +88,14 @@ class Recorder(Callback):  # type: ignore[misc]
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
             )
-        refuse_unrouted(session)
-        refuse_unseen(session)
-        self.first = get(session.config, "runner_config.initial_step") or 0
-        if session.sizes is None:
-            self.open(run_context)
-        elif session.settings.load_weights is not None:
-            keep_schedule(session, open_optimizer_state(session.settings.load_weights))
+        with session.recording.surviving("what the run is"), session.beginning():
+            refuse_unrouted(session)
+            refuse_unseen(session)
+            self.first = get(session.config, "runner_config.initial_step") or 0
+            if session.sizes is None:
+                self.open(run_context)
+            elif session.settings.load_weights is not None:
+                keep_schedule(session, open_optimizer_state(session.settings.load_weights))
 
     def open(self, run_context: RunContext) -> None:
         """Load weights, describe the run, record the initial weights."""
@@ -125,31 +127,51 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_train_step_begin(self, run_context: RunContext) -> None:
         """Open a step. Learning rate and loss scale are read here, before the update changes them."""
         session = self.session
+        if not self.prepared:
+            self.prepared = True
+            with session.recording.surviving("what the run is"), session.beginning():
+                self.prepare(run_context)
+        with session.recording.surviving("the state that the step starts from"):
+            session.step = self.first + run_context.original_args().cur_step_num - 1
+            self.update = Update()
+            if session.is_fed:
+                with session.recording.must_succeed():
+                    self.feed(session.step)
+            if session.recording.is_on:
+                self.keep_state()
+            self.started = time.perf_counter()
+
+    def feed(self, step: int) -> None:
+        """Give the step what other runs are to give it."""
+        session = self.session
+        self.update = replace(self.update, injected_norm=inject(session, step))
+        give_experts(session, step)
+        if session.teacher is not None:
+            give_values(session, step, number(session.train_cell.scale_sense))
+
+    def prepare(self, run_context: RunContext) -> None:
+        """Put into the training cell what is compiled with it: the last moment before it is."""
+        session = self.session
         if not self.opened:
             compile_cell(session, run_context)
             self.open(run_context)
-        if not self.prepared:
-            self.prepared = True
-            with session.recording.surviving("token losses"):
-                self.keep_token_losses(run_context.original_args().train_dataset_element)
-            self.keep_choices(run_context.original_args().train_dataset_element)
-            self.keep_points(run_context.original_args().train_dataset_element)
-            look = functools.partial(unrecorded, self.columns, session.train_cell)
-            session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
-        session.step = self.first + run_context.original_args().cur_step_num - 1
-        self.update = replace(self.update, injected_norm=inject(session, session.step))
-        give_experts(session, session.step)
-        if session.teacher is not None:
-            give_values(session, session.step, number(session.train_cell.scale_sense))
-        if session.recording.is_on:
-            session.random = session.recording.attempt("the random states", random_states.at_step, {})
-            read = functools.partial(state.at_step, session.train_cell, session.parameters)
-            session.state = session.recording.attempt("the state that the step starts from", read, {})
-        if session.recording.is_on and session.parameters is not None:
-            with session.recording.surviving("the update"):
-                rate, scale = rates(session.train_cell.optimizer, self.groups), number(session.train_cell.scale_sense)
-                self.update = replace(self.update, rate=rate, loss_scale=scale)
-        self.started = time.perf_counter()
+        elements = run_context.original_args().train_dataset_element
+        with session.recording.surviving("token losses"):
+            self.keep_token_losses(elements)
+        self.keep_choices(elements)
+        self.keep_points(elements)
+        look = functools.partial(unrecorded, self.columns, session.train_cell)
+        session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
+
+    def keep_state(self) -> None:
+        """Read what the step starts from, and the rate and the loss scale that its update will use."""
+        session, cell = self.session, self.session.train_cell
+        session.random = session.recording.attempt("the random states", random_states.at_step, {})
+        read = functools.partial(state.at_step, cell, session.parameters)
+        session.state = session.recording.attempt("the state that the step starts from", read, {})
+        if session.parameters is not None:
+            rate, scale = rates(cell.optimizer, self.groups), number(cell.scale_sense)
+            self.update = replace(self.update, rate=rate, loss_scale=scale)
 
     def keep_token_losses(self, elements: Sequence[Tensor]) -> None:
         """Have each token's loss kept where batches are recorded. This is the last moment before the graph is compiled."""
@@ -181,19 +203,23 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
+        with self.session.recording.surviving("the numbers of the step"):
+            self.close(run_context.original_args())
+        self.session.step = None
+
+    def close(self, loop: Loop) -> None:
+        """Record the step that just ended."""
         session, step = self.session, self.session.step
         assert step is not None
-        arguments = run_context.original_args()
-        outputs = arguments.net_outputs
+        outputs = loop.net_outputs
         if session.recording.is_on:
             outputs[LOSS].asnumpy()  # waits for the device, so that the seconds are those of the step
         seconds = time.perf_counter() - self.started
         with session.recording.surviving("gradients"):
             self.gradients()
-        read_batch = functools.partial(consumed, arguments.train_dataset_element, self.columns, session.train_cell)
+        read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
         ended = Ended(session, step, outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session))
-        session.step = None
 
     def gradients(self) -> None:
         """Write the gradients where they are wanted, before the next step overwrites them."""

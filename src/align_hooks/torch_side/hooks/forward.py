@@ -60,8 +60,15 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     output = wrapped(*args, **kwargs)
     if seen is not None:
         with session.recording.surviving("token losses"):
-            seen.made(output)
+            if seen.made(output):
+                output.register_hook(functools.partial(weigh, session, seen))
     return output
+
+
+def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> None:
+    """Keep the gradient of a micro-batch's token losses."""
+    with session.recording.surviving("token losses"):
+        batch.weigh(gradient)
 
 
 def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:

@@ -32,14 +32,16 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     found_inf = wrapped(*args, **kwargs)
     if session.step is None or session.optimizer is None:
         return found_inf
-    last = instance is chain(session.optimizer)[-1]
-    if last:
-        with session.recording.surviving("gradients"), past(session):
-            read(session)
-    if session.injection is not None and session.step in session.injection.steps:
-        if last:
-            inject(session, session.injection, session.step)
-        return getattr(instance, "grad_scaler", None) is not None and not session.injection.is_finite(session.step)
+    recording, asked = session.recording, session.injection
+    injection = asked if asked is not None and session.step in asked.steps else None
+    with recording.must_succeed() if injection is not None else recording.surviving("gradients"):
+        if instance is chain(session.optimizer)[-1]:
+            with recording.surviving("gradients"), past(session):
+                read(session)
+            if injection is not None:
+                inject(session, injection, session.step)
+        if injection is not None:
+            return getattr(instance, "grad_scaler", None) is not None and not injection.is_finite(session.step)
     return found_inf
 
 

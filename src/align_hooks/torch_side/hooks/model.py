@@ -40,7 +40,8 @@ DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``setup_model_and_optimizer``, load weights, describe the run and record the initial weights."""
     built = wrapped(*args, **kwargs)
-    prepare(session, built[0], built[1])
+    with session.recording.surviving("what the run is"), session.beginning():
+        prepare(session, built[0], built[1])
     return built
 
 

@@ -45,7 +45,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     injected = session.injection is not None and session.step in session.injection.steps
     if not session.recording.wants(LOCAL_NORMS) or session.recording.writer is None or injected:
         return wrapped(*args, **kwargs)
-    with listened() as heard:
+    with listened(session) as heard:
         norm = wrapped(*args, **kwargs)
     with session.recording.surviving("the global norm"), past(session):
         call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
@@ -58,15 +58,16 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 @contextmanager
-def listened() -> Iterator[list[torch.Tensor]]:
+def listened(session: TorchSession) -> Iterator[list[torch.Tensor]]:
     """Listen to ``multi_tensor_applier`` of Megatron's clipping: the norms that its kernel gave."""
     heard: list[torch.Tensor] = []
     applier = clip_grads.multi_tensor_applier
 
     def listening(kernel: Callable[..., Result], *args: object) -> Result:
         result = applier(kernel, *args)
-        if kernel is clip_grads.l2_norm_impl:
-            heard.append(result[0].detach().clone())
+        with session.recording.surviving("the global norm"):
+            if kernel is clip_grads.l2_norm_impl:
+                heard.append(result[0].detach().clone())
         return result
 
     clip_grads.multi_tensor_applier = listening

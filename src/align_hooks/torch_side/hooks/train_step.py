@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from megatron.training import get_args
 
+from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
@@ -39,36 +40,40 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    call = inspect.signature(wrapped).bind(*args, **kwargs)
-    call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], functools.partial(forward_step, session))
-    session.step = get_args().curr_iteration
-    session.forget_step()
-    if session.recording.is_on:
-        session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
-        with session.recording.surviving("the state that the step starts from"), past(session):
-            keep_state(session, call.arguments)
-    activations.begin(session)
-    started = time.perf_counter()
+    session.step = get_args().curr_iteration  # first, for what feeds the step asks which it is
     try:
-        result = wrapped(*call.args, **call.kwargs)
-        if session.watch is not None:
-            session.watch.end()
-        close(session, skipped=bool(result[SKIPPED]), seconds=time.perf_counter() - started)
+        with session.recording.surviving("the state that the step starts from"):
+            session.forget_step()
+            call = inspect.signature(wrapped).bind(*args, **kwargs)
+            around = functools.partial(guarded, functools.partial(forward_step, session), session)
+            call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], around)
+            args, kwargs = call.args, call.kwargs
+            keep_state(session, call.arguments)
+        activations.begin(session)
+        started = time.perf_counter()
+        result = wrapped(*args, **kwargs)
+        activations.end(session)
+        with session.recording.surviving("the numbers of the step"):
+            seconds = time.perf_counter() - started
+            close(session, skipped=bool(result[SKIPPED]), seconds=seconds)
     finally:
-        if session.watch is not None:
-            session.watch.end()
-            session.watch = None
         session.step = None
+        activations.end(session)
+        session.watch = None
         session.forget_attempt()
     return result
 
 
 def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     """Read what the step starts from; ``arguments`` are those of ``train_step``."""
-    if session.buffers is None:
-        session.buffers = state.Buffers.of(session.chunks)
-    session.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
-    session.moved.update(session.buffers.copies())
+    if not session.recording.is_on:
+        return
+    session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
+    with past(session):
+        if session.buffers is None:
+            session.buffers = state.Buffers.of(session.chunks)
+        session.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
+        session.moved.update(session.buffers.copies())
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -1,0 +1,178 @@
+"""A witness script in whose steps calls that our code makes fail, each once: ``planted_calls.py WITNESS_SCRIPT [ARGUMENT ...]``.
+
+A *site* is a call in the source of align_hooks, of anything, ours or not. In the first steps nothing fails: the sites that they reach
+become known. Then one site fails in each step, or with PLANTED_TOGETHER every site that was not tried before, in the order in which a
+step reaches them, as if recording went on behind each. PLANTED names a file for what was tried, as JSON.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import itertools
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import align_hooks
+from align_hooks.errors import RefusedRun
+from align_hooks.session.recording import Recording
+from align_hooks.session.writing import Writing
+
+OURS = str(Path(align_hooks.__file__).parent) + os.sep
+SURVIVES = (
+    "hooking/guard.py",  # what survives
+    "hooking/ledger.py",
+    "session/recording.py",
+    "process/streams.py",
+    "replay/",  # what feeds training, which goes on without none of it
+    "torch_side/rehearsal",  # what stands for an accelerator
+    "torch_side/hooks/data.py",
+    "ms_side/rehearsal",
+    "ms_side/hooks/dataloader.py",
+)
+"""Files of ours whose calls never fail here."""
+STANDS_FOR = ("Session.survive", "_around", "listened.<locals>.listening", "forward_step.<locals>.listening")
+"""Functions that call a framework's own function and nothing else outside of what is survived."""
+GUARDS = (Recording.surviving, Recording.must_succeed, Recording.attempt)
+ONLY = tuple(os.environ.get("PLANTED_ONLY", "").split(","))
+"""Beginnings of the files whose calls fail, of all unless some are named."""
+KNOWN = int(os.environ.get("PLANTED_FROM", "2"))
+"""Steps in which sites only become known."""
+TOGETHER = bool(os.environ.get("PLANTED_TOGETHER"))
+monitoring = sys.monitoring
+events = monitoring.events
+
+
+class Planted(Exception):
+    """Not an error of any kind that somebody expects."""
+
+
+class Planter:
+    def __init__(self) -> None:
+        self.steps = self.last = -1
+        self.is_in_step = False
+        self.known: dict[tuple[str, str, int], str] = {}
+        self.tried: list[tuple[str, str, int]] = []
+        self.target: tuple[str, str, int] | None = None
+        self.recording: Recording | None = None
+        self.lines: dict[tuple[object, int], tuple[str, str, int]] = {}
+        monitoring.use_tool_id(monitoring.DEBUGGER_ID, "planted calls")
+        monitoring.register_callback(monitoring.DEBUGGER_ID, events.CALL, self.call)
+        monitoring.register_callback(monitoring.DEBUGGER_ID, events.LINE, self.line)
+        monitoring.set_events(monitoring.DEBUGGER_ID, events.CALL)
+
+    def begin(self) -> None:
+        """Open a step: recording is on again, and one more call is going to fail."""
+        self.steps += 1
+        self.recording = self.recording or next(item for item in gc.get_objects() if isinstance(item, Recording))
+        if TOGETHER and self.steps == 0:
+            self.recording._stop = lambda what, step, error: None
+        self.recording.writing.drain()
+        self.recording.stopped = self.recording.fatal = None
+        self.recording.given_up.clear()
+        self.recording.writing = Writing(self.recording._stop, self.recording._slow)
+        left = [site for site in self.known if site not in self.tried]
+        self.target = left[0] if left and self.steps >= KNOWN else None
+        self.is_in_step = True
+
+    def end(self) -> None:
+        """Close a step. What it did not reach is not tried again."""
+        self.is_in_step = False
+        if self.target is not None and self.target not in self.tried:
+            self.tried.append(self.target)
+
+    def call(self, code, offset, callee, _):
+        name = code.co_filename
+        if not name.startswith(OURS):
+            return monitoring.DISABLE
+        file, function = name.removeprefix(OURS), code.co_qualname
+        function_of = getattr(callee, "__func__", callee)
+        is_guard = any(function_of is guard for guard in GUARDS) or getattr(callee, "__name__", "") == "__exit__"
+        if is_guard or file.startswith(SURVIVES) or function in STANDS_FOR:
+            return monitoring.DISABLE
+        if not self.is_in_step:
+            return None
+        if not file.startswith(ONLY):
+            return monitoring.DISABLE
+        site = (file, function, offset)
+        self.known.setdefault(site, f"{line_of(code, offset)}: {getattr(callee, '__qualname__', type(callee).__name__)}")
+        if offset in of_names(code):
+            self.lines[code, line_of(code, offset)] = site
+            monitoring.set_local_events(monitoring.DEBUGGER_ID, code, events.LINE)
+            return None
+        return self.fail(site)
+
+    def line(self, code, number):
+        return self.fail(self.lines[code, number]) if (code, number) in self.lines else None
+
+    def fail(self, site: tuple[str, str, int]) -> None:
+        """Raise at a site, where its turn has come."""
+        if self.is_in_step and self.steps >= KNOWN and site not in self.tried and (TOGETHER or site == self.target):
+            self.tried.append(site)
+            raise (RefusedRun if len(self.tried) % 2 else Planted)(f"planted at {site[0]}:{self.known[site]}")
+
+    def report(self) -> None:
+        left = [[*site[:2], self.known[site]] for site in self.known if site not in self.tried]
+        Path(os.environ["PLANTED"]).write_text(json.dumps({"tried": len(self.tried), "left": left, "steps": self.last + 1}))
+
+
+@functools.cache
+def of_names(code) -> set[int]:
+    """Offsets of the calls with arguments by name. There the line fails: Python 3.12.1 keeps the names for the next call, and crashes."""
+    steps = list(dis.get_instructions(code))
+    return {after.offset for before, after in itertools.pairwise(steps) if before.opname == "KW_NAMES"}
+
+
+@functools.cache
+def line_of(code, offset: int) -> int:
+    return next(line for start, stop, line in code.co_lines() if line is not None and start <= offset < stop)
+
+
+def plant_megatron(planter: Planter) -> None:
+    from megatron.training import training
+
+    inner = training.train_step
+
+    def train_step(*args, **kwargs):
+        planter.begin()
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            planter.end()
+
+    training.train_step = train_step
+
+
+def plant_mindformers(planter: Planter) -> None:
+    import mindformers  # noqa: F401  (whole, before ours is imported)
+
+    from align_hooks.ms_side.hooks.training import Recorder
+
+    begin, end = Recorder.on_train_step_begin, Recorder.on_train_step_end
+
+    def on_train_step_begin(recorder, run_context):
+        planter.begin()
+        begin(recorder, run_context)
+
+    def on_train_step_end(recorder, run_context):
+        end(recorder, run_context)
+        planter.end()
+
+    Recorder.on_train_step_begin, Recorder.on_train_step_end = on_train_step_begin, on_train_step_end
+
+
+if __name__ == "__main__":
+    script = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(script).parent))
+    planter = Planter()
+    (plant_megatron if "megatron" in Path(script).name else plant_mindformers)(planter)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    finally:
+        planter.is_in_step = False
+        planter.report()

@@ -1,0 +1,60 @@
+"""A call of ours that fails in a step, whichever it is, leaves training as it was, losses and weights to the bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from real import frameworks
+from real.test_noninterference import CUT, DROPOUT, OWN_DATA, same
+
+PLANTED = frameworks.SCRIPTS / "planted_calls.py"
+HOOKS = {"megatron": "torch_side/hooks/,torch_side/activations.py,session/", "mindformers": "ms_side/hooks/,session/"}
+"""Where our code meets a framework's: what fails below comes up through these."""
+
+
+def trained(where: Path, side: str, family: str, steps: int, planted: Mapping[str, str] | None) -> dict[str, object]:
+    """Train with everything recorded and calls that fail, or without us where ``planted`` is None; what was tried."""
+    witness = {"WITNESS": str(where.with_suffix(".npz")), "WITNESS_STEPS": str(steps), "PLANTED": str(where / "planted.json")}
+    module = "torch" if side == "megatron" else "ms"
+    launcher = ["-m", f"align_hooks.{module}_side"]
+    variables: dict[str, object] = {}
+    if planted is not None:
+        launcher.append(str(PLANTED))
+        variables = {"RUN": where / "run", "ROUTING": None if family == frameworks.LLAMA else "all"} | frameworks.EVERYTHING
+    columns = ["input_ids"] if family == frameworks.LLAMA else CUT
+    own_data = OWN_DATA | {"train_dataset.input_columns": columns, "train_dataset.construct_args_key": columns}
+    train, change = {
+        "megatron": (frameworks.megatron, DROPOUT | {"--train-iters": str(steps)}),
+        "mindformers": (frameworks.mindformers, own_data | {"lr_schedule.total_steps": steps}),
+    }[side]
+    script = frameworks.SCRIPTS / f"witness_{side}.py"
+    ended = train(
+        where, family=family, launcher=launcher, script=script, change=change, environment=witness | dict(planted or {}), **variables
+    )
+    assert ended.code in (0, 3), ended.output[-4000:]  # 3 where recording had stopped when the run ended
+    return json.loads((where / "planted.json").read_text()) if planted is not None else {}
+
+
+@pytest.mark.parametrize(
+    ("side", "family", "steps", "planted", "least"),
+    [
+        ("megatron", frameworks.LLAMA, 60, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["megatron"]}, 200),
+        ("mindformers", frameworks.LLAMA, 40, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["mindformers"]}, 80),
+        pytest.param("megatron", "deepseek_v3", 400, {"PLANTED_TOGETHER": "1"}, 1000, marks=pytest.mark.slow),
+        pytest.param("megatron", frameworks.LLAMA, 1600, {}, 1000, marks=pytest.mark.slow),
+        pytest.param("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 300, marks=pytest.mark.slow),
+        pytest.param("mindformers", frameworks.LLAMA, 800, {}, 300, marks=pytest.mark.slow),
+    ],
+)
+def test_a_call_of_ours_that_fails_leaves_training_as_it_was(
+    tmp_path: Path, side: str, family: str, steps: int, planted: Mapping[str, str], least: int
+) -> None:
+    tried = trained(tmp_path / "planted", side, family, steps, planted)
+    assert tried["tried"] >= least and tried["steps"] < steps, tried
+    trained(tmp_path / "plain", side, family, steps, None)
+    micro_batches = 2 if side == "megatron" else 1
+    same(tmp_path / "plain.npz", tmp_path / "planted.npz", losses=micro_batches * steps, biases=None)
