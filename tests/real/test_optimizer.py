@@ -98,7 +98,7 @@ def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(tmp_pat
     assert followed["count"] == 3
 
 
-@pytest.mark.parametrize(("door", "count"), [("clip_door", 7), ("shard_door", 16)])
+@pytest.mark.parametrize(("door", "count"), [("clip_door", 7), ("shard_door", 20)])
 def test_a_door_captures_and_injects_in_graph_mode(tmp_path: Path, door: str, count: int) -> None:
     """That of the pipeline cell; and that of cut gradients, which refuses what it cannot follow."""
     done = frameworks.python(tmp_path, [str(frameworks.SCRIPTS / f"{door}.py")], {}, {}).succeeded()

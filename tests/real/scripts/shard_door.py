@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import mindspore
 import numpy as np
@@ -17,6 +18,7 @@ from mindspore import ParameterTuple, nn
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side import model
 from align_hooks.ms_side.feeding import Sizes
+from align_hooks.ms_side.optimizer import learning_rate
 from align_hooks.ms_side.place import refuse_layouts
 from align_hooks.ms_side.reducer import CaptureThenClip, Unreduced
 from align_hooks.ms_side.shard_reducer import CaptureShards
@@ -80,4 +82,25 @@ try:
     CaptureShards(nn.SGD(weights), Tasks(norms=True))
 except RefusedRun as error:
     checks["optimizer"] = "clone_state" in str(error)
+seen = []
+
+
+def rate(step: object) -> float:
+    """A schedule that only answers where MindSpore does not cut what is called."""
+    seen.append(mindspore.get_auto_parallel_context("parallel_mode"))
+    if len(seen) > 2:
+        raise KeyError("key not found")
+    return 0.5
+
+
+scheduled = SimpleNamespace(learning_rate=rate, dynamic_lr=True, is_group_lr=False, global_step=0)
+checks["rate"] = learning_rate(scheduled, 0) == 0.5
+mindspore.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+checks["rate of a cut job"] = learning_rate(scheduled, 0) == 0.5
+try:
+    learning_rate(scheduled, 0)
+except KeyError:
+    checks["modes"] = seen == ["stand_alone", "data_parallel", "data_parallel"]
+parallel = [mindspore.get_auto_parallel_context(name) for name in ("parallel_mode", "full_batch")]
+checks["mode is kept"] = parallel == ["semi_auto_parallel", True]
 print("shard_door", json.dumps(checks))
