@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
 from align_hooks.process.script import place_of, report
-from align_hooks.quantities.registry import SWITCHES
+from align_hooks.quantities.registry import KINDS, SWITCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.ending import HowEnded
 from align_hooks.session.session import Session
@@ -70,10 +70,12 @@ def _unreached(session: Session) -> list[str]:
     """Recording and replay that was asked for and that the run did not come to."""
     settings, recording, injection = session.settings, session.recording, session.injection
     asked = [switch for switch in SWITCHES if settings.steps(switch) and (settings.run is not None or switch.printed)]
+    names = recording.writer.kept if recording.writer is not None else ()  # of a start that a restart goes on from
+    kept = {kind.switch for kind in KINDS if (kind.whole or kind.name) in names}
     never = [
         f"{PREFIX}{switch.name.upper()}={settings.steps(switch).text}: no such step was reached, nothing was recorded"
         for switch in asked
-        if switch not in recording.captured and recording.stopped is None
+        if switch not in recording.captured | kept and recording.stopped is None
     ]
     if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")
