@@ -218,7 +218,8 @@ class Writer:
         start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
-            self.kept = {name for name, listed in rows.listed.items() if min(listed, default=first) < first}
+            names = {SCALARS.name: rows.rows, **rows.listed}
+            self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
             start.refuse_other(earlier.manifest, self.side, shards, run)
             self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
