@@ -15,21 +15,20 @@ from real import frameworks
 
 STEPS, TORCHRUN = 4, ("-m", "torch.distributed.run")
 FORMS = {
-    "-m": (TORCHRUN, ("-m", "align_hooks.torch_side"), {}),
-    "run": (("-m", "align_hooks", "run", "--", sys.executable, *TORCHRUN), (), {}),
-    "import": (TORCHRUN, (), {"IMPORTS": "1"}),
+    "-m": (TORCHRUN, ("-m", "align_hooks.torch_side")),
+    "run": (("-m", "align_hooks", "run", "--", sys.executable, *TORCHRUN), ()),
 }
-"""How a script is attached to: what stands before torchrun's options, what after them, and variables."""
+"""How a script is attached to: what stands before torchrun's options, and what after them."""
 
 
 def trained(where: Path, dies: str, *, form: str = "-m", ranks: int = 2, saves: bool = True, **variables: object) -> Path:
     """Train, with a rank that dies as ``dies`` says and is started again; ``saves`` makes a checkpoint a step."""
-    before, after, more = FORMS[form]
+    before, after = FORMS[form]
     options = ("--nproc-per-node", str(ranks), f"--max-restarts={dies.split()[-1]}", "--monitor-interval", "0.2")
     change = {"--train-iters": str(STEPS), "--ckpt-format": "torch"}
     kept = {"--save": str(where / "saved"), "--load": str(where / "saved"), "--save-interval": "1"} if saves else {}
     # the agent's store keeps the addresses of dead ranks, and Gloo connects to them: of torch 2.13, with us or without
-    environment = {"DIES": dies, "MICRO_BATCHES": str(2 // ranks), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
+    environment = {"DIES": dies, "MICRO_BATCHES": str(2 // ranks), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     frameworks.megatron(
         where,
         script=frameworks.SCRIPTS / "dies.py",
@@ -76,7 +75,7 @@ def is_like(path: Path, undisturbed: Run, restarts: int) -> None:
     [
         pytest.param("1 kill 2", "-m", True, id="twice and continued"),
         pytest.param("0 raise 1", "run", False, id="once and replaced"),
-        pytest.param("1 between 1", "import", True, id="while it writes", marks=pytest.mark.slow),
+        pytest.param("1 between 1", "-m", True, id="while it writes", marks=pytest.mark.slow),
         pytest.param("0 kill 2", "run", False, id="twice and replaced", marks=pytest.mark.slow),
         pytest.param("1 start 1", "run", True, id="while it starts", marks=pytest.mark.slow),
         pytest.param("1 end 1", "run", True, id="after the last step", marks=pytest.mark.slow),

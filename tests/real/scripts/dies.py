@@ -1,7 +1,7 @@
 """launch/pretrain_gpt.py of which one rank dies, in its first starts: ``DIES`` has the rank, the moment and how many starts.
 
 ``start`` is before the model is built, ``raise`` in the last micro-batch of step 2, ``kill`` the same by SIGKILL, ``between`` by SIGKILL
-once step 1 has been made, while it may be written still, and ``end`` after the last step. With ``IMPORTS`` the script attaches by itself.
+once step 1 has been made, while it may be written still, and ``end`` after the last step.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
-
-if "IMPORTS" in os.environ:
-    import align_hooks.torch_side  # noqa: F401
 
 import pretrain_gpt as script
 import torch
