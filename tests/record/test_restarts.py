@@ -147,23 +147,33 @@ def test_a_rank_that_is_started_again_by_itself_has_a_segment_of_its_own(tmp_pat
 
 
 @pytest.mark.parametrize("exists", ["replace", "continue"])
-def test_a_start_that_is_killed_while_it_deletes_what_it_replaced_leaves_a_record(
-    tmp_path: Path, exists: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("described", [(0, 1), (0,)])
+def test_a_start_that_is_killed_while_it_deletes_what_it_replaced(
+    tmp_path: Path, described: tuple[int, ...], exists: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rank whose record is replaced first may be killed with the other not replaced yet; both can be started again."""
-    attempt(tmp_path, 0, agent="another")
+    """It has replaced the record, whatever is left to delete, on the ranks that came to it; the next start goes through."""
 
     def killed(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    for described, steps in (((0, 1), []), ((0,), None)):
-        with monkeypatch.context() as patched:
-            patched.setattr(start, "remove", killed)
-            for rank in described:
-                with pytest.raises(KeyboardInterrupt):
-                    attempt(tmp_path, 0, described=(rank,), exists="replace", agent=f"killed {described}")
-        if steps is None:
-            with pytest.raises(RecordError, match="one was replaced and the other not yet"):
-                open_run(tmp_path)
-        attempt(tmp_path, 0, exists=exists, agent="next")
-        is_whole(tmp_path)
+    attempt(tmp_path, 0, agent="another")
+    writers = [Writer(tmp_path, Launch(rank, 2, "", "host"), "torch", settings(run=tmp_path, run_exists="replace")) for rank in BOTH]
+    for writer in writers:
+        writer.begin()
+    with monkeypatch.context() as patched:
+        patched.setattr(start, "remove", killed)
+        for rank in described:
+            with pytest.raises(KeyboardInterrupt):
+                writers[rank].describe(place={"dp": rank}, shards=[] if rank else whole_shards(), facts={}, steps=range(4))
+    for writer in writers:
+        assert writer._claim is not None
+        writer._claim.release()
+    if described == BOTH:
+        assert open_run(tmp_path).steps == []
+    else:
+        with pytest.raises(RecordError, match="one was replaced and the other not yet"):
+            open_run(tmp_path)
+    attempt(tmp_path, 0, 2, exists=exists, agent="next")
+    run = open_run(tmp_path)
+    assert run.steps == [2, 3] and run.problems == []
+    assert [list(committed.rows) for committed in run.committed.values()] == [[2, 3], [2, 3]]  # no rank goes on with the other record
