@@ -58,6 +58,7 @@ ROWS = (
     Row("docs/python.md"),
     Row("docs/quick_start.md", PAIR, trains=True),
     Row("docs/reading_a_verdict.md", ("records",)),
+    Row("docs/restarts.md", PAIR, trains=True),
     Row("docs/record.md", ("everything",)),
     Row("docs/rehearsal.md", PAIR, trains=True),
     Row("docs/scale.md", ("records",)),

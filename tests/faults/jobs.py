@@ -30,7 +30,8 @@ KINDS = 8
 class Job:
     """A start of a job: its number, how many ranks it has, what it does with an earlier run, and the steps that it makes.
 
-    Of ``gradients``, ``states`` and the like all steps are recorded that are asked for. ``fails`` before its model is built."""
+    Of ``gradients``, ``states`` and the like all steps are recorded that are asked for. ``fails`` before its model is built. ``own``
+    are the numbers of the earlier starts of the same job by its launcher, None where nothing starts it again."""
 
     number: int
     ranks: int
@@ -38,6 +39,7 @@ class Job:
     steps: range
     asked: tuple[str, ...] = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state", "activations")
     fails: bool = False
+    own: tuple[int, ...] | None = None
 
     def body(self, run: Path, rank: int) -> Callable[[], None]:
         """What the process of a rank does."""
@@ -48,7 +50,8 @@ def record(job: Job, run: Path, rank: int) -> None:
     """Record a job's part of one rank, as a hook would."""
     environment = {f"{PREFIX}RUN": str(run), f"{PREFIX}RUN_EXISTS": job.exists} | {PREFIX + kind.upper(): "all" for kind in job.asked}
     environment |= {f"{PREFIX}ACTIVATIONS_TENSORS": "*"} if "activations" in job.asked else {}
-    writer = Writer(run, Launch(rank, job.ranks, "MASTER_PORT=1", "host"), "torch", Settings.from_environment(environment))
+    launchers = {} if job.own is None else {"agent": len(job.own)}
+    writer = Writer(run, Launch(rank, job.ranks, "MASTER_PORT=1", "host", launchers), "torch", Settings.from_environment(environment))
     writer.begin()
     mark(BEGUN)  # all ranks have: they form their groups before they build the model
     if job.fails:

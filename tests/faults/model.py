@@ -48,6 +48,13 @@ class Progress:
         return set(range(self.job.ranks))
 
     @property
+    def continues(self) -> bool:
+        """Whether steps of the earlier record stay: where a user asks for it, and where a job that was started again resumes."""
+        steps = self.before.steps
+        own = bool(self.job.own) and {*steps.values()} <= {*(self.job.own or ())}
+        return self.job.exists == "continue" or (own and min(steps, default=self.job.steps.start) < self.job.steps.start)
+
+    @property
     def untouched(self) -> bool:
         """Whether the earlier record must be exactly as it was."""
         return not self.describing
@@ -56,7 +63,7 @@ class Progress:
     def may_be_refused(self) -> bool:
         """Whether the directory may be no record at all: nothing was there yet, or it is replaced on some ranks and not on others, now or
         by the job before."""
-        stays = self.before.steps and (self.untouched or self.job.exists == "continue")
+        stays = self.before.steps and (self.untouched or self.continues)
         return self.described != self.all and not stays
 
     def wrong(self, record: Table) -> str:
@@ -84,7 +91,7 @@ class Progress:
 
     def keeps(self, table: str, number: int) -> bool:
         """Whether the earlier record's is still there when this job goes on."""
-        if self.job.exists != "continue":
+        if not self.continues:
             return False
         first = self.job.steps.start
         return number < first or (table != "step" and number == first and table not in self.job.asked)

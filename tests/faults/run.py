@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -52,7 +52,8 @@ class Outcome:
 
 
 def history(seed: int) -> list[Job]:
-    """Three jobs of a seed: a first one, and two that replace it or go on from it, in steps and settings by chance."""
+    """Three jobs of a seed: a first one, and two that replace it or go on from it, in steps and settings by chance. Some are starts of one
+    job by its launcher: all of them, or the second, which replaces another job's record, and the third."""
     chance = random.Random(seed)
     ranks = chance.choice((1, 1, 2))
     asked = chance.choice(ASKED[:2] if chance.random() < 0.7 else ASKED)
@@ -62,6 +63,10 @@ def history(seed: int) -> list[Job]:
         first = chance.choice((jobs[0].steps.start, jobs[0].steps.start + 1, 3, 4)) if exists == "continue" else chance.choice((0, 2))
         states = tuple(kind for kind in asked if kind not in ("weights", "optimizer_state") or chance.random() < 0.7)
         jobs.append(Job(number, ranks, exists, range(first, first + chance.choice((1, 2))), states, fails=chance.random() < 0.15))
+    if chance.random() < 0.4:
+        if chance.random() < 0.5:
+            return [replace(job, exists="refuse", own=tuple(range(1, job.number))) for job in jobs]
+        jobs[1:] = [replace(job, exists="replace", own=tuple(range(2, job.number))) for job in jobs[1:]]
     return jobs
 
 
@@ -85,7 +90,9 @@ def lived(seed: int, *, restart_every: int = 25) -> Outcome:
 def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, outcome: Outcome, restart_every: int) -> Table:
     """Live through one job; leaves the directory as one of its stops did, the last or another by chance, and returns what it then holds."""
     progress, chance = Progress(job, before), random.Random(seed * 7 + job.number)
-    kind = f"{'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
+    kind = (
+        f"{'restarted' if job.own else 'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
+    )
     left, kept, seen = run.with_name("left"), run.with_name("kept"), 0
 
     def at_stop(processes: Sequence[Traced]) -> bool:
@@ -100,7 +107,7 @@ def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, o
             wrong = _judged(left, progress)
             if not wrong and outcome.points.total() % restart_every == 0:
                 outcome.restarts += 1
-                wrong = _restarted(left, jobs, chance)
+                wrong = _restarted(left, job, jobs, chance)
             if wrong:
                 outcome.wrong.append(f"seed {seed}, job {job.number} ({kind}), moment {outcome.points.total()}: {wrong}")
                 return False
@@ -154,7 +161,7 @@ def _left_over(path: Path, progress: Progress) -> str:
     for rank, committed in run.committed.items():
         for place in layout.step_folders(path, rank):
             step = layout.number(place.parent.name, "step_")
-            if step is None or (step <= job.steps.start if job.exists == "continue" else step not in before):
+            if step is None or (step <= job.steps.start if progress.continues else step not in before):
                 continue
             listed_names = {name for name, steps in committed.listed.items() if step in steps}
             for name in layout.FILES:
@@ -164,16 +171,18 @@ def _left_over(path: Path, progress: Progress) -> str:
     return ""
 
 
-def _restarted(path: Path, jobs: Sequence[Job], chance: random.Random) -> str:
-    """Start a job on what a moment left, to its end; what is wrong with the record then."""
+def _restarted(path: Path, killed: Job, jobs: Sequence[Job], chance: random.Random) -> str:
+    """Start a job on what a moment left, to its end, perhaps the ``killed`` one again; what is wrong with the record then."""
     try:
         before = look(path)[0]
     except RecordError:
         before = Table()
     ranks = jobs[0].ranks
-    exists = chance.choice(("replace", "continue"))
-    steps = range(min(before.steps, default=0) + 1, min(before.steps, default=0) + 3) if exists == "continue" and before.steps else range(2)
-    job = Job(9, ranks, exists if before.steps else "replace", steps, jobs[0].asked)
+    again = killed.own is not None and chance.random() < 0.7
+    exists = killed.exists if again else chance.choice(("replace", "continue"))
+    first = min(before.steps, default=0) + 1 if exists == "continue" or (again and chance.random() < 0.5) else 0
+    own = (*(killed.own or ()), killed.number) if again else None
+    job = Job(9, ranks, exists, range(first, first + 2), jobs[0].asked, own=own)
     progress = Progress(job, before)
 
     def at_mark(rank: int, number: int) -> bool:

@@ -377,6 +377,28 @@ def test_a_failed_attachment_is_no_missing_framework(here: Path) -> None:
     assert "cannot attach align_hooks (ImportError('no wrapt'))" in done.err
 
 
+AGENT = """
+    import os, subprocess, sys
+    for dies in sys.argv[1:]:
+        for rank in "01":
+            more = {"TORCHELASTIC_RUN_ID": "none", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+            subprocess.run([sys.executable, "train.py"], env={**os.environ, **more, "DIES": dies if rank == "1" else ""})
+    """
+DIES = """
+import signal
+if os.environ["DIES"] == "raise": raise ValueError("dies")
+if os.environ["DIES"] in ("kill", "term"): os.kill(os.getpid(), getattr(signal, "SIG" + os.environ["DIES"].upper()))
+"""
+
+
+@pytest.mark.parametrize(("starts", "code"), [("raise no", 0), ("kill no", 0), ("term kill no", 0), ("no kill", 3), ("kill raise", 3)])
+def test_of_a_rank_that_its_launcher_started_again_the_last_process_counts(here: Path, starts: str, code: int) -> None:
+    write(here, {"agent.py": AGENT, "train.py": dedent(STAND_INS["train.py"]) + DIES})
+    done = under_run(here, sys.executable, "agent.py", *starts.split(), **SEED)
+    assert done.code == code, done.err
+    assert done.err.count("; started again") == 2 * starts.count(" ")
+
+
 def test_a_killed_process_is_missed(here: Path) -> None:
     write(here, {"train.py": dedent(STAND_INS["train.py"]) + "sys.stdout.flush(); os.kill(os.getpid(), 9)"})
     done = under_run(here, *script(here, "python train.py", "true"), **SEED)

@@ -85,11 +85,15 @@ def test_mindformers_refuses(case: str, tmp_path: Path, reference: Path, broken:
 
 
 def test_everything_that_a_configuration_is_refused_for_is_said_at_once(tmp_path: Path) -> None:
-    done = frameworks.megatron(tmp_path, flags=("--fp8-format", "hybrid", "--iterations-to-skip", "2"), RUN=tmp_path / "run")
+    done = frameworks.megatron(
+        tmp_path, flags=("--fp8-format", "hybrid", "--iterations-to-skip", "2", "--inprocess-restart"), RUN=tmp_path / "run"
+    )
     assert done.code == 2
     assert [line for line in done.ours.splitlines() if " -> " not in line] == [
         "align_hooks: ALIGN_HOOKS_DEVICE=cpu: --fp8-format only an accelerator can follow; leave it out",
         "align_hooks: --iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out",
+        "align_hooks: --inprocess-restart trains anew inside a process whose record has begun; "
+        "leave it out, torchrun's own restarts are recorded",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from align_hooks.session import Session
 from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings
 from holder import held
+from synthetic import row
 
 
-def session(run: Path, **variables: str) -> Session:
+def session(run: Path, launch: Launch | None = None, **variables: str) -> Session:
     settings = Settings.from_environment({f"ALIGN_HOOKS_{name}": value for name, value in ({"RUN": str(run)} | variables).items()})
-    one = Session("torch", settings, Launch())
+    one = Session("torch", settings, launch or Launch())
     one.begin()
     return one
 
@@ -55,6 +57,23 @@ def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
     assert finish(one, HowEnded("failed")) == []
     assert open_run(tmp_path).manifests[0].ended == "failed: the script ended with an error"
+
+
+@pytest.mark.parametrize("first", [2, 3])
+def test_a_restart_is_not_blamed_for_what_its_earlier_start_did(tmp_path: Path, first: int) -> None:
+    """Batches that were asked of step 0 alone are recorded, those of gradients are not; after the last step nothing is left to be made."""
+    launch, wanted = Launch(launchers={"an agent": 0}), {"BATCHES": "0", "GRADIENTS": "0"}
+    one = described(session(tmp_path, launch, **wanted), range(3))
+    assert one.recording.writer is not None and one.recording.writer._claim is not None
+    for step in range(first):
+        if step == 0:
+            one.recording.writer.batch(0, {"tokens": np.zeros((1, 2), np.int64)}, [1])
+        one.recording.writer.scalars(row(step))
+    one.recording.writer._claim.release()
+    again = described(session(tmp_path, replace(launch, launchers={"an agent": 1}), **wanted), range(first, 3))
+    again.made = 3 - first
+    never = ["ALIGN_HOOKS_GRADIENTS=0: no such step was reached, nothing was recorded"]
+    assert finish(again) == (never if first < 3 else [])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from align_hooks.job import arguments_only
 from align_hooks.job.entry import variables
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
-from align_hooks.process.status import VARIABLE, Process, attached_processes, unheard
+from align_hooks.process.status import VARIABLE, Process, attached_processes, started_again, unheard
 from align_hooks.process.streams import hold, say
 from align_hooks.record import last_words
 from align_hooks.session import Session
@@ -148,7 +148,9 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     """Print the processes to which hooks were attached, a line each; yields the problems, a sentence each."""
     who: dict[str, list[str]] = {}
     for process in processes:
-        say(f"align_hooks: {process}", sys.stderr)
+        say(f"align_hooks: {process}{'; started again' if started_again(process, processes) else ''}", sys.stderr)
+    processes = [process for process in processes if not started_again(process, processes)]
+    for process in processes:
         problems = list(process.problems)
         if process.began and process.failed:
             problems.append(f"its training {process.ended}")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from align_hooks.errors import SettingsError
 from align_hooks.process.ranks import Launch
+from align_hooks.process.restarts import born
 
 KEPT = 3600
 """Seconds after which a file of an earlier job is removed."""
@@ -31,8 +32,10 @@ def first_to_say(line: str) -> bool:
     except SettingsError:
         return True
     try:
-        stream = os.fstat(sys.stderr.fileno())
-        key = f"{os.getppid()} {_started(os.getppid())} {stream.st_dev}:{stream.st_ino} {line}"
+        launcher, stream = born(os.getppid()), os.fstat(sys.stderr.fileno())
+        if not launcher:
+            return True
+        key = f"{os.getppid()} {launcher} {stream.st_dev}:{stream.st_ino} {line}"
         path = _folder() / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
     except (OSError, ValueError, AttributeError):
         return True
@@ -57,8 +60,3 @@ def _folder() -> Path:
             if time.time() - path.stat().st_mtime > KEPT:
                 path.unlink()
     return folder
-
-
-def _started(process: int) -> str:
-    """When a process of this host was started, in the kernel's own count; raises OSError where it does not say."""
-    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from align_hooks.errors import SettingsError
+from align_hooks.process.restarts import launchers
 
 RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
 WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
@@ -28,6 +29,8 @@ class Launch:
     world_size: int = 1
     job: str = ""
     host: str = ""
+    launchers: Mapping[str, int] = field(default_factory=dict)
+    """The launchers that may start the process again, each with the number of this start; see :mod:`.restarts`."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Launch:
@@ -36,9 +39,9 @@ class Launch:
         if (rank or 0) >= (world_size or 1):
             raise SettingsError(f"the launcher's variables say rank {rank} of {world_size or 1}; set WORLD_SIZE, or unset RANK")
         if rank is None or world_size is None:
-            return cls(host=socket.gethostname())
+            return cls(host=socket.gethostname(), launchers=launchers(environment))
         job = " ".join(f"{name}={environment[name]}" for name in JOB if name in environment)
-        return cls(rank, world_size, job, socket.gethostname())
+        return cls(rank, world_size, job, socket.gethostname(), launchers(environment))
 
     def facts(self) -> dict[str, object]:
         """As a manifest keeps them."""

@@ -12,11 +12,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
 from align_hooks.process.ranks import Launch
+from align_hooks.process.restarts import is_restart, launchers
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
@@ -44,6 +45,8 @@ class Process:
     problems: Sequence[str] = ()
     job: str = ""
     ranks: Sequence[int] = ()
+    launchers: Mapping[str, int] = field(default_factory=dict)
+    """The launchers that may start it again, each with the number of this start."""
 
     def __str__(self) -> str:
         rank = f", rank {self.rank}" if self.began else ""
@@ -80,7 +83,9 @@ def tell(
     if not folder:
         return
     job, ranks = neighbours(os.environ)
-    process = Process(os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, failed, list(problems), job, ranks)
+    process = Process(
+        os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, failed, list(problems), job, ranks, launchers(os.environ)
+    )
     path = Path(folder, f"{process.pid}.json")
     with contextlib.suppress(OSError):
         path.with_suffix(".new").write_text(json.dumps(asdict(process)), encoding="utf-8")
@@ -98,6 +103,11 @@ def _read(path: Path) -> Process:
     except (OSError, ValueError, TypeError) as error:
         problem = f"what it said of itself cannot be read ({error}), so nobody knows whether it trained with hooks"
         return Process(int(path.stem), "unknown", 0, "unknown script", ended="unknown", problems=[problem])
+
+
+def started_again(process: Process, processes: Sequence[Process]) -> bool:
+    """Return whether the launcher of a process started its rank again: then the end of the later process is that of the rank."""
+    return any(later.rank == process.rank and is_restart(process.launchers, later.launchers) for later in processes)
 
 
 def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
+from align_hooks.process.restarts import born
 from align_hooks.record.folder import is_shared
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.weakness import Weakness
@@ -38,8 +39,6 @@ FLOCK = "hhqqi4x"
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 RELEASED = "released"
 """The fact that a job adds to its claim when it releases it."""
-DEAD = "ZX"
-"""The kernel's states of a process that has ended and that its parent has not reaped."""
 HELD = {errno.EACCES, errno.EAGAIN}
 LOOPBACK = ("127.", "localhost", "::1")
 
@@ -106,7 +105,7 @@ def take(path: Path, launch: Launch) -> Claim:
     if is_shared(path):  # with a snapshot: our lock and our facts are for this directory alone
         path.unlink(missing_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid()), "inode": os.fstat(file).st_ino}
+    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": born(os.getpid()), "inode": os.fstat(file).st_ino}
     claim = Claim(path, {**job(launch), "rank": launch.rank, **process}, "", file)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -200,17 +199,7 @@ def holder(path: Path) -> str:
 
 def _lives(claim: Mapping[str, object], path: Path) -> bool:
     """Whether the process that wrote a claim lives on this machine and has not released it; a copy of a claim holds nothing."""
-    born = claim.get("born")
+    since = claim.get("born")
     if claim.get(RELEASED) or claim.get("inode") != path.stat().st_ino:
         return False
-    return bool(born) and claim.get("host") == os.uname().nodename and claim.get("pid") != os.getpid() and _born(claim.get("pid")) == born
-
-
-def _born(process: object) -> str:
-    """When a process was started, in the kernel's ticks; empty where no process of that number lives. An unreaped process does not live."""
-    try:
-        content = Path(f"/proc/{int(str(process))}/stat").read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):
-        return ""
-    facts = content.rpartition(")")[2].split()
-    return "" if facts[0] in DEAD else facts[19]
+    return bool(since) and claim.get("host") == os.uname().nodename and claim.get("pid") != os.getpid() and born(claim.get("pid")) == since

@@ -86,7 +86,7 @@ def _refuse_format(content: JsonObject, path: Path) -> None:
 def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, reference: Manifest) -> None:
     """Raise RecordError where a rank's manifest is of another run than the first rank's. Where either names no run, the job is compared."""
     ids = [manifest.run_id, reference.run_id]
-    launch, expected = (replace(launched, rank=0, host="") for launched in (manifest.launch, reference.launch))
+    launch, expected = (replace(launched, rank=0, host="", launchers={}) for launched in (manifest.launch, reference.launch))
     if None not in ids and ids[0] != ids[1]:
         raise RecordError(f"{run}: rank {rank} holds run {ids[0]} and rank {first} run {ids[1]}: {MIXED}")
     if (None in ids and launch != expected) or launch.world_size != expected.world_size:

@@ -175,6 +175,8 @@ class Launched(Struct, frozen=True):
     rank: int = 0
     job: str = ""
     host: str = ""
+    launchers: dict[str, int] = {}
+    """The launchers that may start the process again, each with the number of this start."""
 
 
 class Hook(Struct, frozen=True):
@@ -230,6 +232,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     recorded: dict[str, int] = {}
     files: dict[str, str] = {}
     deleting: tuple[Step, ...] = ()
+    restarts: Count = 0
+    """How often the launcher of the job started it again, and the record was continued or replaced for that."""
 
     def starts(self) -> tuple[Segment, ...]:
         """The starts of the job that the rank's record is made of, earliest first."""

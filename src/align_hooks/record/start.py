@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
+from align_hooks.process.restarts import is_restart
 from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed
@@ -34,9 +35,12 @@ def rows_of(run: Path, rank: int) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The record that a start replaces or continues: its ``manifest``, None where the manifest cannot be read."""
+    """The record that a start replaces or continues."""
 
     manifest: Manifest | None
+    """None where it cannot be read."""
+    is_own: bool = False
+    """Whether an earlier start of the same job wrote it."""
 
 
 def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> Earlier | None:
@@ -54,7 +58,8 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
             )
         return None
     manifest = _read(path)
-    if how == "refuse":
+    is_own = manifest is not None and is_restart(manifest.launch.launchers, launch.launchers)
+    if how == "refuse" and not is_own:
         over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start was killed, or failed
         if holds_anything(run) or not over:
             holds = "already holds a run" if holds_rows(run) or not over else "holds what a start wrote before it completed a step,"
@@ -64,14 +69,14 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
             )
         return None
     ranks = manifest.launch.world_size if manifest else launch.world_size
-    if how == "continue" and ranks != launch.world_size and holds_anything(run):
+    if (how == "continue" or is_own) and ranks != launch.world_size and holds_anything(run):
         raise RefusedRun(
-            f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of {ranks} ranks and this job has {launch.world_size}; "
+            f"{PREFIX}RUN={run} holds a run of {ranks} ranks and this job has {launch.world_size}; "
             "a record is of one number of ranks, choose another directory"
         )
     if how == "continue" and not manifest:
         raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
-    return Earlier(manifest)
+    return Earlier(manifest, is_own)
 
 
 def _read(path: Path) -> Manifest | None:
@@ -148,7 +153,7 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
         steps = [step for step in before.steps if step < first]
         if steps and after and after["run_id"] != before.run_id:
             raise RefusedRun(
-                f"{PREFIX}RUN_EXISTS=continue: {run} {was} {before.run} up to step {steps[-1]}, "
+                f"{PREFIX}RUN={run} {was} {before.run} up to step {steps[-1]}, "
                 f"now {PREFIX}{variable} names {after['run']}; choose another directory"
             )
         if steps:
@@ -160,7 +165,7 @@ def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Pat
     """Raise RefusedRun where a run that is continued was of another side or model."""
     for key, differs in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
         if differs:
-            raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of another {key}; choose another directory")
+            raise RefusedRun(f"{PREFIX}RUN={run} holds a run of another {key}; choose another directory")
 
 
 def remove_replaced(run: Path, launch: Launch) -> None:

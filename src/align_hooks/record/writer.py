@@ -55,6 +55,10 @@ class Writer:
     written: Counter[str] = field(default_factory=Counter)
     weaker: list[str] = field(default_factory=list)
     segment: str = field(default_factory=lambda: secrets.token_hex(8))
+    restarts: int = 0
+    """How often the job was started again by its launcher and went on with this record, or replaced it."""
+    kept: set[str] = field(default_factory=set)
+    """Names of :mod:`.layout` that were recorded of the steps of earlier starts that stay."""
     _claim: claim.Claim | None = None
     _rows: dict[Path, BinaryIO] = field(default_factory=dict)
     _manifest: JsonObject = field(default_factory=dict)
@@ -109,18 +113,31 @@ class Writer:
 
     def _run_id(self) -> str:
         """The id of the run that this start begins or goes on with; rank 0's id alone counts."""
-        if self._earlier is not None and self._earlier.manifest is not None and self.settings.run_exists == "continue":
-            return self._earlier.manifest.run_id or self._run_facts().run_id or self.segment
+        earlier = self._earlier
+        if earlier is not None and earlier.manifest is not None and (earlier.is_own or self.settings.run_exists == "continue"):
+            return earlier.manifest.run_id or self._run_facts().run_id or self.segment
         return self.segment
+
+    def goes_on(self, first: int) -> bool:
+        """Return whether steps of an earlier start stay in the record when this start begins with step ``first``."""
+        earlier = self._earlier
+        if earlier is None or self.settings.run_exists == "continue":
+            return earlier is not None
+        rows = start.counted(self.run, self.launch.rank, earlier.manifest, replaced=True) if earlier.is_own else None
+        return rows is not None and min(rows.rows, default=first) < first
+
+    def resumes(self, first: int) -> bool:
+        """Return whether the job was started again and resumes its own training with step ``first``, from a checkpoint."""
+        return self._earlier is not None and self._earlier.is_own and self.goes_on(first)
 
     def _run_facts(self) -> Facts:
         """The earlier record's ``run.json``."""
         path = layout.run_file(self.run)
         return structured(Facts, read_sealed(path, older=True), path, numbers=("optimizer",)) if path.exists() else Facts()
 
-    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: JsonObject, steps: range) -> None:
+    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: JsonObject, steps: range) -> bool:
         """Write the facts that are known once model and optimizer are built, before the first step. Here an earlier record in the directory
-        is replaced or continued.
+        is replaced or continued; returns whether it is continued.
 
         ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
         ``steps`` are the steps that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
@@ -130,7 +147,6 @@ class Writer:
         self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
         planned = ELEMENT * elements * tensors_planned(self.settings, steps)
-        continuing = self._earlier is not None and self.settings.run_exists == "continue"
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
@@ -145,22 +161,29 @@ class Writer:
             run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps), **facts}
-            before = self._run_facts() if continuing else Facts()
             earlier = self._earlier.manifest if self._earlier is not None else None
+            # a killed start may have replaced the record of rank 0 and not this rank's
+            is_this_run = earlier is None or len({earlier.run_id, self._manifest["run_id"]} - {None}) < 2
+            continuing = is_this_run and self.goes_on(steps.start)
+            before = self._run_facts() if continuing else Facts()
+            if earlier is not None and self._earlier is not None and self._earlier.is_own:
+                self._manifest["restarts"] = self.restarts = earlier.restarts + 1
             rows = start.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
             # run.json may be of a run that a killed start has replaced
             if before.is_there and self._manifest["run_id"] in (None, before.run_id):
                 kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
                 run_facts = start.continued(before, run_facts, steps.start, self.run, kept=kept)
-            self._put_manifest(steps, shards, rows, continuing)
-            if self.launch.rank == 0:
+            deleting = self._put_manifest(steps, shards, rows, continuing)
+            if self.launch.rank == 0:  # at once: until then a record that is being replaced is refused
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
+            self._delete(deleting, rows, continuing)
         except OSError as error:
             raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
         except RefusedRun:
             if self._earlier is not None and not self._described:  # the earlier record stays, and nobody holds it any more
                 self._refused("")
             raise
+        return continuing
 
     def _ids(self) -> dict[str, str | None]:
         """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them. A rank
@@ -172,7 +195,9 @@ class Writer:
         if claim.is_of(first, self.launch) and "segment" in first:
             if self._claim is not None and self._claim.is_proof and claim.has_ended(path, first):
                 raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of this job does not record here any more; start the job again")
-            self.segment = first["segment"]
+            earlier = self._earlier.manifest if self._earlier is not None else None
+            if earlier is None or earlier.segment != first["segment"]:  # else this rank alone was started again
+                self.segment = first["segment"]
             return {"run_id": first.get("run_id"), "segment": self.segment}
         if claim.is_held(path):
             raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of another job records here, {claim.holder(path)}; choose another directory")
@@ -183,8 +208,8 @@ class Writer:
         first = claim.read(layout.claim(self.run, 0)) if self.launch.rank else {}
         return not first or claim.is_of(first, self.launch)
 
-    def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> None:
-        """Make the manifest of this start count, in one rename, and delete the files that do not count any more."""
+    def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> list[int]:
+        """Make the manifest of this start count, in one rename; returns the steps whose files do not count any more."""
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         path = layout.manifest(run, rank)
         self._check()
@@ -193,12 +218,19 @@ class Writer:
         start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
+            names = {SCALARS.name: rows.rows, **rows.listed}
+            self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
             start.refuse_other(earlier.manifest, self.side, shards, run)
             self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
-        start.sweep(run, rank, known)
-        start.remove(run, rank, deleting)
+        return deleting
+
+    def _delete(self, steps: Sequence[int], rows: Committed | None, continuing: bool) -> None:
+        """Delete the files of ``steps``, and what else an earlier record and killed processes left that does not count any more."""
+        run, rank, earlier = self.run, self.launch.rank, self._earlier
+        start.sweep(run, rank, [] if earlier is None else start.steps_of(earlier.manifest, rows))
+        start.remove(run, rank, steps)
         if earlier is not None and not continuing:
             start.remove_replaced(run, self.launch)
         if rank == 0:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
 from align_hooks.process.script import place_of, report
-from align_hooks.quantities.registry import SWITCHES
+from align_hooks.quantities.registry import KINDS, SWITCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.ending import HowEnded
 from align_hooks.session.session import Session
@@ -43,7 +45,9 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
     """Close the record and return what was asked for and did not happen, a sentence each."""
     recording, rank = session.recording, session.launch.rank
     recording.writing.drain()
-    problems = [] if failed is not None else [*session.ledger.unfired(), *_unreached(session)]
+    kept = recording.writer.kept if recording.writer is not None else set()
+    made_before = bool(kept) and session.planned is not None and not session.planned  # a restart after the last checkpoint makes no step
+    problems = [] if failed is not None or made_before else [*session.ledger.unfired(), *_unreached(session, kept)]
     if recording.stopped is not None:
         problems.append(f"rank {rank} {recording.stopped}")
     if recording.writer is not None:
@@ -66,14 +70,15 @@ def exit_code(code: int, problems: list[str]) -> int:
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
-def _unreached(session: Session) -> list[str]:
-    """Recording and replay that was asked for and that the run did not come to."""
+def _unreached(session: Session, kept: Container[str]) -> list[str]:
+    """Recording and replay that was asked for and that the run did not come to; ``kept`` is what earlier starts recorded, by name."""
     settings, recording, injection = session.settings, session.recording, session.injection
     asked = [switch for switch in SWITCHES if settings.steps(switch) and (settings.run is not None or switch.printed)]
+    before = {kind.switch for kind in KINDS if (kind.whole or kind.name) in kept}
     never = [
         f"{PREFIX}{switch.name.upper()}={settings.steps(switch).text}: no such step was reached, nothing was recorded"
         for switch in asked
-        if switch not in recording.captured and recording.stopped is None
+        if switch not in recording.captured | before and recording.stopped is None
     ]
     if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")

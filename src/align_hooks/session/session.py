@@ -275,7 +275,11 @@ class Session:
             )
         if self.recording.writer is not None:
             whole = dict(facts) | self.facts | {"overrides": self.overrides}
-            self.recording.writer.describe(place=place, shards=shards, facts=whole, steps=steps)
+            writer = self.recording.writer
+            continued = writer.describe(place=place, shards=shards, facts=whole, steps=steps)
+            if writer.restarts:
+                how = f"goes on with step {steps.start}" if continued else f"is replaced from step {steps.start} on"
+                self.say(f"restart {writer.restarts} of this job: its record in {writer.run} {how}")
 
 
 @contextmanager

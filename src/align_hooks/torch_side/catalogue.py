@@ -194,6 +194,15 @@ HOOKS: tuple[Hook, ...] = (
         must_fire=False,
     ),
     _in_step(
+        "checkpoint",
+        asked=_recorded,
+        trigger="megatron.training.checkpointing",
+        targets=("save_checkpoint",),
+        body=f"{_ROOM}.hooks.checkpoint:wrap",
+        why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
+        must_fire=False,
+    ),
+    _in_step(
         "update",
         asked=_recorded,
         trigger="megatron.core.optimizer.optimizer",

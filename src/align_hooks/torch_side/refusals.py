@@ -111,6 +111,8 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
         yield f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(flags)} is not deterministic; leave it out"
     if settings.run is not None and value("iterations_to_skip") not in (None, []):
         yield "--iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out"
+    if settings.run is not None and value("inprocess_restart"):
+        yield "--inprocess-restart trains anew inside a process whose record has begun; leave it out, torchrun's own restarts are recorded"
     load = value("load")
     if settings.learning_rate is not None and isinstance(load, str | int) and Path(str(load), CHECKPOINT).exists():
         yield (

@@ -55,7 +55,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
     refuse_unrouted(session)
-    if session.settings.load_weights is not None:
+    writer = session.recording.writer
+    if session.settings.load_weights is not None and not (writer is not None and writer.resumes(args.iteration)):
         load(session, parameters, optimizer, args)
     if session.replay is not None:
         session.replay.first = args.iteration
