@@ -13,6 +13,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
 from align_hooks.record import start
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.schema import Facts, structured
 from align_hooks.record.verify import verify
 from align_hooks.record.writer import Writer
 from record.conftest import contents
@@ -177,3 +178,13 @@ def test_a_start_that_is_killed_while_it_deletes_what_it_replaced(
     run = open_run(tmp_path)
     assert run.steps == [2, 3] and run.problems == []
     assert [list(committed.rows) for committed in run.committed.values()] == [[2, 3], [2, 3]]  # no rank goes on with the other record
+
+
+@pytest.mark.parametrize("key", ["injected", "routed", "taught"])
+def test_a_run_that_goes_on_keeps_what_other_runs_gave_it_before(key: str, tmp_path: Path) -> None:
+    given = {"run": "other", "run_id": "one", "steps": [0, 1, 2]}
+    earlier = structured(Facts, {"run_id": "ours", key: given}, tmp_path)
+    merged = start.continued(earlier, {key: given | {"steps": [2, 3]}}, 2, tmp_path)
+    assert merged[key] == given | {"steps": [0, 1, 2, 3]}
+    with pytest.raises(RefusedRun, match="choose another directory"):
+        start.continued(earlier, {key: given | {"run_id": "another"}}, 2, tmp_path)

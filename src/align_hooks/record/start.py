@@ -133,6 +133,7 @@ def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Ite
 HANDED = {
     "injected": ("INJECT_GRADIENTS", "was injected with gradients of"),
     "routed": ("REPLAY_ROUTING", "gave its tokens to the experts of"),
+    "taught": ("TEACHER", "had its blocks fed with what was recorded of"),
 }
 """What a run was handed by another at some of its steps, by the field of its facts: the variable, and that in words."""
 
