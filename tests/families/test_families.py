@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -17,7 +18,7 @@ from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, Latent, Routing, in_a_layer, rows_of, size_of
 from align_hooks.families.llama import LLAMA
-from align_hooks.families.megatron import function_name
+from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.names.blocks import Dims
 
@@ -116,9 +117,11 @@ silu.__module__ = "torch.nn.functional"
 
 def gpt(**changes: object) -> SimpleNamespace:
     """What Megatron's model says of itself, a Llama's where nothing is changed."""
-    settings: dict[str, object] = {"num_layers": 2, "num_moe_experts": None, "activation_func": silu} | changes
-    built = {name: settings.pop(name) for name in ("position_embedding_type",) if name in settings}
-    return SimpleNamespace(**({"position_embedding_type": "rope"} | built), config=SimpleNamespace(**settings))
+    usual = {name: allowed[0] for name, allowed in (PLAIN | ROUTER).items() if name not in BESIDE_CONFIGURATION}
+    given: dict[str, object] = {**usual, "num_layers": 2, "num_moe_experts": None, "moe_layer_freq": 1, "activation_func": silu}
+    given |= {"moe_router_pre_softmax": False, **changes}
+    built = {name: given.pop(name, value) for name, value in {"position_embedding_type": "rope", "rotary_percent": 1.0}.items()}
+    return SimpleNamespace(**built, config=SimpleNamespace(**given))
 
 
 def nearest(model: SimpleNamespace, **args: object) -> tuple[str, list[str]]:
@@ -140,8 +143,8 @@ def test_a_built_model_is_of_the_family_that_it_says() -> None:
     [
         ({"rotary_interleaved": True}, {}, "Llama", ["rotary_interleaved is True, not False"]),
         (
-            {},
-            {"rotary_percent": 0.5, "use_rope_scaling": True},
+            {"rotary_percent": 0.5},
+            {"use_rope_scaling": True},
             "Llama",
             ["rotary_percent is 0.5, not 1.0", "use_rope_scaling is True, not False"],
         ),
@@ -174,3 +177,30 @@ def test_a_function_of_the_same_name_is_not_the_same() -> None:
     finally:
         silu.__module__ = "torch.nn.functional"
     assert function_name(silu) == "silu"
+
+
+@pytest.mark.parametrize("base", [10000.0, 10001.0, 500000.0, 1e6, 1234567.0, 2.0])
+@pytest.mark.parametrize("size", [4, 64, 128])
+def test_a_base_is_read_back_from_its_frequencies(base: float, size: int) -> None:
+    turned = [float(np.float32(1.0) / np.float32(base ** (at / size))) for at in range(0, size, 2)]
+    assert base_of(turned) == pytest.approx(base, rel=1e-6)
+    assert base == 1234567.0 or base_of(turned) == base
+    assert base_of([one / (1 + at) for at, one in enumerate(turned)]) is None or size == 4  # two numbers are powers of something
+
+
+@pytest.mark.parametrize(
+    ("settings", "args", "wanted"),
+    [
+        ({"moe_router_pre_softmax": False, "moe_router_score_function": "softmax"}, {}, True),
+        ({"moe_router_pre_softmax": True, "moe_router_score_function": "softmax"}, {}, False),
+        ({"moe_router_pre_softmax": True, "moe_router_score_function": "sigmoid"}, {}, True),
+        ({"moe_router_score_function": "softmax"}, {}, None),
+        ({"moe_router_pre_softmax": True, "moe_router_load_balancing_type": "aux_loss"}, {"norm_topk_prob": True}, True),
+        ({"moe_router_pre_softmax": False, "moe_router_load_balancing_type": "softmax_topk"}, {"norm_topk_prob": True}, None),
+        ({"moe_router_pre_softmax": False, "moe_router_load_balancing_type": "aux_loss"}, {"norm_topk_prob": False}, True),
+    ],
+)
+def test_whether_the_chosen_add_up_to_one_is_read_of_megatrons_routers_and_of_mindspeed_llms(
+    settings: dict[str, object], args: dict[str, object], wanted: bool | None
+) -> None:
+    assert normalised(SimpleNamespace(**settings), SimpleNamespace(**args)) is wanted

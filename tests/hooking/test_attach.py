@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
 from .conftest import Observe
@@ -217,3 +219,27 @@ def test_a_name_is_not_added_to_a_version_on_which_it_was_not_proven_and_nobody_
         seen = hasattr(stand_in.seams, "a_name")
     """)
     assert seen is False
+
+
+def test_versions_are_those_of_packages_that_were_imported(observe: Observe) -> None:
+    """Stated, by metadata of the installation that the module lies in, or unknown; a module of no file is another tool's dummy."""
+    seen = observe("""
+        import sys, types, wrapt, msgspec, stand_in, tempfile, importlib, pathlib
+        from align_hooks.hooking.attach import versions_beside
+        place = tempfile.mkdtemp()
+        for name in ("iniconfig", "nowhere"):
+            pathlib.Path(place, name).mkdir()
+            pathlib.Path(place, name, "__init__.py").write_text("")
+        sys.path.insert(0, place)
+        sys.modules.pop("iniconfig", None)
+        import iniconfig, nowhere, packaging
+        del packaging.__version__
+        sys.modules["apex"] = types.ModuleType("apex")
+        before = set(sys.modules)
+        found = versions_beside(["wrapt", "iniconfig", "nowhere", "packaging", "apex", "hypothesis"])
+        seen = [found, found["wrapt"] == wrapt.__version__, sorted(set(sys.modules) - before)]
+    """)
+    assert seen[0].keys() == {"wrapt", "iniconfig", "nowhere", "packaging"}
+    assert (seen[0]["iniconfig"], seen[0]["nowhere"]) == ("unknown", "unknown")  # the metadata are of another iniconfig
+    assert seen[0]["packaging"] == version("packaging")
+    assert seen[1] and not {name for name in seen[2] if name.startswith(("hypothesis", "apex"))}

@@ -18,7 +18,7 @@ from align_hooks.checklist.belongs import odd
 from align_hooks.checklist.result import check
 from align_hooks.configuration.source import read
 from align_hooks.messages import rendered
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from real import frameworks
 from worded import ids
 
@@ -97,8 +97,8 @@ def yamls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
 
 
 @pytest.fixture(scope="module")
-def recorded(yamls: dict[str, tuple[Path, str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """What would be recorded of each model."""
+def answers(yamls: dict[str, tuple[Path, str, dict[str, Any]]]) -> dict[str, Any]:
+    """What a recorder finds in MindFormers' models."""
     asked = json.dumps([[kind, keys] for _, kind, keys in yamls.values()])
     script = str(frameworks.SCRIPTS / "shipped_models.py")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(frameworks.FOREIGN)}
@@ -106,7 +106,14 @@ def recorded(yamls: dict[str, tuple[Path, str, dict[str, Any]]]) -> dict[str, di
         [sys.executable, script], input=asked, env=clean, capture_output=True, text=True, timeout=frameworks.TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(yamls, json.loads(done.stdout), strict=True))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def recorded(yamls: dict[str, tuple[Path, str, dict[str, Any]]], answers: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What would be recorded of each model."""
+    return dict(zip(yamls, answers["recorded"], strict=True))
 
 
 WANTED: dict[str, str | list[str]] = {
@@ -129,6 +136,24 @@ def test_a_model_is_of_the_family_whose_numbers_it_has_and_the_doctor_foretells_
     assert bool(foretold) == isinstance(wanted, list), foretold
     said = ids(*check(configuration, again).sides[0].notes).count("note.of_no_family")
     assert said == isinstance(wanted, list)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "telechat3", "deepseek_v3"])
+def test_a_fact_is_right_or_unknown_whatever_attribute_is_missing(answers: dict[str, Any], kind: str) -> None:
+    whole = answers["without"][kind][""]
+    assert "architectures" in whole and UNKNOWN not in whole
+    for without, model in answers["without"][kind].items():
+        common = (whole.keys() & model.keys()) - {UNKNOWN}
+        assert {key: model[key] for key in common} == {key: whole[key] for key in common}, without
+        assert "refused" in model or NO_FAMILY in model or set(model.get(UNKNOWN, ())) == whole.keys() - model.keys(), without
+    assert answers["without"][kind]["rotary_base"][UNKNOWN] == ["rope_theta"]
+
+
+def test_a_class_of_somebody_elses_of_a_familys_name_is_of_no_family(answers: dict[str, Any]) -> None:
+    assert answers["another class"] == {
+        NO_FAMILY: ["TrainingQwen3ForCausalLM is of no family"],
+        UNKNOWN: ["vocab_size", "num_hidden_layers"],
+    }
 
 
 def test_every_shipped_file_that_trains_a_newer_model_is_tried() -> None:

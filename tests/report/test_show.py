@@ -18,7 +18,7 @@ from align_hooks import open_run
 from align_hooks.comparison.health import Condition, Health, health
 from align_hooks.comparison.verdict import Quantity, when
 from align_hooks.messages import Message, rendered
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
 from align_hooks.record.problems import ProblemKind
 from align_hooks.report.run_page import run_page
@@ -53,6 +53,12 @@ def test_a_model_of_no_family_is_told_with_its_reason(tmp_path: Path) -> None:
     assert (told["family"], rendered(told["why"])) == ("Qwen3", "activation is odd")
     assert run.condition is Condition.CLEAN
     assert not ids(*healthy(Synthetic(), tmp_path / "known").remarks).count("health.no_family")
+
+
+def test_settings_that_could_not_be_read_are_told(tmp_path: Path) -> None:
+    run = healthy(Synthetic(model={UNKNOWN: ["rope_theta"], "num_hidden_layers": 2}), tmp_path / "run")
+    assert rendered(arguments("health.unknown_settings", *run.remarks)["names"]) == "rope_theta"
+    assert run.condition is Condition.CLEAN
 
 
 def test_a_clean_run(tmp_path: Path) -> None:

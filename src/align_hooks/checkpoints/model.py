@@ -18,9 +18,11 @@ from typing import Any
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.families.family import Family
-from align_hooks.families.registry import FAMILIES, closest, megatron_families
+from align_hooks.families.own import described
+from align_hooks.families.registry import FAMILIES, closest, megatron_families, switched_off
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.table import any_layer
+from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.files import in_words, read_json
 
 MOST = 1 << 40
@@ -198,6 +200,8 @@ def model_of(config: Mapping[str, Any], path: Path) -> Model:
     if family is None:
         known = ", ".join(map(model_type, FAMILIES))
         raise RecordError(f"{path}: model_type is {shown(repr(kind))}, which has no family here (there are {known}); convert one of these")
+    if unknown := config.get(UNKNOWN):
+        raise RecordError(f"{path} does not tell {shown(str(unknown))} of the model; {NAME_THE_CONFIGURATION}")
     model = Model(family, config, path)
     _ = model.sizes, model.layers  # what is wrong is said here, before anything else is read
     return model
@@ -220,6 +224,8 @@ BUILT: Mapping[str, str] = {
     "num_moe_experts": "num_experts",
     "gated_linear_unit": "swiglu",
     "layernorm_epsilon": "norm_epsilon",
+    "layernorm_zero_centered_gamma": "apply_layernorm_1p",
+    "heterogeneous_block_specs": "heterogeneous_layers_config_path",
 }
 """What a built model calls otherwise than Megatron-LM's arguments do."""
 
@@ -233,15 +239,17 @@ def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model
 
 
 def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
-    own = {name: args.get(word) for name, word in BUILT.items() if args.get(name) is None}
+    off = switched_off()
+    own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
     if args.get("group_query_attention") is False:
         own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
     activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
-    config = SimpleNamespace(**{**args, **own, "activation_func": activation})
+    config = SimpleNamespace(**{**off, **args, **own, "activation_func": activation})
     gpt = SimpleNamespace(
         config=config,
         vocab_size=rows or args["padded_vocab_size"],
-        rotary_base=args.get("rotary_base", 10000),
+        rotary_base=args["rotary_base"],
+        rotary_percent=args.get("rotary_percent"),
         max_sequence_length=args["max_position_embeddings"],
         position_embedding_type=args.get("position_embedding_type"),
         share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
@@ -257,5 +265,5 @@ def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Mode
         raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(apart))}; convert a model of a family")
     assert family.megatron is not None
     dims = family.megatron.dims(gpt, args.get("vocab_size") or gpt.vocab_size)
-    described = family.huggingface(family.megatron.decoder(gpt, dims))
-    return model_of(json.loads(json.dumps(described)), path)
+    model = described(family, family.megatron.decoder(gpt, dims, beside), ())
+    return model_of(json.loads(json.dumps(model)), path)

@@ -56,6 +56,8 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
     by_parameter = optimizer.by_parameter()
     names = sorted(by_parameter.keys() & set(run.weights(steps[0])) & set(gradients(run, partner, steps[0])))
     groups = [by_parameter[name] for name in names]
+    if optimizer.decoupled_weight_decay is None:
+        return message("formula.settings_not_on_record")
     if why := outside(groups):
         return why
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
@@ -103,8 +105,8 @@ def expected_settings(optimizer: Optimizer, groups: Sequence[Group]) -> Settings
         beta2=first.betas[1],
         eps=first.eps,
         decay=np.array([group.weight_decay for group in groups], np.float64),
-        bias_correction=first.bias_correction is not False,
-        decoupled=optimizer.decoupled_weight_decay is not False,
+        bias_correction=bool(first.bias_correction),
+        decoupled=bool(optimizer.decoupled_weight_decay),
     )
 
 
@@ -114,7 +116,8 @@ def outside(groups: Sequence[Group]) -> Message | None:
         return message("formula.none_of_its_weights")
     for group in groups:
         betas = group.betas or ()
-        if len(betas) != 2 or not all(value is not None and math.isfinite(value) for value in (*betas, group.eps, group.weight_decay)):
+        numbers = (*betas, group.eps, group.weight_decay, group.bias_correction)
+        if len(betas) != 2 or not all(value is not None and math.isfinite(value) for value in numbers):
             return message("formula.settings_not_on_record")
     if len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
         return message("formula.groups_differ")

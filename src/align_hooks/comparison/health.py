@@ -13,7 +13,7 @@ from statistics import median
 
 from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.findings import contradictions, copies_alike
-from align_hooks.comparison.settings import of_no_family
+from align_hooks.comparison.settings import of_no_family, unknown_of
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.messages import message, sentences, terms
@@ -132,6 +132,8 @@ def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
     """More that a reader should know."""
     if NO_FAMILY in run.facts.model:
         yield message("health.no_family", what=of_no_family(run.facts.model))
+    if names := unknown_of(run.facts.model):
+        yield message("health.unknown_settings", names=terms(names))
     losses = [row.loss for row in rows if row.loss is not None]
     if losses:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))

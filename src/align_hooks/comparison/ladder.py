@@ -16,7 +16,7 @@ from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.overridden import Change, changes
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import Drawn, first_difference
-from align_hooks.comparison.settings import argument_settings, model_settings
+from align_hooks.comparison.settings import argument_settings, model_settings, unknown_of
 from align_hooks.comparison.token_losses import Parted
 from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, fed_sides, when
 from align_hooks.messages import Message, Side, all_of, message, terms
@@ -115,6 +115,8 @@ class Ladder:
                 notes.append(message("notes.without_digests", side=side, count=len(run.undigested)))
             if run.unrecorded_inputs:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
+            if unknown := unknown_of(run.facts.model):
+                notes.append(message("notes.unknown_settings", side=side, names=terms(unknown)))
         for side, names in self.pair.nameless.items():
             notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
         if taught := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:

@@ -11,7 +11,7 @@ from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.schema import Facts, Group, Optimizer, Table
 
 
@@ -37,6 +37,8 @@ FAMILY = "family"
 """What the finding goes by that the model of one side alone is of a family."""
 OF_NONE = (NO_FAMILY, NEAREST)
 """What a record says of a model of no family alone, which is no setting."""
+NOT_CLIPPED = "clip_grad"
+"""The setting of an optimizer that is known where it is None; any other that is None is unknown, and differs from nothing."""
 NAMED = 5
 """The most names that stand in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
@@ -58,9 +60,11 @@ def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool 
     kind = Quantity.HYPER_PARAMETER
     ours, theirs = str(reference.type), str(candidate.type)
     families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
-    findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
+    known = None not in (reference.type, candidate.type)
+    findings = [_setting("type", ours, theirs, kind)] if known and len(families) > 1 else []
     overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
-    findings += [_setting(*setting, kind) for setting in overall if not equal(*setting[1:])]
+    known_of = [setting for setting in overall if None not in setting or setting[0] == NOT_CLIPPED]
+    findings += [_setting(*setting, kind) for setting in known_of if not equal(*setting[1:])]
     ours_by, theirs_by = (
         {name: group for name, group in side.by_parameter().items() if name not in left_out} for side in (reference, candidate)
     )
@@ -89,8 +93,9 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
         differing: dict[tuple[str, str], list[str]] = {}
         for name in sorted(ours.keys() & theirs.keys()):
             pair = getattr(ours[name], key), getattr(theirs[name], key)
-            unknown = key == "bias_correction" and None in pair
-            if not (equal(*pair) or unknown or all(value != value for value in pair)):  # NaN is a rate or a decay that follows a schedule
+            if not (
+                None in pair or equal(*pair) or all(value != value for value in pair)
+            ):  # NaN is a rate or a decay that follows a schedule
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
@@ -126,12 +131,19 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations: whether both are of a family, then the settings. Of a model of no family only
-    sizes are on record, so that what it does not hold is no difference."""
+    sizes are on record, so that what it does not hold is no difference. A setting that is unknown on a side is none either."""
     known = NO_FAMILY not in reference and NO_FAMILY not in candidate
-    keys = sorted((reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()) - {LONGEST, *OF_NONE})
+    left_out = {LONGEST, UNKNOWN, *OF_NONE, *unknown_of(reference), *unknown_of(candidate)}
+    keys = sorted((reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()) - left_out)
     pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
     differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
     return [*recognised(reference, candidate), *differing]
+
+
+def unknown_of(model: Table) -> list[str]:
+    """The names of a recorded model's settings that could not be read."""
+    names = model.get(UNKNOWN)
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def recognised(reference: Table, candidate: Table) -> list[Finding]:

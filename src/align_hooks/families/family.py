@@ -53,28 +53,28 @@ those for multi-token prediction, and experts."""
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """The sizes of latent attention; ``queries`` is None where queries are not compressed."""
+    """The sizes of latent attention; ``queries`` is None where queries are not compressed, and any other that is None is unknown."""
 
     queries: int | None
-    keys: int
-    head: int
-    turned: int
-    value: int
+    keys: int | None
+    head: int | None
+    turned: int | None
+    value: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
     """How tokens choose among experts: ``sparse`` has one member a layer. ``normalised`` says that the weights of the chosen add up to one,
-    ``shared`` is the size of the shared experts together."""
+    ``shared`` is the size of the shared experts together. None is unknown."""
 
     experts: int
-    chosen: int
+    chosen: int | None
     sparse: tuple[bool, ...]
-    normalised: bool = True
-    factor: float = 1.0
-    groups: int | None = None
-    chosen_groups: int | None = None
-    shared: int = 0
+    normalised: bool | None = True
+    factor: float | None = 1.0
+    groups: int | None = 1
+    chosen_groups: int | None = 1
+    shared: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +92,19 @@ class Yarn:
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """The facts of a built decoder, of either framework, that its ``config.json`` needs. ``predicted`` counts layers for multi-token
-    prediction."""
+    prediction. A fact above ``routing`` that is None is unknown, and so is ``predicted``."""
 
     dims: Dims
-    hidden: int
+    hidden: int | None
     layers: int
-    epsilon: float
-    rotary_base: float
-    positions: int
-    tied: bool
+    epsilon: float | None
+    rotary_base: float | None
+    positions: int | None
+    tied: bool | None
     routing: Routing | None = None
     latent: Latent | None = None
     yarn: Yarn | None = None
-    predicted: int = 0
+    predicted: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class InMegatron:
     table: Table
     misfits: Callable[[GPTModel, Args], list[str]]
     dims: Callable[[GPTModel, int], Dims]
-    decoder: Callable[[GPTModel, Dims], Decoder]
+    decoder: Callable[[GPTModel, Dims, Args], Decoder]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,8 @@ class InMindFormers:
     dims: Callable[[ModelConfig, int | None], Dims]
     decoder: Callable[[ModelConfig, Dims], Decoder]
     variant: Callable[[ModelConfig], Table] | None = None
+    as_built: Callable[[GPTModel, Decoder], Decoder] | None = None
+    """Puts what the built model says in the place of what its configuration does; None where that is all it is built from."""
 
     def table_of(self, config: ModelConfig) -> Table:
         """The table of the model of a configuration."""

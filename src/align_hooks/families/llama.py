@@ -153,10 +153,10 @@ def _decoder(config: ModelConfig, dims: Dims) -> Decoder:
         dims=dims,
         hidden=config.hidden_size,
         layers=config.num_layers,
-        epsilon=config.rms_norm_eps,
-        rotary_base=float(config.theta),
-        positions=config.max_position_embedding,
-        tied=bool(config.tie_word_embeddings),
+        epsilon=getattr(config, "rms_norm_eps", None),
+        rotary_base=getattr(config, "theta", None),
+        positions=getattr(config, "max_position_embedding", None),
+        tied=getattr(config, "tie_word_embeddings", None),
     )
 
 

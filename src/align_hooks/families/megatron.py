@@ -6,6 +6,7 @@ serves both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,9 +32,12 @@ PLAIN: Holds = {
     "use_mup": (False,),
     "qk_clip": (False,),
     "attention_output_gate": (False,),
+    "heterogeneous_block_specs": (False,),
+    "layers that do nothing": (False,),
     "experimental_attention_variant": (None,),
     "position_embedding_type": ("rope",),
     "rotary_percent": (1.0,),
+    "frequencies of one base": (True,),
     "use_rope_scaling": (False,),
     "rotary_seq_len_interpolation_factor": (None,),
     "activation_func": ("silu",),
@@ -51,14 +55,28 @@ ROUTER: Holds = {
     "moe_apply_probs_on_input": (False,),
 }
 """What a router allows that chooses by softmax, without groups, bias or shared experts."""
+LATER = (
+    "softmax_type",
+    "use_mup",
+    "qk_clip",
+    "attention_output_gate",
+    "experimental_attention_variant",
+    "moe_shared_expert_gate",
+    "moe_latent_size",
+)
+"""Properties that Megatron-LM 0.12 does not have: what they switch on came later. Every version has the others."""
 
 BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,
-    "rotary_percent": lambda gpt, args: getattr(args, "rotary_percent", 1.0),
+    "rotary_percent": lambda gpt, args: getattr(gpt, "rotary_percent", None),
+    "frequencies of one base": lambda gpt, args: not (turned := frequencies(gpt)) or base_of(turned) is not None,
+    "layers that do nothing": lambda gpt, args: bool(getattr(args, "noop_layers", None)),  # MindSpeed's
     "dense layers between experts": lambda gpt, args: not all(sparse_layers(gpt.config)),
     "dense layers after the first with experts": lambda gpt, args: list(sparse_layers(gpt.config)) != sorted(sparse_layers(gpt.config)),
     "use_rope_scaling": lambda gpt, args: bool(getattr(args, "use_rope_scaling", False)),
-    "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(args, "rotary_seq_len_interpolation_factor", None),
+    "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(
+        embedding(gpt), "seq_len_interpolation_factor", getattr(args, "rotary_seq_len_interpolation_factor", None)
+    ),
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
 }
@@ -79,22 +97,23 @@ def misfits(holds: Holds) -> Callable[[GPTModel, Args], list[str]]:
 
     def misfits_of(gpt: GPTModel, args: Args) -> list[str]:
         beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in holds}
-        return differing({name: beside[name] if name in beside else getattr(gpt.config, name, holds[name][0]) for name in holds}, holds)
+        return differing({name: getattr(gpt.config, name, None) for name in holds} | beside, holds)
 
     return misfits_of
 
 
 def differing(values: Mapping[str, object], holds: Holds) -> list[str]:
-    """In words, which values are not allowed."""
-    return [f"{name} is {values[name]}, not {allowed[0]}" for name, allowed in holds.items() if values[name] not in allowed]
+    """In words, which values are not allowed; None is the value of a property that a configuration does not have."""
+    fit = {name: values[name] in allowed or (name in LATER and values[name] is None) for name, allowed in holds.items()}
+    return [f"{name} is {values[name]}, not {allowed[0]}" for name, allowed in holds.items() if not fit[name]]
 
 
 def sparse_layers(config: Any) -> tuple[bool, ...]:
     """Which layers of a configuration have experts (``moe_layer_freq``: every Nth from the first on, or a list of one number a layer)."""
     layers: int = config.num_layers
-    every = getattr(config, "moe_layer_freq", 1)
     if not config.num_moe_experts:
         return (False,) * layers
+    every = config.moe_layer_freq
     return tuple(map(bool, every)) if isinstance(every, Sequence) else tuple(layer % every == 0 for layer in range(layers))
 
 
@@ -112,49 +131,96 @@ def dims_of(config: Any, vocabulary: int, padded: int) -> Dims:
         ffn=config.ffn_hidden_size,
         vocabulary=min(vocabulary, padded),
         padded=padded,
-        expert_ffn=getattr(config, "moe_ffn_hidden_size", None) or config.ffn_hidden_size,
+        expert_ffn=(config.moe_ffn_hidden_size if config.num_moe_experts else None) or config.ffn_hidden_size,
         experts=config.num_moe_experts or 0,
         layers=config.num_layers,
         q_lora=(config.q_lora_rank or 0) if config.multi_latent_attention else 0,
     )
 
 
-def decoder(gpt: GPTModel, sizes: Dims) -> Decoder:
+def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     """The facts of a built model with rotary positions."""
     config = gpt.config
+    tied = getattr(gpt, "share_embeddings_and_output_weights", None)
     return Decoder(
         dims=sizes,
-        hidden=config.hidden_size,
+        hidden=getattr(config, "hidden_size", None),
         layers=config.num_layers,
-        epsilon=config.layernorm_epsilon,
-        rotary_base=float(config.rotary_base if config.multi_latent_attention else getattr(gpt, "rotary_base", 0)),
-        positions=gpt.max_sequence_length,
-        tied=bool(gpt.share_embeddings_and_output_weights),
-        routing=routing(config, normalised=not getattr(config, "moe_router_pre_softmax", False) or not is_softmax(config)),
+        epsilon=getattr(config, "layernorm_epsilon", None),
+        rotary_base=rotary_base(gpt),
+        positions=getattr(gpt, "max_sequence_length", None),
+        tied=None if tied is None else bool(tied),
+        routing=routing(config, normalised=normalised(config, args)),
         latent=latent(config),
         yarn=yarn(config) if config.multi_latent_attention and config.rope_type == "yarn" else None,
-        predicted=getattr(config, "mtp_num_layers", None) or 0,
+        predicted=known(config, "mtp_num_layers", unset=0),
     )
 
 
-def is_softmax(config: Any) -> bool:
-    """Whether a router's scores are a softmax; sigmoids of the chosen are always divided by their sum."""
-    return bool(config.moe_router_score_function == "softmax")
+def known(config: Any, name: str, *, unset: Any) -> Any:
+    """The value of a property, ``unset`` where it is off; None where the configuration does not have it, so that it is unknown."""
+    return (getattr(config, name) or unset) if hasattr(config, name) else None
 
 
-def routing(config: Any, *, normalised: bool) -> Routing | None:
+def rotary_base(gpt: GPTModel) -> float | None:
+    """The base of a built model's rotary positions; None where it is unknown. MindSpeed-LLM's models keep the frequencies alone."""
+    if turned := frequencies(gpt):
+        return base_of(turned)
+    base = getattr(gpt.config if getattr(gpt.config, "multi_latent_attention", False) else gpt, "rotary_base", None)
+    return None if base is None else float(base)
+
+
+def frequencies(gpt: GPTModel) -> list[float]:
+    """The frequencies with which a built model turns queries and keys; none where it does not, or not by two or more."""
+    turned = getattr(embedding(gpt), "inv_freq", None)
+    return [] if turned is None or len(turned) < 2 else [float(one) for one in turned.tolist()]
+
+
+def embedding(gpt: GPTModel) -> Any:
+    """The rotary embedding of a built model, which latent attention has in every layer; None where there is none."""
+    layers = getattr(getattr(gpt, "decoder", None), "layers", ())
+    owners = [gpt, *(getattr(layer, "self_attention", None) for layer in layers)]
+    return next((found for owner in owners if (found := getattr(owner, "rotary_pos_emb", None)) is not None), None)
+
+
+def base_of(turned: Sequence[float]) -> float | None:
+    """The shortest number whose powers are these frequencies, to within the rounding of fp32; None where they are scaled."""
+    size = 2 * len(turned)
+    if not all(one > 0 for one in turned):
+        return None
+    near = turned[-1] ** (-size / (size - 2))
+    bases = (float(f"{near:.{digits}g}") for digits in range(1, 10))
+    return next(
+        (base for base in bases if all(math.isclose(one, base ** (-2 * at / size), rel_tol=5e-7) for at, one in enumerate(turned))), None
+    )
+
+
+def normalised(config: Any, args: Args) -> bool | None:
+    """Whether the weights of a token's experts add up to one; None where that is unknown. A softmax over the chosen does, and sigmoids of
+    the chosen are always divided by their sum."""
+    before = getattr(config, "moe_router_pre_softmax", None)
+    balanced = getattr(config, "moe_router_load_balancing_type", None)
+    if hasattr(args, "norm_topk_prob") and (before or balanced not in ("aux_loss", "seq_aux_loss", "none")):
+        return bool(args.norm_topk_prob) if balanced == "aux_loss" else None  # MindSpeed-LLM's routers, each with rules of its own
+    if getattr(config, "moe_router_score_function", None) == "sigmoid":
+        return True
+    return None if before is None else not before
+
+
+def routing(config: Any, *, normalised: bool | None) -> Routing | None:
     """How tokens choose among experts; None without experts."""
     if not config.num_moe_experts:
         return None
+    factor = known(config, "moe_router_topk_scaling_factor", unset=1.0)
     return Routing(
         experts=config.num_moe_experts,
-        chosen=config.moe_router_topk,
+        chosen=getattr(config, "moe_router_topk", None),
         sparse=sparse_layers(config),
         normalised=normalised,
-        factor=float(config.moe_router_topk_scaling_factor or 1.0),
-        groups=config.moe_router_num_groups or None,
-        chosen_groups=config.moe_router_group_topk or None,
-        shared=config.moe_shared_expert_intermediate_size or 0,
+        factor=None if factor is None else float(factor),
+        groups=known(config, "moe_router_num_groups", unset=1),
+        chosen_groups=known(config, "moe_router_group_topk", unset=1),
+        shared=known(config, "moe_shared_expert_intermediate_size", unset=0),
     )
 
 
@@ -162,13 +228,8 @@ def latent(config: Any) -> Latent | None:
     """The sizes of latent attention; None where attention is not latent."""
     if not config.multi_latent_attention:
         return None
-    return Latent(
-        queries=config.q_lora_rank or None,
-        keys=config.kv_lora_rank,
-        head=config.qk_head_dim,
-        turned=config.qk_pos_emb_head_dim,
-        value=config.v_head_dim,
-    )
+    sizes = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+    return Latent(config.q_lora_rank or None, *(getattr(config, name, None) for name in sizes))
 
 
 def yarn(config: Any) -> Yarn:

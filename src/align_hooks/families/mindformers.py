@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from align_hooks.families import megatron
-from align_hooks.families.family import Decoder, InMindFormers, ModelConfig, Yarn
+from align_hooks.families.family import Decoder, GPTModel, InMindFormers, ModelConfig, Yarn
 from align_hooks.names.blocks import (
     GATE_THEN_UP,
     GATE_UP_BY_ROW,
@@ -133,7 +133,7 @@ def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: 
         )
 
     def misfits(config: ModelConfig) -> list[str]:
-        values = {name: getattr(config, name, holds[name][0]) for name in holds}
+        values = {name: getattr(config, name, None) for name in holds}
         return megatron.differing(values | {"hidden_act": str(values["hidden_act"]).lower()}, holds)  # as get_activation reads it
 
     return InMindFormers(
@@ -147,6 +147,7 @@ def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: 
         dims=dims,
         decoder=decoder,
         variant=variant,
+        as_built=as_built,
     )
 
 
@@ -160,17 +161,24 @@ def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
     scaled = config.multi_latent_attention and config.position_embedding_type == "yarn"
     return Decoder(
         dims=sizes,
-        hidden=config.hidden_size,
+        hidden=getattr(config, "hidden_size", None),
         layers=config.num_layers,
-        epsilon=config.layernorm_epsilon,
-        rotary_base=float(config.rotary_base),
-        positions=config.max_position_embeddings,
-        tied=bool(config.tie_word_embeddings) and not config.multi_latent_attention,
-        routing=megatron.routing(config, normalised=bool(config.norm_topk_prob)),
+        epsilon=getattr(config, "layernorm_epsilon", None),
+        rotary_base=getattr(config, "rotary_base", None),
+        positions=getattr(config, "max_position_embeddings", None),
+        tied=False if config.multi_latent_attention else getattr(config, "tie_word_embeddings", None),
+        routing=megatron.routing(config, normalised=getattr(config, "norm_topk_prob", None)),
         latent=megatron.latent(config),
         yarn=_yarn(config) if scaled else None,
-        predicted=config.mtp_num_layers or 0,
+        predicted=megatron.known(config, "mtp_num_layers", unset=0),
     )
+
+
+def as_built(gpt: GPTModel, described: Decoder) -> Decoder:
+    """The facts of a built model. Its class may pass on another base than its configuration has, and does not always pass on tying."""
+    tied = getattr(gpt, "share_embeddings_and_output_weights", described.tied)
+    base = megatron.rotary_base(gpt) if megatron.frequencies(gpt) else described.rotary_base
+    return replace(described, tied=tied, rotary_base=base)
 
 
 def _yarn(config: ModelConfig) -> Yarn:

@@ -1,11 +1,39 @@
-"""What a record says of a model of no family: its sizes, under the names that every family's ``config.json`` has."""
+"""What a record says of a model: ``config.json`` at Hugging Face, or of a model of no family its sizes, under the same names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from align_hooks.families.family import Decoder
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.errors import RefusedRun
+from align_hooks.families.family import Decoder, Family
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
+
+NULLS = ("rope_scaling", "q_lora_rank", "sliding_window")
+"""Keys of ``config.json`` whose null says something: nothing is scaled, compressed or left out."""
+
+
+def described(family: Family, decoder: Decoder, misfits: Sequence[str]) -> dict[str, object]:
+    """What a record says of a built decoder of a family, or nearest to it, from which it differs by ``misfits``."""
+    return with_unknown(own_model(decoder, family.name, misfits) if misfits else family.huggingface(decoder))
+
+
+def with_unknown(model: Mapping[str, object]) -> dict[str, object]:
+    """A model's settings without those that are unknown, whose names stand under ``UNKNOWN``."""
+    unknown = [key for key, value in model.items() if value is None and key not in NULLS]
+    return {key: value for key, value in model.items() if key not in unknown} | ({UNKNOWN: unknown} if unknown else {})
+
+
+@contextmanager
+def refuse_without_sizes() -> Iterator[None]:
+    """Refuse a model whose configuration lacks a size by which parameters are named and cut."""
+    try:
+        yield
+    except AttributeError as error:
+        where = f"{type(error.obj).__module__}.{type(error.obj).__qualname__}"
+        raise RefusedRun(
+            f"parameters of the model cannot be named: {where} has no {error.name}; give it one, or train without ALIGN_HOOKS_ variables"
+        ) from error
 
 
 def own_model(decoder: Decoder, nearest: str, misfits: Sequence[str]) -> dict[str, object]:

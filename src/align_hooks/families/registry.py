@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from align_hooks.families import megatron
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family, InMindFormers, kind_of
 from align_hooks.families.llama import LLAMA
@@ -30,6 +31,11 @@ def mindformers_families() -> list[Family]:
 def in_mindformers() -> list[InMindFormers]:
     """How MindFormers builds each of its families, by every class."""
     return [built for family in FAMILIES for built in family.mindformers]
+
+
+def switched_off() -> dict[str, object]:
+    """Properties of Megatron-LM's models that are off unless something sets them, each with that value."""
+    return {name: allowed[0] for name, allowed in {**megatron.PLAIN, **megatron.ROUTER}.items() if not allowed[0]}
 
 
 def models(families: Sequence[Family]) -> str:

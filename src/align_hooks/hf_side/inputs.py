@@ -11,6 +11,7 @@ from align_hooks.errors import RecordError
 from align_hooks.hf_side.objective import Objective, objective
 from align_hooks.messages import rendered
 from align_hooks.quantities.routing import ROUTING
+from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.batch import Batch
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
@@ -100,6 +101,8 @@ def refuse_unknown(configuration: Table, weights: Tensors) -> None:
     kind = configuration.get("model_type")
     if kind not in KNOWN:
         raise RecordError(f"{kind or 'a model without a family'} is not judged; the models that are: {', '.join(KNOWN)}")
+    if UNKNOWN in configuration:
+        raise RecordError(f"the record does not tell {configuration[UNKNOWN]} of its model, which cannot be built without; record it again")
     experts = max(size(configuration, key) for key in ("num_experts", "n_routed_experts"))
     layers = size(configuration, "num_hidden_layers") + size(configuration, "num_nextn_predict_layers")
     there = {name.split(".")[2] for name in weights if name.startswith("model.layers.")}

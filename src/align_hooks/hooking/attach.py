@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
@@ -35,6 +36,8 @@ VERSION_MODULES = {
 :data:`UNBREAKABLE` alone."""
 UNBREAKABLE = ("mindspore",)
 """Packages whose import cannot be broken off: MindSpore's compiled parts then end the process with a segmentation fault when it exits."""
+UNKNOWN_VERSION = "unknown"
+"""The version of an imported package that states none."""
 
 
 class Attached(Protocol):
@@ -130,6 +133,32 @@ def metadata_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def versions_beside(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages, by the names of their modules, that this process has imported; nothing is imported for it.
+
+    A module of no file is none: MindSpeed puts some in the place of packages that an NPU does not have.
+    """
+    imported = {name: sys.modules[name] for name in packages if getattr(sys.modules.get(name), "__file__", None)}
+    return {name: _version(name, module) for name, module in imported.items()}
+
+
+def _version(name: str, module: ModuleType) -> str:
+    """The version that a module states, or that of the installation that it lies in; ``unknown`` of a checkout on PYTHONPATH.
+
+    A checkout has no metadata, and those of another installation may be of another version.
+    """
+    stated = getattr(module, "__version__", None)
+    if stated:
+        return str(stated)
+    try:
+        installed = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return UNKNOWN_VERSION
+    place, editable = Path(str(module.__file__)).parent, installed.read_text("direct_url.json") or ""
+    lies_there = place == Path(str(installed.locate_file(name))) or f'"file://{place.parent}"' in editable
+    return installed.version if lies_there else UNKNOWN_VERSION
 
 
 def check_version(hook: Hook) -> None:

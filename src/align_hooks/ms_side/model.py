@@ -14,7 +14,7 @@ from mindspore import communication
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
-from align_hooks.families.own import own_model
+from align_hooks.families.own import described, with_unknown
 from align_hooks.families.registry import mindformers_families
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
@@ -99,10 +99,12 @@ class Model:
         """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes,
         and in what it differs from the nearest."""
         if self.family is None or self.built is None:
-            rows = self.dims(vocabulary).vocabulary
-            return {NO_FAMILY: list(self.misfits), "vocab_size": rows, "num_hidden_layers": self.layers}
+            sizes = {"vocab_size": self.dims(vocabulary).vocabulary or None, "num_hidden_layers": self.layers or None}
+            return with_unknown({NO_FAMILY: list(self.misfits), **sizes})
         decoder = self.built.decoder(self.config, self.built.dims(self.config, vocabulary))
-        return own_model(decoder, self.family.name, self.misfits) if self.misfits else self.family.huggingface(decoder)
+        if self.built.as_built is not None:
+            decoder = self.built.as_built(self.core, decoder)
+        return described(self.family, decoder, self.misfits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +265,9 @@ def model_of(cell: Cell) -> Model:
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
-    name = type(network).__name__
-    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if built.network == name]
+    kind = type(network)
+    name, theirs = kind.__name__, any(base.__module__.startswith("mindformers.") for base in kind.__mro__ if base.__name__ == kind.__name__)
+    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if theirs and built.network == name]
     config = network.model.config if ways and not ways[0][1].legacy else getattr(network, "config", None)
     if not ways or config is None:
         return Model(network, config, None, None, (f"{name} is of no family",))

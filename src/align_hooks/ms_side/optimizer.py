@@ -58,15 +58,15 @@ def optimizer_facts(cell: Cell, parameters: Parameters) -> dict[str, object]:
     """
     optimizer = cell.optimizer
     kind = kind_of(optimizer)
-    betas, eps = [number(optimizer.beta1), number(optimizer.beta2)], number(optimizer.eps)
+    beta1, beta2, eps = (number(getattr(optimizer, name)) if hasattr(optimizer, name) else None for name in ("beta1", "beta2", "eps"))
     return {
         "type": type(optimizer).__name__,
-        "decoupled_weight_decay": "AdamW" in type(optimizer).__name__,
+        "decoupled_weight_decay": ("AdamW" in type(optimizer).__name__) if "Adam" in type(optimizer).__name__ else None,
         "clip_grad": clip_norm(cell),
         "groups": [
             {
                 "learning_rate": learning_rate(optimizer, first),
-                "betas": betas,
+                "betas": None if None in (beta1, beta2) else [beta1, beta2],
                 "eps": eps,
                 "bias_correction": kind.bias_correction if kind else None,
                 "weight_decay": weight_decay(optimizer, first),

@@ -11,6 +11,8 @@ NO_FAMILY = "no_family"
 """The key of a record's ``model`` under which a model of no family says in what it differs from the nearest; it has no ``config.json``."""
 NEAREST = "nearest_family"
 """The key under which it says which family is the nearest; an older record, and a class that no family has, do not hold it."""
+UNKNOWN = "unknown_settings"
+"""The key under which it lists settings that could not be read; a model that has some has no ``config.json``, which would mean defaults."""
 SQUARED = "weights/squared.json"
 
 WEIGHTS = Kind(

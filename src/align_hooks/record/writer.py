@@ -27,7 +27,7 @@ from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SKETCHES, TENSORS
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.quantities.weights import NO_FAMILY, WEIGHTS
+from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN, WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
@@ -340,7 +340,7 @@ class Writer:
         if squared:
             self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
-        if tensors and self._holds_all and NO_FAMILY not in config:  # of a part, or of no family, no model can load it
+        if tensors and self._holds_all and not {NO_FAMILY, UNKNOWN} & config.keys():  # of a part, or of no family, no model can load it
             self._json(step, layout.CONFIG, config)
         if padding:
             self._tensors(step, layout.WEIGHT_PADDING, padding)

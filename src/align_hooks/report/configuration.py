@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from align_hooks.comparison.settings import OF_NONE, equal, show
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
+from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.console import plain
 
@@ -97,7 +98,7 @@ def unlike(tables: Sequence[Mapping[str, object]]) -> list[Row]:
 def models(tables: Sequence[Table]) -> list[Row]:
     """Models' configurations. What one alone holds is nothing that differs, but for why it is of no family; two of none are compared by
     their sizes."""
-    shared = set[str]().union(*tables).intersection(*tables) - {*OF_NONE}
+    shared = set[str]().union(*tables).intersection(*tables) - {*OF_NONE, UNKNOWN}
     alone = {key for key in OF_NONE if not all(key in table for table in tables)}
     return [replace(row, differs=row.differs and row.name in shared | alone) for row in rows(tables)]
 

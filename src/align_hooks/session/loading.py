@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from align_hooks.errors import RefusedRun
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import EPS
 from align_hooks.replay.weights import Loader, open_optimizer_state
@@ -23,7 +24,9 @@ def say_own_names(session: Session, family: str, misfits: Sequence[str], own: Se
         session.say(f"recorded under the framework's own names: {len(own)} tensors, first {own[0]}; {ADD_A_FAMILY}")
 
 
-def load_state(session: Session, compute_type: str, load_moments: Callable[[OptimizerState], None], *, stateful: bool = False) -> None:
+def load_state(
+    session: Session, compute_type: str | None, load_moments: Callable[[OptimizerState], None], *, stateful: bool = False
+) -> None:
     """Load the weights that the settings name, and the optimizer's state where that run recorded it.
 
     ``load_moments`` sets the optimizer's state; ``stateful`` says that the optimizer had a state, which was cleared.
@@ -31,10 +34,14 @@ def load_state(session: Session, compute_type: str, load_moments: Callable[[Opti
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
     seed = session.settings.perturb
-    if seed is not None:
+    if seed is not None and compute_type not in EPS:
+        raise RefusedRun(
+            f"{PREFIX}PERTURB moves weights by a rounding step of the type in which the model computes, which is unknown; unset it"
+        )
+    if seed is not None and compute_type is not None:
         moved = f"moved by {EPS[compute_type]:.3g} of themselves"
         session.override("loaded weights", "as they are", moved, f"{PREFIX}PERTURB={seed}")
-    perturb = None if seed is None else (seed, compute_type)
+    perturb = None if seed is None or compute_type is None else (seed, compute_type)
     parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)

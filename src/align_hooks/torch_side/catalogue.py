@@ -34,7 +34,8 @@ def _recording(settings: Settings) -> bool:
     return _recorded(settings) or bool(settings.steps(LOCAL_NORMS))
 
 
-def _whole_run(settings: Settings) -> bool:
+def training(settings: Settings) -> bool:
+    """Whether the training loop is seen or changed, or weights are loaded into its model."""
     return _stepping(settings) or settings.load_weights is not None
 
 
@@ -102,7 +103,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "model",
-        asked=_whole_run,
+        asked=training,
         trigger="megatron.training.training",
         targets=("setup_model_and_optimizer",),
         body=f"{_ROOM}.hooks.model:wrap",

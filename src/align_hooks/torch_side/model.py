@@ -7,16 +7,19 @@ distributed optimizer works on ranges of them, which begin and end at any elemen
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import torch
+from megatron.core.models.gpt import gpt_model
+from megatron.core.transformer import transformer_block
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMegatron
-from align_hooks.families.own import own_model
+from align_hooks.families.own import described
 from align_hooks.families.registry import closest, megatron_families
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
@@ -231,7 +234,10 @@ def parameters_of(
 
     ``vocabulary`` excludes padding, ``place`` is this rank's. ``optimizers`` are those that hold parameters; a distributed optimizer says
     which ranges are this rank's. A parameter that the model's family does not know, or knows in another layout, has its own name.
+    Raises RefusedRun for a model whose structure this version does not know.
     """
+    for chunk in chunks:
+        refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
     family, misfits = nearest(first, args)
     dims = built_by(family).dims(first, vocabulary)
@@ -243,10 +249,57 @@ def parameters_of(
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, place, ranges))
     config = first.config
+    misfits = misfits or lacking(family, dims, chunks, parameters)
     experts = config.num_moe_experts or 0
     predicted = getattr(config, "mtp_num_layers", None) or 0
     alone = dict(place) == ALONE
     return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone, predicted)
+
+
+def refuse_unknown(gpt: Module) -> None:
+    """Refuse a model that is no GPTModel, or whose decoder is no stack of layers that are counted one by one.
+
+    Every hook, name and number of a layer is that of a GPTModel. A class that somebody derives from it is one; a class that Megatron itself
+    derives (``RetroModel``) is of another structure.
+    """
+    derived = itertools.takewhile(lambda kind: kind is not gpt_model.GPTModel, type(gpt).__mro__)
+    others = [kind for kind in derived if kind.__module__.startswith("megatron.core.models.")]
+    if others or not isinstance(gpt, gpt_model.GPTModel):
+        raise RefusedRun(
+            f"the model is a {class_name(others[0] if others else type(gpt))}: only megatron.core's GPTModel, or a class of your own that "
+            "derives from it, can be recorded; train the same layers as a GPTModel (pretrain_gpt.py)"
+        )
+    decoder = getattr(gpt, "decoder", None)
+    if not isinstance(decoder, transformer_block.TransformerBlock):
+        raise RefusedRun(
+            f"the decoder of the model is a {class_name(type(decoder))}: only layers of megatron.core's TransformerBlock, or of a class "
+            "derived from it, have names; build the model with one"
+        )
+    numbers = [getattr(layer, "layer_number", None) for layer in decoder.layers]
+    first = numbers[0] if numbers and isinstance(numbers[0], int) else 0
+    if numbers and (first < 1 or numbers != list(range(first, first + len(numbers)))):
+        raise RefusedRun(
+            f"the decoder's layers are numbered {', '.join(map(str, numbers[:8]))}: names need a layer_number that counts them one by one, "
+            "from 1 over the whole model; set it in your layers"
+        )
+
+
+def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
+    """In words, which tensors every layer of a family has and layers of this rank do not: a specification of layers may rename them."""
+    here = {name for parameter in parameters for name in parameter.whole.pieces}
+    of_layers = [
+        name
+        for name, axes in family.shapes(tied=True).items()
+        if name.count("{") == name.count("{layer}") == 1 and (dims.q_lora or "query_rank" not in axes)
+    ]
+    numbers = [layer.layer_number - 1 for chunk in chunks for layer in unwrap(chunk).decoder.layers]
+    absent = [name for number in numbers for kind in of_layers if (name := kind.format(layer=number)) not in here]
+    return [f"layers lack {len(absent)} of its tensors, first {absent[0]}"] if absent else []
+
+
+def class_name(kind: type) -> str:
+    """The name of a class with its module."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
@@ -321,9 +374,8 @@ def nearest(gpt: Module, args: Arguments) -> tuple[Family, list[str]]:
     return closest(megatron_families(), lambda family: built_by(family).misfits(gpt, args), experts=bool(gpt.config.num_moe_experts))
 
 
-def model_facts(gpt: Module, parameters: Parameters) -> dict[str, object]:
+def model_facts(gpt: Module, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes, and in
     what it differs from the nearest."""
     family = parameters.family
-    decoder = built_by(family).decoder(gpt, parameters.dims)
-    return own_model(decoder, family.name, parameters.misfits) if parameters.misfits else family.huggingface(decoder)
+    return described(family, built_by(family).decoder(gpt, parameters.dims, args), parameters.misfits)

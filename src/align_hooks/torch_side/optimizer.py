@@ -6,6 +6,8 @@ there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 
@@ -33,14 +35,14 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
     leaves = leaf_optimizers(optimizer)
     return {
         "type": type(leaves[0].optimizer).__name__ if leaves else "none on this rank",
-        "decoupled_weight_decay": bool(getattr(optimizer.config, "decoupled_weight_decay", True)),
+        "decoupled_weight_decay": decouples(leaves[0].optimizer) if leaves else None,
         "clip_grad": float(optimizer.config.clip_grad) or None,
         "groups": [
             {
                 "learning_rate": float(group["lr"]),
                 "betas": [float(beta) for beta in group.get("betas", ())],
                 "eps": float(group["eps"]) if "eps" in group else None,
-                "bias_correction": bool(group.get("bias_correction", True)),
+                "bias_correction": corrects(leaf.optimizer, group),
                 "weight_decay": float(group["weight_decay"]),
                 "parameters": [name for main in group["params"] for name in names.get(id(main), ())],
             }
@@ -48,6 +50,20 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
             for group in leaf.optimizer.param_groups
         ],
     }
+
+
+def decouples(inner: Optimizer) -> bool | None:
+    """Whether an optimizer takes weight decay off the weights rather than into the gradient; None where it does not say."""
+    name, fused = type(inner).__name__, getattr(inner, "adam_w_mode", None)  # of Apex's and Transformer Engine's FusedAdam
+    if fused is not None:
+        return bool(fused)
+    return True if "AdamW" in name else False if type(inner).__module__.startswith("torch.") else None
+
+
+def corrects(inner: Optimizer, group: Mapping[str, object]) -> bool | None:
+    """Whether the bias of Adam's moments is corrected; None where that is unknown. torch's groups do not say, for torch always does."""
+    always = True if "Adam" in type(inner).__name__ else None
+    return bool(group["bias_correction"]) if "bias_correction" in group else always
 
 
 def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.catalogue import training
 from align_hooks.torch_side.objects import Argument
 
 Get = Callable[[str], Argument]
@@ -78,6 +79,13 @@ UNREAD: Mapping[str, str] = {
 }
 """Attribute of Megatron's arguments to its flag. With each, gradients or main parameters are kept where this version does not look."""
 
+HYBRID: Mapping[str, str] = {
+    "hybrid_layer_pattern": "--hybrid-layer-pattern",
+    "hybrid_override_pattern": "--hybrid-override-pattern",
+    "is_hybrid_model": "--is-hybrid-model",
+}
+"""Arguments of models whose layers stand in a pattern, of which a layer is attention, feed-forward or Mamba alone."""
+
 CHECKPOINT = "latest_checkpointed_iteration.txt"
 """The file by which a directory is known as a checkpoint of Megatron."""
 
@@ -126,6 +134,11 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
         )
     if value("use_legacy_models"):  # until 0.17
         yield "--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out"
+    if training(settings) and (flags := [flag for name, flag in HYBRID.items() if value(name)]):
+        yield (
+            f"{flags[0]} builds a HybridModel or MambaModel, and only megatron.core's GPTModel can be recorded; train the same layers as a "
+            "GPTModel (pretrain_gpt.py), and leave it out"
+        )
     yield from unread(value)
     asked = [PREFIX + name.upper() for name in ("weights", "optimizer_state", "load_weights") if getattr(settings, name)]
     if asked and settings.device != "cpu" and value("use_precision_aware_optimizer"):

@@ -1,5 +1,6 @@
 """Of what family models are that MindFormers would train: a JSON list of ``[model_type, model_config]`` on standard input, and on standard
-output a JSON list of what ``run.json`` would say of each. MindFormers' own classes make the configuration; no weight is made."""
+output a JSON object: what ``run.json`` would say of each (``recorded``), and of each kind's default model without each attribute of its
+configuration (``without``). MindFormers' own classes make the configuration; no weight is made."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import tempfile
 from types import SimpleNamespace
+from typing import Any
 
 os.environ["GLOG_v"] = "4"  # noqa: SIM112
 os.chdir(tempfile.mkdtemp())  # logs are written to the working directory
@@ -30,15 +32,47 @@ LATENT = ("deepseek_v3", "telechat3_moe")
 """Models whose class asks for the configuration of latent attention (``is_mla_model=True`` in its ``modeling_*_train``)."""
 
 
-def recorded(kind: str, keys: dict[str, object]) -> dict[str, object]:
-    """What a recorder finds in a network of a ``model_config``."""
+def built(kind: str, keys: dict[str, object]) -> Any:
+    """A network of a ``model_config``."""
     package, name = CLASSES[kind]
     module = importlib.import_module(f"mindformers.models.{package}.configuration_{kind}")
     own = {key: value for key, value in keys.items() if key != "model_type"}
     config = getattr(module, f"{name}Config")(**own).convert_to_transformer_config(is_mla_model=kind in LATENT)
-    network = type(f"Training{name}ForCausalLM", (), {"model": type("GPTModel", (SimpleNamespace,), {})(config=config)})()
-    return model_of(network).facts(None)
+    inner = type("GPTModel", (SimpleNamespace,), {})(config=config)
+    return type(f"Training{name}ForCausalLM", (), {"__module__": module.__name__, "model": inner})()
 
 
+def facts(network: Any) -> dict[str, object]:
+    """What a recorder finds in a network, or that it could not be recorded."""
+    try:
+        return model_of(network).facts(None)
+    except AttributeError as error:
+        return {"refused": str(error)}
+
+
+def raising(name: str) -> property:
+    def missing(self: Any) -> Any:
+        raise AttributeError(f"the configuration has no attribute {name!r}")
+
+    return property(missing)
+
+
+def without(kind: str, keys: dict[str, object]) -> dict[str, dict[str, object]]:
+    """What a recorder finds in a network whose configuration lacks an attribute, by its name; the whole by none."""
+    network = built(kind, keys)
+    config = network.model.config
+    whole, found = type(config), {"": facts(network)}
+    for name in vars(config):
+        config.__class__ = type(whole.__name__, (whole,), {name: raising(name)})
+        found[name] = facts(network)
+    return found
+
+
+DEFAULTS = {"qwen3": {}, "qwen3_moe": {}, "telechat3": {}, "deepseek_v3": {"qk_layernorm": True}}
 with ANSWERS:
-    json.dump([recorded(*asked) for asked in json.load(sys.stdin)], ANSWERS)
+    answers = {
+        "recorded": [facts(built(*asked)) for asked in json.load(sys.stdin)],
+        "without": {kind: without(kind, keys) for kind, keys in DEFAULTS.items()},
+        "another class": facts(type("TrainingQwen3ForCausalLM", (), {"__module__": "somebody", "model": built("qwen3", {}).model})()),
+    }
+    json.dump(answers, ANSWERS)

@@ -30,7 +30,7 @@ from align_hooks.comparison.verdict import (
     first_different,
 )
 from align_hooks.messages import Argument, Message, Side, message, with_commands
-from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
 from align_hooks.record.schema import Row
 
@@ -172,7 +172,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.FED: feeds(reference, first),
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
-        and not any(NO_FAMILY in run.facts.model for run in pair.runs)
+        and not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in pair.runs)
         and all(feeds(run, first) for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),

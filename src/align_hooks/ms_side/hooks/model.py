@@ -11,9 +11,9 @@ from mindspore import nn
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
-from align_hooks.hooking.attach import installed_version
+from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.hooks.config import flat, get, is_newer
+from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import is_per_token
 from align_hooks.ms_side.objects import Schedule
@@ -26,6 +26,9 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.session.loading import load_state
 from align_hooks.session.step import Moments
 from align_hooks.settings import PREFIX
+
+BESIDE = ("hyper_parallel", "ms_custom_ops")
+"""Packages beside MindFormers that change numbers, by the names of their modules."""
 
 
 def load(session: MsSession) -> None:
@@ -62,10 +65,11 @@ def refuse_unknown(session: MsSession) -> None:
         )
 
 
-def compute_type(session: MsSession) -> str:
-    """The type in which the model computes."""
-    usual = "bfloat16" if is_newer(session.config) else "float16"
-    return str(get(session.config, "model.model_config.compute_dtype") or usual).removeprefix("mindspore.").lower()
+def compute_type(session: MsSession) -> str | None:
+    """The type in which the model was built to compute; None where nothing says."""
+    built = None if session.model is None else getattr(session.model.config, "compute_dtype", None)
+    told = built or get(session.config, "model.model_config.compute_dtype")
+    return None if told is None else str(told).removeprefix("mindspore.").lower()
 
 
 def facts(session: MsSession) -> dict[str, object]:
@@ -75,13 +79,18 @@ def facts(session: MsSession) -> dict[str, object]:
     sizes, rows = session.sizes, get(config, "train_dataset.batch_size")
     return {
         "framework": "MindFormers",
-        "versions": {"align_hooks": __version__, "mindformers": installed_version("mindformers"), "mindspore": mindspore.__version__},
+        "versions": {
+            "align_hooks": __version__,
+            "mindformers": installed_version("mindformers"),
+            "mindspore": mindspore.__version__,
+            **versions_beside(BESIDE),
+        },
         "model": session.model_config,
-        "padded_vocabulary": parameters.dims.padded,
+        "padded_vocabulary": parameters.dims.padded or None,
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": number(cell.scale_sense)},
         "training": {
             "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
-            "global_batch_size": rows * session.launch.world_size if sizes is None else sizes.rows(session.fed),
+            "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.fed),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),

@@ -16,6 +16,7 @@ from dataclasses import replace
 import mindspore
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
@@ -62,7 +63,8 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         return
     model, rows = model_of(cell), vocabulary(session)
     session.model = model
-    session.model_config = model.facts(rows)
+    with refuse_without_sizes():
+        session.model_config = model.facts(rows)
     if session.sizes is not None:
         refuse_layouts(settings, session.sizes, model.config)
         if shards is not None:

@@ -16,7 +16,8 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
-from align_hooks.hooking.attach import installed_version
+from align_hooks.families.own import refuse_without_sizes
+from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
@@ -33,6 +34,8 @@ from align_hooks.torch_side.routing import give_experts, refuse_unrouted, router
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
+BESIDE = ("mindspeed", "mindspeed_llm", "torch_npu", "transformer_engine", "apex", "flash_attn", "triton")
+"""Packages beside Megatron-LM that change numbers, by the names of their modules."""
 DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 """Arguments with which the model draws random numbers."""
 
@@ -51,7 +54,10 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     where = place()
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves = leaf_optimizers(optimizer)
-    parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
+    gpt = unwrap(model[0])
+    with refuse_without_sizes():
+        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
+        session.model_config = model_facts(gpt, parameters, args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
     refuse_unrouted(session)
@@ -76,8 +82,6 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         check_teacher(session, range(args.iteration, intended(args)))
         rows = [args.micro_batch_size] * get_num_microbatches()
         session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))
-    gpt = unwrap(model[0])
-    session.model_config = model_facts(gpt, parameters)
     say_names(session, parameters)
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
@@ -123,11 +127,22 @@ def compute_type(args: Arguments) -> str:
     return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
 
 
+def draws(args: Arguments) -> bool | None:
+    """Whether the model draws random numbers; None where an argument that says so is missing."""
+    asked = [bool(getattr(args, name)) if hasattr(args, name) else None for name in DRAWING]
+    return True if True in asked else None if None in asked else False
+
+
 def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """What ``run.json`` says about a Megatron run."""
     return {
         "framework": "Megatron-LM",
-        "versions": {"align_hooks": __version__, "megatron-core": installed_version("megatron-core"), "torch": torch.__version__},
+        "versions": {
+            "align_hooks": __version__,
+            "megatron-core": installed_version("megatron-core"),
+            "torch": torch.__version__,
+            **versions_beside(BESIDE),
+        },
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded,
         "optimizer": optimizer_facts(optimizer, parameters) | {"loss_scale": float(optimizer.get_loss_scale())},
@@ -136,9 +151,9 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "global_batch_size": args.global_batch_size,
             "sequence_length": args.seq_length,
             "train_steps": args.train_iters,
-            "per_token_loss": bool(gpt.config.calculate_per_token_loss),
+            "per_token_loss": gpt.config.calculate_per_token_loss,
             "compute_type": compute_type(args),
-            "draws": any(getattr(args, name, None) for name in DRAWING),
+            "draws": draws(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
         "layers": layers(session.chunks, parameters),

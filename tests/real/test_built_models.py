@@ -1,0 +1,90 @@
+"""Models as Megatron-LM builds them: another class is refused, and a fact that cannot be read is unknown, never another value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
+from real import frameworks
+
+REFUSED = {
+    "HybridModel": "megatron.core.models.hybrid.hybrid_model.HybridModel: only megatron.core's GPTModel",
+    "MambaModel": "megatron.core.models.mamba.mamba_model.MambaModel: only megatron.core's GPTModel",
+    "T5Model": "megatron.core.models.T5.t5_model.T5Model: only megatron.core's GPTModel",
+    "BertModel": "megatron.core.models.bert.bert_model.BertModel: only megatron.core's GPTModel",
+    "RetroModel": "megatron.core.models.retro.model.RetroModel: only megatron.core's GPTModel",
+    "no GPTModel": "LooksAlike: only megatron.core's GPTModel",
+    "another decoder": "the decoder of the model is a megatron.core.models.hybrid.hybrid_block.HybridStack",
+    "layers from 0": "layers are numbered 0, 1",
+    "layers of one number": "layers are numbered 1, 1",
+    "layers without a number": "layers are numbered None, None",
+}
+RECORDED = ("GPTModel", "a class derived from it", "a decoder derived from TransformerBlock")
+UNREAD = {
+    "GPTModel.max_sequence_length": "max_position_embeddings",
+    "TransformerConfig.hidden_size": "hidden_size",
+    "TransformerConfig.layernorm_epsilon": "rms_norm_eps",
+}
+"""An attribute to the setting that is unknown without it."""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    where = tmp_path_factory.mktemp("built")
+    frameworks.python(where, [str(frameworks.SCRIPTS / "built_models.py"), str(where / "answers")], {}, {}).succeeded()
+    found: dict[str, Any] = json.loads((where / "answers").read_text())
+    return found
+
+
+def test_a_model_of_another_structure_is_refused_by_name(answers: dict[str, Any]) -> None:
+    refusals = answers["refusals"]
+    assert {name for name, why in refusals.items() if why} == set(REFUSED)
+    assert set(refusals) == {*REFUSED, *RECORDED}
+    for name, part in REFUSED.items():
+        assert part in refusals[name] and "\n" not in refusals[name]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3_moe"])
+def test_a_fact_is_right_or_unknown_whatever_attribute_is_missing(answers: dict[str, Any], kind: str) -> None:
+    recorded = answers["facts"][kind]
+    whole = recorded[""]
+    assert (whole["model_type"], whole["rope_theta"]) == (kind, 1234567.0)
+    assert UNKNOWN not in whole and NO_FAMILY not in whole
+    for without, model in recorded.items():
+        if "refused" in model:
+            assert without.rpartition(".")[2] in model["refused"]
+            continue
+        assert {key: model[key] for key in whole.keys() & model.keys()} == {key: whole[key] for key in whole.keys() & model.keys()}, without
+        assert NO_FAMILY in model or set(model.get(UNKNOWN, ())) == whole.keys() - model.keys(), without
+        assert model.get(UNKNOWN, []) == ([UNREAD[without]] if without in UNREAD else model.get(UNKNOWN, [])), without
+    assert recorded["GPTModel.rotary_base"] == whole  # which MindSpeed-LLM's model does not have
+    assert recorded["scaled frequencies"][NO_FAMILY] == ["frequencies of one base is False, not True"]
+    (lacks,) = recorded["a renamed layer"][NO_FAMILY]
+    assert lacks == "layers lack 1 of its tensors, first model.layers.1.self_attn.o_proj.weight"
+    assert kind != "qwen3_moe" or recorded["TransformerConfig.moe_router_pre_softmax"][UNKNOWN] == ["norm_topk_prob"]
+
+
+def test_whether_the_model_draws_is_unknown_where_an_argument_is_missing(answers: dict[str, Any]) -> None:
+    assert answers["draws"] == [False, True, True, None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [(("--hybrid-layer-pattern", "*-*-"), "--hybrid-layer-pattern builds a HybridModel"), ((), "hybrid_model.HybridModel: only")],
+    ids=["by its arguments", "as it was built"],
+)
+def test_a_hybrid_model_is_refused_before_the_first_step(flags: tuple[str, ...], part: str, tmp_path: Path) -> None:
+    change = {"--num-layers": None} if flags else {}
+    given = {"script": frameworks.SCRIPTS / "pretrain_hybrid.py", "change": change, "flags": flags}
+    done = frameworks.megatron(tmp_path, **given, RUN=tmp_path / "run", **frameworks.EVERYTHING)
+    assert done.code == 2, done.output
+    (line,) = [line for line in done.ours.splitlines() if " -> " not in line]
+    assert part in line and "pretrain_gpt.py" in line
+    assert "iteration        1/" not in done.output
+    assert not {"run.json", "step_0", "scalars"} & {path.name for path in (tmp_path / "run").iterdir()}
+    if flags:  # without a recording the same command trains
+        assert "iteration        3/" in frameworks.megatron(tmp_path / "off", **given, SEED=None).succeeded().output
