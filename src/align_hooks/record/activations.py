@@ -225,6 +225,8 @@ class Activations(Mapping[str, Summary]):
                 numbers = part.sums.stored(name)
                 if numbers.shape != (len(part.points.rows), NUMBERS):
                     raise RecordError(f"{part.sums.path}: {name} is {list(numbers.shape)}; record the step again")
+                if not np.isfinite(numbers[:, [COUNT, NOT_FINITE]]).all():  # as of operators that a CUDA graph captured
+                    raise RecordError(f"{part.sums.path}: {name} has NaN or infinity for a number of elements; record the step again")
                 for micro_batch, row in enumerate(numbers):
                     sums.setdefault((micro_batch, rank), []).append(row)
         whole = {place: added(rows) for place, rows in sorted(sums.items())}
