@@ -152,6 +152,11 @@ class Activations(Mapping[str, Summary]):
         return [name for name in self.names if not name.endswith(GRADIENT)]
 
     @property
+    def unseen(self) -> list[str]:
+        """The names of the points that a rank was asked for and that no hook of it saw."""
+        return list(dict.fromkeys(name for parts in self.parts.values() for part in parts for name in part.points.unseen))
+
+    @property
     def size(self) -> tuple[int, int]:
         """Rows of the job's batch, and positions of a sequence."""
         rows = (max((sum(part.points.rows) for part in parts), default=0) for parts in self.parts.values())
