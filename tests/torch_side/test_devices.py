@@ -18,11 +18,14 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused, Piece  # noqa: E402
+from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.token_digest import digest, text  # noqa: E402
+from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import activations, arrays, norms, optimizer, routing, stretches, token_digest  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
+from align_hooks.torch_side.session import TorchSession  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 from align_hooks.torch_side.token_digest import TokenDigest  # noqa: E402
 
@@ -194,3 +197,39 @@ def test_what_balances_experts_is_unknown_where_graphs_replay_them(args: dict[st
     assert (seen, ended.terms(8)) == (([], None) if graphed else (["auxiliary"], {"auxiliary": 0.5}))
     known.num_experts = None
     assert not routing.are_captured()
+
+
+class Watched(torch.nn.Module):
+    """Two layers, of which a fused path may pass the second without a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.fused = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), False
+
+    def forward(self, value: Any) -> Any:
+        value = self.first(value)
+        return torch.nn.functional.linear(value, self.second.weight) if self.fused else self.second(value)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_point_whose_module_is_passed_is_said_and_kept(fused: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    args = SimpleNamespace(seq_length=4, micro_batch_size=2, sequence_parallel=False, calculate_per_token_loss=False)
+    monkeypatch.setattr(activations, "get_args", lambda: args)
+    model, settings = Watched(), Settings.from_environment({"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_ACTIVATIONS": "0"})
+    session = TorchSession("torch", settings, Launch(0, 1, "one", "host"))
+    session.recording.writer, session.step = SimpleNamespace(), 0  # type: ignore[assignment]
+    session.place = {"dp": 0, "dp_size": 1, "tp": 0, "tp_size": 1, "cp": 0, "cp_size": 1}
+    names = ("first", "second")
+    seams = [
+        activations.Seam(getattr(model, name), (activations.Value(name, (0, 8), 8),), activations.output, activations.uncut)
+        for name in names
+    ]
+    watch = activations.Watch(session, seams)
+    watch.begin()
+    model.fused = fused
+    model(torch.ones(4, 2, 8)).sum().backward()
+    watch.end()
+    made = watch.made()
+    assert made.points["unseen"] == (["second"] if fused else [])
+    assert ("1 points of rank 0, first second" in capsys.readouterr().out) is fused
+    assert set(made.sums) == {name + suffix for name in (names[:1] if fused else names) for suffix in ("", "#gradient")}
