@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import synthetic
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.points import backward_order, forward_order, healed, origins
@@ -128,6 +129,21 @@ def test_a_wrong_point_is_named_with_its_inputs_and_its_cause(tmp_path: Path, wh
     assert comparison.blame is not None and comparison.blame.suspects[0].name == f"{LAYER}.mlp.down_proj"
     assert arguments("activations.jump", stages[activations].summary)["name"] == f"{LAYER}.mlp.down_proj"
     assert comparison.headline == message("activations.differ", name=f"{LAYER}.mlp.down_proj", step=when(0))
+
+
+def test_points_that_no_hook_saw_leave_the_stage_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = synthetic.points_of
+
+    def without_one(*given: object, **options: object) -> tuple[object, ...]:
+        sums, tensors, facts = whole(*given, **options)  # type: ignore[arg-type]
+        return sums, tensors, facts | {"unseen": ["model.layers.0.mlp.shared_experts"]}
+
+    monkeypatch.setattr(synthetic, "points_of", without_one)
+    comparison, stages = compared(tmp_path, run())
+    assert (stages[activations].status, stages[activation_gradients].status) == (Status.INCOMPLETE, Status.SAME)
+    assert comparison.verdict is not Verdict.ALIGNED
+    seen = arguments("activations.unseen", stages[activations].summary)
+    assert seen == {"count": 1, "name": "model.layers.0.mlp.shared_experts"}
 
 
 def test_a_gradient_that_one_side_lacks_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
     "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
     "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
+    "points in a graph": ("--enable-cuda-graph", {"run": "run", "activations": "0"}, "so that ALIGN_HOOKS_ACTIVATIONS would see"),
+    "experts in a graph": ("--external-cuda-graph", {"run": "run", "routing": "0"}, "--external-cuda-graph replays layers without Python"),
+    "both in a graph": (
+        *("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", {"teacher": "other", "replay_routing": "other"}),
+        "ALIGN_HOOKS_TEACHER and ALIGN_HOOKS_REPLAY_ROUTING would see",
+    ),
+    "a graph on a CPU": ("--cuda-graph-impl local", {"device": "cpu", "run": "run", "activations": "0"}, "only an accelerator can follow"),
+    "a graph of all": ("--cuda-graph-modules full_iteration", {"run": "run"}, "a CUDA graph of the whole iteration"),
+    "weights in fp8": ("--fp8-format hybrid --fp8-param-gather", {"load_weights": "other"}, "--fp8-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
+    "weights in fp4": ("--fp4-format e2m1 --fp4-param-gather", {"load_weights": "other"}, "--fp4-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
     "latent attention by local layers": (
         *("--multi-latent-attention --tensor-model-parallel-size 2", {"device": "cpu"}),
         "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself",
@@ -47,8 +57,16 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
 @pytest.mark.parametrize("case", MEGATRON)
 def test_megatron(case: str, tmp_path: Path) -> None:
     flags, switches, part = MEGATRON[case]
-    (line,) = refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, **switches)
+    line, *unopened = refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, **switches)
     assert part in line
+    assert not unopened or "other" in switches.values()  # a run that cannot be opened is said too
+
+
+@pytest.mark.parametrize("flags", ["--enable-cuda-graph", "--cuda-graph-impl local --cuda-graph-scope full_iteration_inference"])
+def test_what_is_outside_of_a_graph_is_recorded_beside_one(flags: str, tmp_path: Path) -> None:
+    asked = dict.fromkeys(("batches", "local_norms", "gradients", "weights", "optimizer_state", "sketches"), "all")
+    assert refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, run="run", **asked) == []
+    assert refusals("llama.args", ("", "--cuda-graph-impl none\n"), where=tmp_path, run="run", activations="0") == []
 
 
 def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:

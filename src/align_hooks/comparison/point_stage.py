@@ -45,6 +45,9 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     summary = sentences(compared, norms, _written_otherwise(seen.otherwise), _alone(ladder, step, chosen))
     short = message("short.points", count=seen.count, steps=in_short(until))
     if not seen.origins:
+        unseen = list(dict.fromkeys(name for run in pair.runs for name in run.activations(step).unseen if chosen(name)))
+        if unseen:
+            return StageResult(stage, Status.INCOMPLETE, message("activations.unseen", count=len(unseen), name=unseen[0]))
         return StageResult(stage, Status.SAME, summary, furthest(list(seen.findings.values()), None), short=short)
     told = seen.origins if pair.is_taught(step) else seen.origins[:1]
     shown = {origin.finding.name: origin.finding for origin in told}

@@ -152,6 +152,11 @@ class Activations(Mapping[str, Summary]):
         return [name for name in self.names if not name.endswith(GRADIENT)]
 
     @property
+    def unseen(self) -> list[str]:
+        """The names of the points that a rank was asked for and that no hook of it saw."""
+        return list(dict.fromkeys(name for parts in self.parts.values() for part in parts for name in part.points.unseen))
+
+    @property
     def size(self) -> tuple[int, int]:
         """Rows of the job's batch, and positions of a sequence."""
         rows = (max((sum(part.points.rows) for part in parts), default=0) for parts in self.parts.values())
@@ -225,6 +230,8 @@ class Activations(Mapping[str, Summary]):
                 numbers = part.sums.stored(name)
                 if numbers.shape != (len(part.points.rows), NUMBERS):
                     raise RecordError(f"{part.sums.path}: {name} is {list(numbers.shape)}; record the step again")
+                if not np.isfinite(numbers[:, [COUNT, NOT_FINITE]]).all():  # as of operators that a CUDA graph captured
+                    raise RecordError(f"{part.sums.path}: {name} has NaN or infinity for a number of elements; record the step again")
                 for micro_batch, row in enumerate(numbers):
                     sums.setdefault((micro_batch, rank), []).append(row)
         whole = {place: added(rows) for place, rows in sorted(sums.items())}

@@ -433,7 +433,7 @@ class Extent(Struct, frozen=True):
 class Points(Struct, frozen=True, kw_only=True):
     """What the header of ``activations/sums.safetensors`` says: rows of each micro-batch on this rank, positions of a whole sequence, the
     ``extents`` that there are and which of them each point has. Gradients are multiplied by ``scale``, and with ``by_tokens`` divided by
-    the step's valid tokens on all ranks."""
+    the step's valid tokens on all ranks. ``unseen`` are the points of this rank that were asked for and that no hook saw."""
 
     rows: tuple[Size, ...] = ()
     length: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
@@ -441,6 +441,7 @@ class Points(Struct, frozen=True, kw_only=True):
     extent_of: dict[str, int] = {}
     scale: Annotated[float, Meta(gt=0)] = 1.0
     by_tokens: bool = False
+    unseen: tuple[str, ...] = ()
 
 
 class State(Struct, frozen=True):

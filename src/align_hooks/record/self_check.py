@@ -141,6 +141,13 @@ class Contradiction:
     count: int | None = None
 
     @property
+    def is_of_loss(self) -> bool:
+        """Whether a loss function of the script's own makes the two claims: none counts NaN or infinitely many tokens."""
+        claims = (self.first.value, self.second.value)
+        finite = all(math.isfinite(value) for value in claims if isinstance(value, float))
+        return self.kind is Kind.LOSS or (self.kind in OF_LOSS and finite)
+
+    @property
     def subject(self) -> Message:
         """The fact that the two claims are about, as a message."""
         return message(self.kind.value, **_without_none(name=self.name or None, rank=self.rank, place=self.place, count=self.count))
@@ -165,12 +172,12 @@ class SelfCheck:
     @property
     def of_layout(self) -> list[Contradiction]:
         """Contradictions of what was recorded: shards, copies, batches, numbers of ranks."""
-        return [contradiction for contradiction in self.contradictions if contradiction.kind not in OF_LOSS]
+        return [contradiction for contradiction in self.contradictions if not contradiction.is_of_loss]
 
     @property
     def of_losses(self) -> list[Contradiction]:
         """What the run's own loss function makes otherwise than its tokens' losses and its mask say: the record is whole."""
-        return [contradiction for contradiction in self.contradictions if contradiction.kind in OF_LOSS]
+        return [contradiction for contradiction in self.contradictions if contradiction.is_of_loss]
 
 
 def self_check(run: Run) -> SelfCheck:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,14 +34,17 @@ from align_hooks.names.fused import Fused
 from align_hooks.names.nearest import nearest
 from align_hooks.names.own import own_name
 from align_hooks.names.points import GRADIENT
+from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, places, row_signs
 from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.sketch import PROJECTIONS
 from align_hooks.session.step import Activations
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.arrays import numbers_of, to_numpy
+from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
+from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
 
 BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
@@ -280,7 +284,8 @@ def refuse_unmatched(session: TorchSession) -> None:
 @dataclass
 class Watch:
     """The points of one step. ``sums`` are device vectors by name and micro-batch, ``tensors`` host arrays, ``extents`` what part of each
-    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again."""
+    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again. ``reached`` are the seams
+    whose module was called, whether or not it showed a value; ``scale`` is what a gradient that flows is too large by."""
 
     session: TorchSession
     seams: Sequence[Seam]
@@ -288,9 +293,9 @@ class Watch:
     tensors: dict[tuple[str, int], Array] = field(default_factory=dict)
     extents: dict[str, dict[str, object]] = field(default_factory=dict)
     calls: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    reached: set[int] = field(default_factory=set)
     handles: list[Tensor] = field(default_factory=list)
-    signs: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
-    factor: float = 1.0
+    scale: Tensor | float = 1.0
 
     def __post_init__(self) -> None:
         settings = self.session.settings
@@ -319,6 +324,7 @@ class Watch:
 
     def _before(self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
         with self.session.recording.surviving("activations"):
+            self.reached.add(index)
             tensor = seam.pick(args, kwargs, None)
             passed = self.pass_on(index, seam, tensor, args, kwargs)
             if passed is not tensor:
@@ -330,6 +336,7 @@ class Watch:
         self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
     ) -> Result:
         with self.session.recording.surviving("activations"):
+            self.reached.add(index)
             tensor = seam.pick(args, kwargs, result)
             passed = self.pass_on(index, seam, tensor, args, kwargs)
             if passed is not tensor:
@@ -377,7 +384,7 @@ class Watch:
             return tensor
         value, gradient = (self._part(seam.values[0], tensor, micro_batch, suffix) for suffix in ("", GRADIENT))
         teacher.made.add(step)
-        return Taught.apply(tensor, value, gradient / self.factor)
+        return Taught.apply(tensor, value, gradient * self.scale)
 
     def _part(self, value: Value, tensor: Tensor, micro_batch: int, suffix: str) -> Tensor:
         """A teacher's value, or its gradient, in the layout of a tensor of this rank."""
@@ -407,41 +414,29 @@ class Watch:
                     self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
 
     def _numbers(self, value: Value, part: Tensor, micro_batch: int, *, free: bool) -> Tensor:
-        columns = self._kept(("columns", value.columns), part, lambda: column_signs(value.columns))
+        columns = columns_on(part.device, value.columns)
         if free:
             self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
-            rows = self._kept(("tokens", part.shape[0]), part, lambda: row_signs(None, part.shape[0]))
-            return numbers_of(part, rows, columns)
-        shaped = in_rows(part, value, get_args().micro_batch_size)
+            return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
+        args, place = get_args(), self.session.place
+        shaped = in_rows(part, value, args.micro_batch_size)
         positions, of_rows = shaped.shape[:2]
         slices = slices_of(self.session, positions)
         cut = value.columns != (0, value.width) or positions < rank_length(self.session)
-        counted = self.session.place["tp"] == 0 or cut
+        counted = place["tp"] == 0 or cut
         self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": slices, "counted": counted}
-        rows = self._kept(
-            ("rows", micro_batch, of_rows, positions), part, lambda: row_signs(self._places(micro_batch, of_rows, positions, slices))
-        )
+        first = (micro_batch * place["dp_size"] + place["dp"]) * of_rows
+        where = tuple(map(tuple, slices or [[0, positions]]))
+        rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
         return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
-
-    def _places(self, micro_batch: int, rows: int, positions: int, slices: Slices | None) -> Array:
-        place = self.session.place
-        first = (micro_batch * place["dp_size"] + place["dp"]) * rows
-        where = np.arange(positions) if slices is None else positions_of(slices)
-        return places(range(first, first + rows), where, get_args().seq_length)
-
-    def _kept(self, key: tuple[object, ...], part: Tensor, make: Callable[[], Array]) -> Tensor:
-        """Signs on the device of a value, made once a step."""
-        where = (*key, part.device)
-        if where not in self.signs:
-            self.signs[where] = torch.from_numpy(make()).to(part.device)
-        return self.signs[where]
 
     def made(self) -> Activations:
         """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
+        factor = 1.0 / float(self.scale)
         if not self.sums and self.seams:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
         if not self.sums:  # a stage that has none of the points that are asked for
-            return Activations({}, {}, {"length": get_args().seq_length, "scale": self.factor})
+            return Activations({}, {}, {"length": get_args().seq_length, "scale": factor})
         device = next(iter(self.sums.values())).device
         numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
@@ -463,10 +458,35 @@ class Watch:
                 "length": args.seq_length,
                 "extents": list(extents),
                 "extent_of": {name: extents.index(extent) for name, extent in self.extents.items()},
-                "scale": self.factor,
+                "scale": factor,
+                "unseen": self.unseen(),
                 "by_tokens": bool(args.calculate_per_token_loss),
             },
         )
+
+    def unseen(self) -> list[str]:
+        """The points that were asked for and whose modules were not called in the step, as what is fused or captured passes them; said at
+        the first recorded step, by the first of ranks that are alike."""
+        passed = [seam for index, seam in enumerate(self.seams) if index not in self.reached]
+        names = [value.name for seam in passed for value in seam.values if self.wanted(value.name)]
+        session, first = self.session, ACTIVATIONS.switch not in self.session.recording.captured
+        if names and first and not any(session.place.get(axis, 0) for axis in ("dp", "tp", "cp")):
+            of = f"{len(names)} points of rank {session.launch.rank}, first {names[0]}"
+            say(f"align_hooks: {PREFIX}ACTIVATIONS records nothing of {of}: the model passes their modules without a call", sys.stdout)
+        return names
+
+
+@functools.cache
+def columns_on(device: torch.device, columns: tuple[int, int]) -> Tensor:
+    """The signs of columns on a device, made once a run."""
+    return on_device(torch.from_numpy(column_signs(columns)), device)
+
+
+@functools.cache
+def rows_on(device: torch.device, rows: range, slices: tuple[tuple[int, ...], ...], length: int) -> Tensor:
+    """The signs of the tokens of rows at positions on a device, made once a run: 16 bytes for each token of a step on this rank."""
+    where = positions_of([list(bounds) for bounds in slices])
+    return on_device(torch.from_numpy(row_signs(places(rows, where, length))), device)
 
 
 def unlike(extents: Mapping[str, Mapping[str, object]]) -> list[Mapping[str, object]]:
@@ -566,7 +586,7 @@ def begin(session: TorchSession) -> None:
     recording = session.recording
     forced = session.teacher is not None and session.step in session.teacher.steps
     with recording.must_succeed() if forced else recording.surviving("activations"):
-        watch = Watch(session, session.seams, factor=factor(session))
+        watch = Watch(session, session.seams, scale=scale(session))
         if watch.records or forced:
             session.watch = watch
             watch.begin()
@@ -578,13 +598,13 @@ def end(session: TorchSession) -> None:
         session.watch.end()
 
 
-def factor(session: TorchSession) -> float:
-    """What a gradient that flows is multiplied by to be that of the reduced objective; with a per-token loss Megatron divides by the tokens
-    of the step later still, and sums over ranks."""
+def scale(session: TorchSession) -> Tensor | float:
+    """What a gradient that flows is divided by to be that of the reduced objective; with a per-token loss Megatron divides by the tokens
+    of the step later still, and sums over ranks. A loss scale is left on its device."""
     place, args = session.place, get_args()
     ranks = 1 if args.calculate_per_token_loss else place["dp_size"] * place["cp_size"]
-    scale = session.optimizer.get_loss_scale() if session.optimizer is not None else 1.0
-    return 1.0 / (float(scale) * ranks)
+    scaled = [leaf for leaf in chain(session.optimizer) if getattr(leaf, "grad_scaler", None) is not None]
+    return scaled[0].get_loss_scale().detach().clone() * ranks if scaled else float(ranks)
 
 
 def bytes_of(session: TorchSession, rows: Iterable[int]) -> int:

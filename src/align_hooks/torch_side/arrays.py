@@ -5,6 +5,8 @@ numpy has no bf16, and a record keeps fp32, which holds bf16 and fp16 exactly; t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 
@@ -20,6 +22,31 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
     host = tensor.detach().to("cpu")
     return np.array((host.float() if host.is_floating_point() else host).numpy())
+
+
+def fetched(values: Mapping[str, torch.Tensor | float]) -> dict[str, Array]:
+    """Return numbers as flat fp64 arrays on the host, those of a device in one transfer."""
+    flat = {key: torch.as_tensor(value).detach().reshape(-1) for key, value in values.items()}
+    there = [key for key, tensor in flat.items() if tensor.device.type != "cpu"]
+    if there:
+        flat |= zip(there, moved([flat[key] for key in there]), strict=True)
+    exact = {key: tensor.float() if tensor.dtype is torch.bfloat16 else tensor for key, tensor in flat.items()}
+    return {key: tensor.numpy().astype(np.float64) for key, tensor in exact.items()}
+
+
+def moved(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return flat tensors of a device on the host, in one transfer."""
+    # They cross as the bytes that they are: a device may have no fp64, and fp32 holds no digest of 52 bits.
+    order = sorted(range(len(tensors)), key=lambda index: -tensors[index].element_size())  # each then begins at a multiple of its size
+    sent = [tensors[index].contiguous().view(torch.uint8) for index in order]
+    parts = torch.cat(sent).cpu().split([len(part) for part in sent])
+    there = {index: part.view(tensors[index].dtype) for index, part in zip(order, parts, strict=True)}
+    return [there[index] for index in range(len(tensors))]
+
+
+def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a host tensor on a device, which is not waited for."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def dtype_of(dtype: torch.dtype) -> str:

@@ -104,7 +104,8 @@ def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerS
                 leaf.optimizer.state[main] = loaded
 
 
-def updates_made(optimizer: Optimizer) -> int:
-    """How many updates Adam has counted; 0 before the first."""
+def updates_made(optimizer: Optimizer) -> torch.Tensor | int:
+    """How many updates Adam has counted; 0 before the first. A fused or capturable Adam counts on the device, which is not waited for."""
     states = (entry for leaf in leaf_optimizers(optimizer) for entry in (*leaf.optimizer.state.values(), *leaf.optimizer.param_groups))
-    return next((int(state["step"]) for state in states if "step" in state), 0)
+    made = next((state["step"] for state in states if "step" in state), 0)
+    return made.detach().clone() if isinstance(made, torch.Tensor) else int(made)

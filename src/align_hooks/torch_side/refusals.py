@@ -6,6 +6,7 @@ same. Imports no framework. :mod:`.hooks.model` refuses by the built model, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -53,8 +54,6 @@ ACCELERATED: Mapping[str, str] = {
     "apply_layernorm_1p": "--apply-layernorm-1p",
     "layernorm_zero_centered_gamma": "--apply-layernorm-1p",
     "use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-    "enable_cuda_graph": "--enable-cuda-graph",
-    "external_cuda_graph": "--external-cuda-graph",
 }
 """Arguments that no CPU can follow, and for which nothing else at hand computes the same; newer versions have the second spellings."""
 
@@ -89,8 +88,25 @@ HYBRID: Mapping[str, str] = {
 CHECKPOINT = "latest_checkpointed_iteration.txt"
 """The file by which a directory is known as a checkpoint of Megatron."""
 
-GRAPHS = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated")
+CUDA_GRAPHS: Mapping[str, str] = {
+    "enable_cuda_graph": "--enable-cuda-graph",
+    "external_cuda_graph": "--external-cuda-graph",
+    "cuda_graph_impl": "--cuda-graph-impl",  # since 0.15, where the other two are deprecated
+}
+"""Arguments by which CUDA graphs replay layers: a hook inside one runs once, while the graph is captured and nothing is computed."""
+
+SCOPES = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated", "cuda_graph_modules")
 """Arguments that say how much of an iteration a CUDA graph takes in, by version."""
+
+IN_LAYERS = ("activations", "teacher", "routing", "replay_routing")
+"""Settings that need Python inside the layers in every step."""
+
+QUANTIZED: Mapping[str, str] = {
+    "fp8_param_gather": "--fp8-param-gather",
+    "fp4_param": "--fp4-param-gather",  # 0.15 to 0.17
+    "fp4_param_gather": "--fp4-param-gather",
+}
+"""Arguments by which the model's own weights are quantised, by the distributed optimizer, each rank its range of a tensor."""
 
 
 def rehearsal(get: Get) -> dict[str, Argument]:
@@ -111,8 +127,7 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
     def value(name: str) -> Argument:
         return changes[name] if name in changes else get(name)
 
-    flags = [flag for name, flag in ACCELERATED.items() if value(name)]
-    flags += ["--cuda-graph-impl"] if value("cuda_graph_impl") not in (None, "none") else []
+    flags = [flag for name, flag in ACCELERATED.items() if value(name)] + captured(value)
     if settings.device == "cpu" and flags:
         yield f"{PREFIX}DEVICE=cpu: {' and '.join(dict.fromkeys(flags))} only an accelerator can follow; leave it out"
     if settings.deterministic and (flags := [flag for name, flag in NOT_DETERMINISTIC.items() if value(name)]):
@@ -140,12 +155,28 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
             "GPTModel (pretrain_gpt.py), and leave it out"
         )
     yield from unread(value)
-    asked = [PREFIX + name.upper() for name in ("weights", "optimizer_state", "load_weights") if getattr(settings, name)]
-    if asked and settings.device != "cpu" and value("use_precision_aware_optimizer"):
-        yield (
-            f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {' and '.join(asked)} cannot reach; "
-            f"leave it out"
-        )
+    if settings.device != "cpu":
+        yield from _unreachable(settings, value)
+
+
+def _unreachable(settings: Settings, get: Get) -> Iterator[str]:
+    """Why what was asked for cannot be reached on an accelerator, a line each."""
+
+    def asked(*names: str) -> str:
+        return " and ".join(PREFIX + name.upper() for name in names if getattr(settings, name))
+
+    if (variables := asked("weights", "optimizer_state", "load_weights")) and get("use_precision_aware_optimizer"):
+        yield f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {variables} cannot reach; leave it out"
+    if (variables := asked(*IN_LAYERS)) and (flags := " and ".join(captured(get))):
+        yield f"{flags} replays layers without Python, so that {variables} would see none of their steps; leave it out, or unset these"
+    quantized = " and ".join(dict.fromkeys(flag for name, flag in QUANTIZED.items() if get(name)))
+    if quantized and (variables := asked("load_weights")):
+        yield f"{quantized}: {variables} would quantise weights in another way than Megatron's optimizer does; leave out either"
+
+
+def captured(get: Get) -> list[str]:
+    """Return the flags with which CUDA graphs replay layers."""
+    return [flag for name, flag in CUDA_GRAPHS.items() if get(name) not in (None, False, "none")]
 
 
 def unread(get: Get) -> Iterator[str]:
@@ -157,7 +188,7 @@ def unread(get: Get) -> Iterator[str]:
         flags.append(f"--optimizer {get('optimizer')}")
     if get("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
         flags.append("--schedules-method dualpipev")
-    if "full_iteration" in " ".join(str(get(name)) for name in GRAPHS):
+    if re.search(r"full_iteration\b", " ".join(str(get(name)) for name in SCOPES)):
         flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
     if flags:
         yield f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out"

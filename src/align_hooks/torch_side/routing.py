@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.core.transformer.moe.router import TopKRouter
@@ -17,6 +19,7 @@ from align_hooks.settings import PREFIX
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import Parameters
 from align_hooks.torch_side.objects import Module
+from align_hooks.torch_side.refusals import captured
 from align_hooks.torch_side.session import TorchSession
 
 REPLAY = f"{PREFIX}REPLAY_ROUTING"
@@ -38,6 +41,27 @@ def routing_map_of(router: Module, weights: torch.Tensor, routing_map: torch.Ten
     if own is not None:
         return torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
     return routing_map.bool() & (weights != 0) if router.config.moe_pad_expert_input_to_capacity else routing_map
+
+
+def own_tokens(routing_map: torch.Tensor, tokens: int, place: Mapping[str, int]) -> torch.Tensor:
+    """Return the rows of a map ``[tokens, experts]`` that are this rank's own ``tokens``.
+
+    With ``--moe-token-dispatcher-type alltoall_seq`` a router gathers the logits of all tensor-parallel ranks, one rank's tokens behind the
+    other's as ``gather_from_sequence_parallel_region`` has them, and every rank makes the same map of all.
+    """
+    if len(routing_map) == tokens:
+        return routing_map
+    if len(routing_map) != tokens * place["tp_size"]:
+        raise RefusedRun(
+            f"a router chose the experts of {len(routing_map)} tokens, this rank has {tokens}; choose another token dispatcher"
+        )
+    return routing_map[tokens * place["tp"] : tokens * (place["tp"] + 1)]
+
+
+def are_captured() -> bool:
+    """Return whether CUDA graphs replay the layers with experts: a router is then seen while its graph is captured, and never again."""
+    args = get_args()
+    return bool(args.num_experts and captured(lambda name: getattr(args, name, None)))
 
 
 def refuse_unrouted(session: TorchSession) -> None:

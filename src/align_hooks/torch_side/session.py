@@ -71,7 +71,7 @@ class TorchSession(Session):
     random: list[dict[str, str]] = field(default_factory=list)
     tokens: TokenDigest | None = None
     digests: bool | None = None
-    state: dict[str, float | str] = field(default_factory=dict)
+    state: dict[str, Tensor | float | str] = field(default_factory=dict)
     buffers: Buffers | None = None
     moved: dict[str, Tensor] = field(default_factory=dict)
 

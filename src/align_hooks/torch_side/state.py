@@ -23,13 +23,14 @@ SCALERS = {GROWTH: "_growth_tracker", HYSTERESIS: "_hysteresis_tracker"}
 """The counts of ``DynamicGradScaler``; a constant scale has none."""
 
 
-def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, float]:
-    """The numbers that a step starts from."""
-    state = {SAMPLES: float(get_args().consumed_train_samples)}
+def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor | float | str]:
+    """The numbers that a step starts from; what is counted on the device is left there."""
+    state: dict[str, torch.Tensor | float | str] = {SAMPLES: float(get_args().consumed_train_samples)}
     if (steps := getattr(schedule, "num_steps", None)) is not None:
         state[SCHEDULER] = float(steps)
     if optimizer is not None:
-        state[UPDATES] = float(updates_made(optimizer))
+        made = updates_made(optimizer)
+        state[UPDATES] = made if isinstance(made, torch.Tensor) else float(made)
         scaler = next((leaf.grad_scaler for leaf in chain(optimizer) if getattr(leaf, "grad_scaler", None) is not None), None)
         state |= {name: float(getattr(scaler, attribute)) for name, attribute in SCALERS.items() if hasattr(scaler, attribute)}
     return state

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from align_hooks.record.token_digest import BITS, POSITIONS, ROWS, digest, multipliers
+from align_hooks.torch_side.arrays import on_device
 from align_hooks.torch_side.objects import Tensor
 
 LEAST = 64
@@ -47,7 +48,7 @@ class TokenDigest:
         if self.total is None:
             return None
         made = TokenDigest()
-        made.add(_moved(torch.from_numpy(KNOWN), self.total.device))
+        made.add(on_device(torch.from_numpy(KNOWN), self.total.device))
         return made.upper()
 
 
@@ -58,9 +59,4 @@ def first(count: int, begin: int, device: torch.device) -> Tensor:
 
 @functools.cache
 def _made(count: int, begin: int, device: torch.device) -> Tensor:
-    return _moved(torch.from_numpy(multipliers(count, begin)), device)
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A host tensor on a device, which is not waited for."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return on_device(torch.from_numpy(multipliers(count, begin)), device)

@@ -30,7 +30,7 @@ from align_hooks.torch_side.model import Parameters, model_facts, parameters_of,
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
-from align_hooks.torch_side.routing import give_experts, refuse_unrouted, routers_of
+from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
@@ -61,6 +61,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
     refuse_unrouted(session)
+    if are_captured() and session.settings.run is not None:
+        session.say("CUDA graphs replay the layers with experts: neither the terms that balance these nor the tokens of each are recorded")
     writer = session.recording.writer
     if session.settings.load_weights is not None and not (writer is not None and writer.resumes(args.iteration)):
         load(session, parameters, optimizer, args)
@@ -166,4 +168,4 @@ def optimizer_state(session: TorchSession) -> Moments:
     """Adam's moments, its count of updates, and its types, between two updates."""
     assert session.parameters is not None
     optimizer = session.optimizer
-    return moments(optimizer, session.parameters), updates_made(optimizer), moment_dtypes(optimizer)
+    return moments(optimizer, session.parameters), int(updates_made(optimizer)), moment_dtypes(optimizer)

@@ -28,7 +28,7 @@ from align_hooks.torch_side.session import TorchSession
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A norm that Megatron took: ``norm`` of all ranks, and ``same``, this rank's squared part of it as Megatron took it. ``of`` are those
+    """A norm that Megatron took: ``norm`` of all ranks, and ``same``, this rank's part of it as Megatron took it. ``of`` are those
     of the gradients whose norms we took that it is of, ``others`` the squared norm of what is none of these. Its ``ranks`` are those whose
     squares were added up, the lowest of them ``first``."""
 
@@ -53,7 +53,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             taken = call["grads_for_norm"]
             tensors = [taken] if isinstance(taken, torch.Tensor) else list(taken)
             first, ranks = ranks_of(call.get("grad_stats_parallel_group"))
-            session.taken.append(Taken(norm, squared(heard, tensors), *places(session, tensors), first, ranks))
+            session.taken.append(Taken(norm, again(heard, tensors), *places(session, tensors), first, ranks))
     return norm
 
 
@@ -77,16 +77,13 @@ def listened(session: TorchSession) -> Iterator[list[torch.Tensor]]:
         clip_grads.multi_tensor_applier = applier
 
 
-def squared(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
-    """This rank's squared norm, as Megatron took it; where that was not heard it is taken again, by Megatron's kernel."""
-    if not tensors:
-        return torch.zeros((), dtype=torch.float64)
-    if len(heard) == 1:
-        norm = heard[0]
-    else:
-        overflow = torch.zeros(1, dtype=torch.int, device=tensors[0].device)
-        norm = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [tensors], False)[0]
-    return norm.double().reshape(()).square()
+def again(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
+    """This rank's norm, as Megatron took it; where that was not heard it is taken again, by Megatron's kernel."""
+    if len(heard) == 1 or not tensors:
+        return heard[0] if heard else torch.zeros(1)
+    overflow = torch.zeros(1, dtype=torch.int, device=tensors[0].device)
+    norm: torch.Tensor = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [tensors], False)[0]
+    return norm
 
 
 def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list[int], torch.Tensor]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import torch
 
-from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.torch_side.activations import router_logits
-from align_hooks.torch_side.routing import chosen_by, routing_map_of
+from align_hooks.torch_side.routing import are_captured, chosen_by, own_tokens, routing_map_of
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -33,16 +32,16 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     result = wrapped(*args, **kwargs)
     counted, kept = (session.recording.wants(kind) for kind in (BATCHES, ROUTING))
     name = session.routers.get(instance)
-    if name is None or not (counted or kept) or not (instance.training and torch.is_grad_enabled()):
+    trained = instance.training and torch.is_grad_enabled()
+    if name is None or not trained or not (counted or kept) or are_captured():
         return result
     with session.recording.surviving("the experts of each token"):
-        routing_map = routing_map_of(instance, result[0].detach(), result[1].detach())
-        if len(routing_map) != logits.shape[0] * logits.shape[1]:  # gathered from all tensor-parallel ranks, which count it all
-            raise RefusedRun(f"{name} routes tokens of other ranks (--moe-token-dispatcher-type alltoall_seq); choose another dispatcher")
+        positions, rows = logits.shape[:2]
+        of_all = routing_map_of(instance, result[0].detach(), result[1].detach())
+        routing_map = own_tokens(of_all, positions * rows, session.place)
         if counted:
             session.counts[name] = session.counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
-            positions, rows = logits.shape[:2]
             experts = chosen_by(instance, routing_map).view(positions, rows, -1)
             session.choices.setdefault(name, []).append(experts.transpose(0, 1))
     return result

@@ -27,8 +27,9 @@ from align_hooks.record.state import BUFFER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.token_digest import CALLED, text
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
+from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.objects import Tensor
-from align_hooks.torch_side.routing import choices
+from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
@@ -114,7 +115,7 @@ class Ended:
         for index, taken in enumerate(self.session.taken):
             norm, same, others = (self.numbers[f"taken {index} {key}"] for key in TAKEN)
             exact = math.fsum([others, *(of_tensor.get(place, 0.0) for place in taken.of)])
-            norms.append({"norm": norm, "first": taken.first, "ranks": taken.ranks, "same": same, "exact": exact})
+            norms.append({"norm": norm, "first": taken.first, "ranks": taken.ranks, "same": same * same, "exact": exact})
         return norms
 
     def gradient_sketches(self) -> Mapping[str, list[float]]:
@@ -160,7 +161,7 @@ class Ended:
             "seconds": self.seconds,
             "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
             "random": changes(session.random),
-            "state": session.state | self.buffers(),
+            "state": session.state | self.of_kind("state") | self.buffers(),
             "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
             "unseen": sorted(reason.value for reason in session.unseen),
@@ -187,13 +188,14 @@ class Ended:
         return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.session.moved}
 
     def terms(self, tokens: float) -> dict[str, float] | None:
-        """This rank's part of the other terms of the loss; None where the model has none, or it cannot be told what a rank divides by.
+        """This rank's part of the other terms of the loss; None where the model has none, where CUDA graphs hide them, or where it
+        cannot be told what a rank divides by.
 
         Ranks of a sequence each have a part of what balances experts. What predicts further tokens is the mean of those that have parts of
         the sequence, and the same on tensor-parallel ranks.
         """
         args, place = get_args(), self.session.place
-        if not (args.num_experts or getattr(args, "mtp_num_layers", None)):
+        if not (args.num_experts or getattr(args, "mtp_num_layers", None)) or are_captured():
             return None
         data, context = place["dp_size"], place["cp_size"]
         ranks = {AUXILIARY: data if IS_SCALED_BY_CP else data * context, PREDICTION: data * context}
@@ -216,7 +218,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
     named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
-    named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
+    for kind, numbers in (("update", session.update), ("state", session.state)):
+        named |= {f"{kind} {key}": value for key, value in numbers.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
     named |= session.recording.attempt(CALLED, functools.partial(of_tokens, session), nothing)
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
@@ -225,14 +228,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     vectors |= {f"{BUFFER}{name}": buffer for name, buffer in session.moved.items()}
     for chunk, batches in session.micro_batches.items():
         vectors |= {f"{WEIGHTS} {chunk} {number}": batch.weights for number, batch in enumerate(batches) if batch.weights is not None}
-    named |= vectors
-    device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
-    on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}
-    if not on_device:
-        return {}, {}
-    sizes = np.cumsum([len(tensor) for tensor in on_device.values()])[:-1]
-    on_host = dict(zip(on_device, np.split(torch.cat(list(on_device.values())).cpu().numpy(), sizes), strict=True))
-    return {key: float(values[0]) for key, values in on_host.items() if key not in vectors}, {key: on_host[key] for key in vectors}
+    on_host = fetched(named | vectors)
+    return {key: float(on_host[key][0]) for key in named}, {key: on_host[key] for key in vectors}
 
 
 def of_tokens(session: TorchSession) -> dict[str, Tensor]:

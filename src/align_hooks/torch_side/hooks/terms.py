@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.torch_side.routing import are_captured
 from align_hooks.torch_side.session import TorchSession
 
 ADDED = 1
@@ -15,8 +16,9 @@ ADDED = 1
 
 
 def auxiliary(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MoEAuxLossAutoScaler.forward`` and add up what it joins to the loss; z-loss is among it."""
-    return joined(session, AUXILIARY, wrapped, args, kwargs)
+    """Call ``MoEAuxLossAutoScaler.forward`` and add up what it joins to the loss; z-loss is among it. Operators of ours inside a CUDA graph
+    would be captured with it, and make garbage until it is replayed."""
+    return wrapped(*args, **kwargs) if are_captured() else joined(session, AUXILIARY, wrapped, args, kwargs)
 
 
 def prediction(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
