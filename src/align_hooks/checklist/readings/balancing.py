@@ -13,7 +13,7 @@ from align_hooks.checklist.meaning import Balanced, Counts, Shares, Words
 from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
-from align_hooks.checklist.readings.lookup import OLDER_CORE, NotTold, are_numbers, core_is_up_to, is_on, value_of
+from align_hooks.checklist.readings.lookup import OLDER_CORE, Unstated, are_numbers, core_is_up_to, is_on, value_of
 from align_hooks.checklist.row import UNSET, Read, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -52,13 +52,13 @@ def megatron_balancing(c: Configuration) -> Setting:
 def ranks_of_megatron(c: Configuration) -> int:
     """The data-parallel size; one where a whole step is one micro-batch.
 
-    :raises NotTold: nothing says it.
+    :raises Unknown: nothing says it.
     """
     ranks, rows, batch = training.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), training.megatron_global_batch(c)
     if not are_numbers(ranks) and are_numbers(rows, batch) and rows == batch:
         return 1
     if not are_numbers(ranks):
-        raise NotTold(message("untold.ranks_of_balancing", kind=GLOBAL))
+        raise Unstated(message("untold.ranks_of_balancing", kind=GLOBAL))
     return int(ranks)
 
 
