@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, answer, harmless, is_asked, mend, missing, proved, seen_in, unsure
+from align_hooks.checklist.mend import Values, answer, is_asked, mend, missing
 from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
@@ -77,7 +77,7 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
     if asked is False:
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
-    kept = row.advice is not None and answer(row.advice.kept_by, reference, candidate)
+    kept = answer(row.advice.kept_by, reference, candidate) if row.advice is not None else None
     advised = () if kept else tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
     outcome = Outcome.SAME
     why: Argument = None
@@ -105,17 +105,16 @@ def weighed(checked: Checked, alike: bool | None) -> Checked:
 def _apart(row: Row, ours: Held, theirs: Held, looks: Looks) -> tuple[Outcome, Argument]:
     """How a row comes out of which the two sides do not say the same, and why."""
     (reference, one), (candidate, other) = ours, theirs
-    seen = seen_in(row, looks, reference, candidate)
-    why = harmless(row, reference, candidate) or (seen.words if seen is not None and seen.harmless else None)
+    seen = answer(row.batches, looks, reference, candidate) if any(looks) else None
+    why = answer(row.unless, reference, candidate) or (seen.words if seen is not None and seen.harmless else None)
     if why:
         return Outcome.HARMLESS, why
     if UNSET in (one.meaning, other.meaning):
-        proof = proved(row, reference, candidate)
+        proof = answer(row.proof, reference, candidate)
         return (Outcome.DIFFERENT, proof) if proof is not None else _untold(row, ours, theirs)
     if row.effect is Effect.NOTHING:
         return Outcome.HARMLESS, message("why.no_number")
-    unknown = missing(row, reference, candidate)
-    if unknown:
+    if (unknown := missing(row, reference, candidate)) is not None:
         return _undecided(row, unknown)
     told = row.tell(one.meaning, other.meaning) if row.tell is not None else None
     if row.effect is Effect.ROUNDING:
@@ -123,8 +122,7 @@ def _apart(row: Row, ours: Held, theirs: Held, looks: Looks) -> tuple[Outcome, A
     gap = _gap(row, ours, theirs)
     if gap is not None:
         return Outcome.NOT_TOLD, message("why.gap", gap=gap)
-    doubt = unsure(row, reference, candidate)
-    if doubt:
+    if doubt := answer(row.unsure, reference, candidate):
         return Outcome.BY_HAND, doubt
     return Outcome.DIFFERENT, told or (seen.words if seen is not None else None)
 

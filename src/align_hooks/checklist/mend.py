@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from align_hooks.checklist.change import Action, Change, Edit
-from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row, Seen
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
@@ -19,6 +18,7 @@ from align_hooks.checklist.writable import is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Argument
 
+A = TypeVar("A")
 Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
 """Row to what reference and candidate hold of it."""
 NOT_WORTH = ("", None, False, 0, "none", UNSET)
@@ -55,7 +55,7 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     framework = candidate.side
     if says.fixed is not UNSET and row.way_out is None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
-    if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
+    if written and (same(read_row(row, candidate).meaning, wanted.meaning) or answer(row.unless, reference, candidate) is not None):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
         return Change(Action.WRITE if together else Action.FOLLOWS, framework, together)
     if (why := answer(says.cannot, candidate)) is not None:
@@ -137,7 +137,7 @@ def _parted(
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
         if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):
             continue
-        if harmless(neighbour, reference, changed) is None:
+        if answer(neighbour.unless, reference, changed) is None:
             return neighbour
     return None
 
@@ -157,17 +157,11 @@ def is_asked(row: Row, held: Iterable[SideValue]) -> bool | None:
     return None if any(value.why for value in held) else False
 
 
-def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """Why a difference does no harm to these two sides; None where it does, or where that is not known (:func:`missing`)."""
-    return answer(row.unless, reference, candidate)
-
-
 def missing(row: Row, reference: Configuration, candidate: Configuration) -> Argument:
     """Return what is not known and decides whether a difference of these two sides does harm; None where all of it is known."""
-    for question in (row.unless, row.unsure):
+    for question in filter(None, (row.unless, row.unsure)):
         try:
-            if question is not None:
-                question(reference, candidate)
+            question(reference, candidate)
         except Unknown as unknown:
             return unknown.why
         except ODD:
@@ -175,27 +169,9 @@ def missing(row: Row, reference: Configuration, candidate: Configuration) -> Arg
     return None
 
 
-def proved(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """What makes two sides differ of which one does not say a row; None where nothing does."""
-    return answer(row.proof, reference, candidate)
-
-
-def unsure(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """Why it cannot be told whether a difference of these two sides matters; None where it does."""
-    return answer(row.unsure, reference, candidate)
-
-
-def seen_in(row: Row, looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
-    """What the recorded batches of two sides show of a row; None where none were looked at, or they show nothing of it."""
+def answer(question: Callable[..., A] | None, *asked: Looks | Configuration) -> A | None:
+    """Return the answer to a question of a row; None without a question, or where something that decides it is not known."""
     try:
-        return row.batches(looks, reference, candidate) if row.batches is not None and any(looks) else None
-    except (Unknown, *ODD):
-        return None
-
-
-def answer(question: Callable[..., Words | None] | None, *sides: Configuration) -> Words | None:
-    """Return the answer to a question about sides; None without a question, or where something that decides it is not known."""
-    try:
-        return question(*sides) if question is not None else None
+        return question(*asked) if question is not None else None
     except (Unknown, *ODD):
         return None

@@ -57,7 +57,7 @@ def read_row(row: Row, configuration: Configuration) -> SideValue:
     deciding = _deciding(row, configuration, written)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
-        written, deciding = fact, deciding or Value(fact, configuration.account)
+        written, deciding, why = fact, deciding or Value(fact, configuration.account), None
     try:
         meaning = written if written is UNSET or row.form is None else row.form(written)
     except ODD:

@@ -69,11 +69,11 @@ def has(configuration: Configuration, prefix: str) -> bool:
     return any(name.startswith(prefix) for name in configuration.values)
 
 
-def core_is_up_to(configuration: Configuration, last: tuple[int, int]) -> bool:
-    """Whether that core of Megatron-LM or an older one made a record, or is to read a script; the newest does where that is not known."""
+def is_older_core(configuration: Configuration) -> bool:
+    """Whether :data:`OLDER_CORE` or an older one made a record, or is to read a script; the newest does where that is not known."""
     known = configuration.version or (configuration.fact("versions") or {}).get("megatron-core", "")
     found = re.match(r"(\d+)\.(\d+)", str(known))
-    return found is not None and (int(found[1]), int(found[2])) <= last
+    return found is not None and (int(found[1]), int(found[2])) <= OLDER_CORE
 
 
 def is_since(version: str, *since: int) -> bool:

@@ -9,18 +9,7 @@ from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, L
 from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import (
-    FFN,
-    GROUPS,
-    HEADS,
-    OLDER_CORE,
-    are_numbers,
-    core_is_up_to,
-    has,
-    holds_of_all,
-    is_off,
-    value_of,
-)
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, holds_of_all, is_off, is_older_core, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -316,7 +305,7 @@ def megatron_stretch(c: Configuration) -> Setting:
     """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
-    name, otherwise = ("mscale", 1.0) if core_is_up_to(c, OLDER_CORE) else ("mscale_all_dim", 0.0)
+    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", 0.0)
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 

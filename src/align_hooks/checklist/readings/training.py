@@ -82,30 +82,33 @@ def is_piped(c: Configuration) -> bool:
 
 def megatron_data_parallel(c: Configuration) -> Setting:
     """The data-parallel size: of a record as it was, of a script the launcher's processes over the other sizes."""
-    recorded = value_of(c, ("data_parallel_size",))
-    if recorded is not UNSET:
-        return recorded
-    processes, nodes = value_of(c, ("launcher.nproc_per_node",)), value_of(c, ("launcher.nnodes",), 1)
-    sizes = [value_of(c, (name,), 1) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")]
-    return processes * nodes // math.prod(sizes) if are_numbers(processes, nodes, *sizes) else UNSET
+
+    def left(c: Configuration) -> Setting:
+        names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        cards, sizes = _launched(c), [value_of(c, (name,), 1) for name in names]
+        return cards // math.prod(sizes) if are_numbers(cards, *sizes) else UNSET
+
+    return value_of(c, ("data_parallel_size",), left)
 
 
 def megatron_cards(c: Configuration) -> Setting:
     """The processes of a run: of a record as they were, of a script the launcher's."""
-    recorded = value_of(c, ("world_size",))
-    if recorded is not UNSET:
-        return recorded
+    return value_of(c, ("world_size",), _launched)
+
+
+def _launched(c: Configuration) -> Setting:
     processes, nodes = value_of(c, ("launcher.nproc_per_node",)), value_of(c, ("launcher.nnodes",), 1)
     return processes * nodes if are_numbers(processes, nodes) else UNSET
 
 
 def megatron_global_batch(c: Configuration) -> Setting:
     """``--global-batch-size``, or one micro-batch a data-parallel rank."""
-    batch = value_of(c, ("global_batch_size",))
-    if batch is not UNSET:
-        return batch
-    micro, ranks = value_of(c, ("micro_batch_size",)), megatron_data_parallel(c)
-    return micro * ranks if are_numbers(micro, ranks) else UNSET
+
+    def of_ranks(c: Configuration) -> Setting:
+        micro, ranks = value_of(c, ("micro_batch_size",)), megatron_data_parallel(c)
+        return micro * ranks if are_numbers(micro, ranks) else UNSET
+
+    return value_of(c, ("global_batch_size",), of_ranks)
 
 
 def alone_on_the_tensor(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -302,8 +305,8 @@ def mindformers_warmup(c: Configuration) -> Setting:
 
 def unless_constant(c: Configuration, name: str) -> Setting:
     """An end of the weight decay's change, None where it does not change."""
-    end, style = c.find((name,)), c.find(("weight_decay_incr_style",))
-    return None if end is None or style is None or style.value == "constant" else end.value
+    constant = value_of(c, ("weight_decay_incr_style",), "constant") == "constant"
+    return None if constant else value_of(c, (name,), None)
 
 
 def rate(c: Configuration) -> Setting:
