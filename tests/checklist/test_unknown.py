@@ -21,10 +21,10 @@ from rich.console import Console
 from align_hooks.checklist import judge, result
 from align_hooks.checklist.fix import fixed
 from align_hooks.checklist.judge import Checked, Outcome
-from align_hooks.checklist.result import Checklist, check
-from align_hooks.checklist.row import Effect
+from align_hooks.checklist.result import CLEAN, Checklist, check
+from align_hooks.checklist.row import UNSET, Effect
 from align_hooks.checklist.tables import ROWS
-from align_hooks.configuration.megatron import read_command
+from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
 from align_hooks.messages import message
 from align_hooks.report.check_machine import check_as_json
@@ -196,3 +196,38 @@ def test_no_two_values_that_are_not_known_end_a_check() -> None:
         for ours, theirs in zip(row.megatron.keys, row.mindformers.keys, strict=False):
             answer = check(*unknown(sides, (0, ours), (1, theirs)))
             assert next(one for one in answer.checked if one.row is row).outcome is not Outcome.DIFFERENT, (row.id, ours, theirs)
+
+
+LOADS = {
+    "a variable that nothing sets": "--load $CHECKPOINT_PATH",
+    "an argument that is not given": "--load $1",
+    "what a command prints": "--load $(ls -d checkpoints)",
+    "a checkpoint to start from": "--pretrained-checkpoint $CHECKPOINT_PATH",
+}
+
+
+@pytest.mark.parametrize("words", LOADS.values(), ids=LOADS)
+def test_a_checkpoint_that_is_not_known_leaves_the_rest_to_be_compared(words: str) -> None:
+    arguments = " ".join(f"--{name} {'' if value is None else value}" for name, value in MEGATRON.items() if name != "load")
+    script = read_script(f"torchrun pretrain_gpt.py {arguments} {words}", "train.sh", {})
+    answer = check(script, mindformers(NEW, {}))
+    load = next(one for one in answer.checked if one.row.id == "load")
+    assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, Outcome.BY_HAND, UNSET)
+    spread = next(one for one in check(script, mindformers(NEW, {"m.initializer_range": 0.5})).checked if one.row.id == "init_method_std")
+    assert spread.outcome is Outcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
+    spread = next(one for one in check(script, mindformers(OLD, {"m.init_method_std": 0.5})).checked if one.row.id == "init_method_std")
+    assert (spread.outcome, spread.why) == (Outcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
+
+
+def test_an_exported_variable_that_is_not_known_is_not_its_text() -> None:
+    script = read_script("export HCCL_DETERMINISTIC=$LEVEL\ntorchrun pretrain_gpt.py --num-layers 2", "train.sh", {})
+    row = next(one for one in check(script, mindformers(NEW, {})).checked if one.row.id == "HCCL_DETERMINISTIC")
+    assert (row.reference.meaning, row.advised) == (UNSET, ())
+
+
+def test_two_settings_that_are_not_known_are_not_alike() -> None:
+    command = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --moe-latent-size"
+    sides = [read_script(f"{command} {size}", "train.sh", {}) for size in ("$SIZE", "8")]
+    same, none = check(sides[1], sides[1]), check(sides[0], sides[0])
+    assert (same.uncovered, [setting.name for _, setting in none.uncovered]) == ([], ["moe_latent_size"] * 2)
+    assert none.unlike == check(*sides).unlike == ()
