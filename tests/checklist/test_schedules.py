@@ -12,7 +12,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.megatron_schedule import megatron_rate
 from align_hooks.checklist.rates import weight_decay
 from align_hooks.checklist.result import check
-from align_hooks.checklist.schedule import FIRST, MOST, RATE, NotTold, Schedule, differences, sampled
+from align_hooks.checklist.schedule import FIRST, MOST, RATE, Schedule, Unstated, differences, sampled
 from align_hooks.configuration.megatron import read_command
 from align_hooks.messages import message
 from checklist.exercises import NEW, megatron, mindformers
@@ -76,6 +76,6 @@ def test_a_schedule_in_samples_is_that_in_steps() -> None:
 def test_of_a_record_counted_in_samples_megatron_filled_the_iterations_in() -> None:
     recorded = replace(read_command(f"--num-layers 2 {SAMPLES} --train-iters 300", {}), facts={})
     assert megatron_rate(recorded).steps == 300
-    with pytest.raises(NotTold) as untold:
+    with pytest.raises(Unstated) as untold:
         megatron_rate(replace(recorded, facts=None))
     assert untold.value.why == message("untold.counted_in_iterations", flag="--lr-decay-samples")

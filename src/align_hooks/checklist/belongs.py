@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from align_hooks.checklist.defaults import family as model_type
 from align_hooks.checklist.meaning import ExpertLayers, Origin
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import MODEL, UNSET, is_new
 from align_hooks.checklist.side_value import SideValue, read_row
 from align_hooks.checklist.tables import ROW
-from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown
 from align_hooks.families.family import Family
 from align_hooks.families.registry import closest, megatron_families, mindformers_families
 from align_hooks.messages import Message, message, rendered
@@ -16,25 +17,23 @@ NETWORK = "model.arch.type"
 """The key that names MindFormers' older models."""
 
 
-def known(configuration: Configuration, name: str) -> object:
-    """The value that a name is set to; None where it is not set or cannot be told."""
-    value = configuration.values.get(name)
-    return None if value is None or value.unknown else value.value
-
-
 def of_side(configuration: Configuration) -> list[Family]:
     """The families that have canonical names on the side of a configuration."""
     return mindformers_families() if configuration.side == MINDFORMERS else megatron_families()
 
 
 def named(configuration: Configuration) -> list[Family]:
-    """The families whose class of model a configuration names; a configuration of Megatron's names none, and has them all."""
+    """The families whose class of model a configuration names; a configuration of Megatron's names none, and has them all, as one whose
+    class is not known has."""
     families = of_side(configuration)
     if configuration.side != MINDFORMERS:
         return families
     built = [(family, how) for family in families for how in family.mindformers]
-    if is_new(configuration):
-        return [family for family, how in built if not how.legacy and how.model_type == model_type(configuration)]
+    try:
+        if is_new(configuration):
+            return [family for family, how in built if not how.legacy and how.model_type == model_type(configuration)]
+    except Unknown:
+        return families
     network = known(configuration, NETWORK)
     return [family for family, how in built if how.legacy and network in (None, how.network)]
 

@@ -56,7 +56,7 @@ def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit
     places = {values[edit.key].place for values in (was.values, mended.values) for edit in edits if edit.key in values} - {None}
     anchors = {name for place in places for name in ANCHORED.findall(_line(lines, place))}
     for key in {**wanted, **mended.values}:
-        ours, theirs = (values[key].value if key in values else None for values in (wanted, mended.values))
+        ours, theirs = (values[key].written if key in values else None for values in (wanted, mended.values))
         repeated = any(key in values and values[key].place in places for values in (was.values, mended.values))
         repeated = repeated or (key in was.values and bool(anchors & set(NAMED.findall(_line(lines, was.values[key].place)))))
         if ours != theirs and not repeated:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, harmless, is_asked, mend, proved, seen_in, unsure
+from align_hooks.checklist.mend import Values, answer, is_asked, mend, missing
 from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
@@ -73,10 +73,11 @@ def judge(
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values, looks: Looks) -> Checked:
     ours, theirs = values[row.id]
-    if row.depends_on and not is_asked(row, [value.meaning for value in values[row.depends_on]]):
+    asked = is_asked(row, values[row.depends_on]) if row.depends_on else True
+    if asked is False:
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
-    kept = row.advice is not None and row.advice.kept_by is not None and bool(row.advice.kept_by(reference, candidate))
+    kept = answer(row.advice.kept_by, reference, candidate) if row.advice is not None else None
     advised = () if kept else tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
     outcome = Outcome.SAME
     why: Argument = None
@@ -84,6 +85,8 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         outcome = Outcome.BY_HAND if row.by_hand and known[:1] in ([], [None]) else Outcome.ALONE if known else Outcome.UNUSED
     elif len(known) < 2 or not same(*known):
         outcome, why = _apart(row, (reference, ours), (candidate, theirs), looks)
+    if asked is None and outcome in (Outcome.DIFFERENT, Outcome.ROUNDING, Outcome.NOT_TOLD):
+        outcome, why = _undecided(row, next(value.why for value in values[row.depends_on] if value.why))
     return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 
@@ -102,23 +105,24 @@ def weighed(checked: Checked, alike: bool | None) -> Checked:
 def _apart(row: Row, ours: Held, theirs: Held, looks: Looks) -> tuple[Outcome, Argument]:
     """How a row comes out of which the two sides do not say the same, and why."""
     (reference, one), (candidate, other) = ours, theirs
-    seen = seen_in(row, looks, reference, candidate)
-    why = harmless(row, reference, candidate) or (seen.words if seen is not None and seen.harmless else None)
+    seen = answer(row.batches, looks, reference, candidate) if any(looks) else None
+    why = answer(row.unless, reference, candidate) or (seen.words if seen is not None and seen.harmless else None)
     if why:
         return Outcome.HARMLESS, why
     if UNSET in (one.meaning, other.meaning):
-        proof = proved(row, reference, candidate)
+        proof = answer(row.proof, reference, candidate)
         return (Outcome.DIFFERENT, proof) if proof is not None else _untold(row, ours, theirs)
     if row.effect is Effect.NOTHING:
         return Outcome.HARMLESS, message("why.no_number")
+    if (unknown := missing(row, reference, candidate)) is not None:
+        return _undecided(row, unknown)
     told = row.tell(one.meaning, other.meaning) if row.tell is not None else None
     if row.effect is Effect.ROUNDING:
         return Outcome.ROUNDING, told
     gap = _gap(row, ours, theirs)
     if gap is not None:
         return Outcome.NOT_TOLD, message("why.gap", gap=gap)
-    doubt = unsure(row, reference, candidate)
-    if doubt:
+    if doubt := answer(row.unsure, reference, candidate):
         return Outcome.BY_HAND, doubt
     return Outcome.DIFFERENT, told or (seen.words if seen is not None else None)
 
@@ -140,14 +144,19 @@ def _untold(row: Row, *sides: Held) -> tuple[Outcome, Argument]:
     silent = [(side, configuration) for side, (configuration, value) in zip(Side, sides, strict=True) if value.meaning is UNSET]
     if not why and len(silent) == 2:
         return Outcome.BY_HAND if row.by_hand else Outcome.UNUSED, None
-    if row.by_hand:
-        return Outcome.BY_HAND, why
-    if row.effect is not Effect.RESULT:
-        return Outcome.HARMLESS, why or message("why.no_result")
+    if why or row.by_hand or row.effect is not Effect.RESULT:
+        return _undecided(row, why)
     side, configuration = silent[0]
     keys = usable(row.says(configuration).keys, configuration)
     name = named(keys[0], configuration.side).removeprefix(MODEL) if keys else None
-    return Outcome.NOT_TOLD, why or (message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side))
+    return Outcome.NOT_TOLD, message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side)
+
+
+def _undecided(row: Row, why: Argument) -> tuple[Outcome, Argument]:
+    """Return how a row comes out of which something that decides is not known, and why."""
+    if row.by_hand:
+        return Outcome.BY_HAND, why
+    return (Outcome.NOT_TOLD, why) if row.effect is Effect.RESULT else (Outcome.HARMLESS, why or message("why.no_result"))
 
 
 def _keeps(advice: Advice | None, meaning: Setting) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import Unstated, value_of
 from align_hooks.checklist.schedule import Floats, Schedule, needed
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
@@ -40,25 +40,25 @@ def megatron_rate(configuration: Configuration) -> Schedule:
     for name in (f"lr_decay_{refused}", f"lr_warmup_{refused}"):  # validate_args refuses them
         if value(name):
             flag = "--" + name.replace("_", "-")
-            raise NotTold(message("untold.counted_in_samples" if in_samples else "untold.counted_in_iterations", flag=flag))
+            raise Unstated(message("untold.counted_in_samples" if in_samples else "untold.counted_in_iterations", flag=flag))
     whole = value(f"train_{counted}")
     if not whole:
-        raise NotTold(message("untold.neither_set", name="--train-iters", other="--train-samples"))
+        raise Unstated(message("untold.neither_set", name="--train-iters", other="--train-samples"))
     batch = _batch(configuration) if in_samples else 1
     total, unit = int(whole // batch) if in_samples else int(whole), float(batch)
     length = float(value(f"lr_decay_{counted}", whole))
     warm, annealed = float(value(f"lr_warmup_{counted}") or 0), value(f"lr_wsd_decay_{counted}")
     if length <= 0 or total <= 0:
-        raise NotTold(message("untold.no_length"))
+        raise Unstated(message("untold.no_length"))
     if not math.isfinite(length + warm) or total > LONGEST:
-        raise NotTold(message("untold.too_long"))
+        raise Unstated(message("untold.too_long"))
     if style not in STYLES:
-        raise NotTold(message("untold.not_known", name="--lr-decay-style", value=style))
+        raise Unstated(message("untold.not_known", name="--lr-decay-style", value=style))
     fraction = value("lr_warmup_fraction")
     warm = float(fraction) * length if fraction is not None else warm
     wsd_style = str(value("lr_wsd_decay_style", "exponential"))
     if style == "WSD" and annealed is None:
-        raise NotTold(message("untold.without", name="--lr-decay-style WSD", other="--lr-wsd-decay-iters"))
+        raise Unstated(message("untold.without", name="--lr-decay-style WSD", other="--lr-wsd-decay-iters"))
 
     def rate(at: Floats) -> Floats:
         count = np.asarray(at, np.float64) * unit
@@ -84,7 +84,7 @@ def megatron_rate(configuration: Configuration) -> Schedule:
 def _batch(configuration: Configuration) -> int:
     batch = value_of(configuration, ("global_batch_size",), None)
     if batch is None:
-        raise NotTold(message("untold.without", name="--train-samples", other="--global-batch-size"))
+        raise Unstated(message("untold.without", name="--train-samples", other="--global-batch-size"))
     return int(batch)
 
 
@@ -102,5 +102,5 @@ def _decay(style: str, part: Floats, count: Floats, length: float, annealed: Set
     if style != "WSD":
         return LEFT[style](part)
     if wsd_style not in LEFT:
-        raise NotTold(message("untold.not_known", name="--lr-wsd-decay-style", value=wsd_style))
+        raise Unstated(message("untold.not_known", name="--lr-wsd-decay-style", value=wsd_style))
     return LEFT[wsd_style](np.clip((count - (length - float(annealed))) / float(annealed), 0.0, 1.0))

@@ -5,20 +5,20 @@ So two rows that live on one key are told the same value of it, and all that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from align_hooks.checklist.change import Action, Change, Edit
-from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.readings.lookup import NotTold
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row, Seen, Unless
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
 from align_hooks.checklist.writable import is_refused, usable
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Setting, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
+from align_hooks.messages import Argument
 
+A = TypeVar("A")
 Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
 """Row to what reference and candidate hold of it."""
 NOT_WORTH = ("", None, False, 0, "none", UNSET)
@@ -55,10 +55,10 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     framework = candidate.side
     if says.fixed is not UNSET and row.way_out is None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
-    if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
+    if written and (same(read_row(row, candidate).meaning, wanted.meaning) or answer(row.unless, reference, candidate) is not None):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
         return Change(Action.WRITE if together else Action.FOLLOWS, framework, together)
-    if says.cannot is not None and (why := says.cannot(candidate)) is not None:
+    if (why := answer(says.cannot, candidate)) is not None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
     asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
     parting, any_way = None, False
@@ -94,14 +94,14 @@ def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
                 yield edits
             if len(tried) == MOST:
                 return
-    except (NotTold, ConfigurationError, *ODD):
+    except (Unknown, *ODD):
         return
 
 
 def _stands(candidate: Configuration, key: str, value: object) -> bool:
     """Whether a candidate gives a key such a value already; None is a key that is not there."""
     standing = candidate.values.get(key)
-    if standing is None or standing.value is None:
+    if standing is None or standing.written is None:
         return value is None
     return not standing.unknown and type(standing.value) is type(value) and bool(standing.value == value)
 
@@ -137,7 +137,7 @@ def _parted(
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
         if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):
             continue
-        if harmless(neighbour, reference, changed) is None:
+        if answer(neighbour.unless, reference, changed) is None:
             return neighbour
     return None
 
@@ -145,40 +145,33 @@ def _parted(
 def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
     """Whether a row means anything of the reference and a changed candidate."""
     name = row.depends_on
-    return name not in values or is_asked(row, [values[name][0].meaning, read_row(ROW[name], candidate).meaning])
+    return name not in values or is_asked(row, (values[name][0], read_row(ROW[name], candidate))) is not False
 
 
-def is_asked(row: Row, meanings: Sequence[Setting]) -> bool:
-    """Whether a row means anything, by what both sides hold of the row that it depends on."""
+def is_asked(row: Row, held: Iterable[SideValue]) -> bool | None:
+    """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known."""
     _, _, wanted = row.when.partition("=")
-    return wanted in meanings if wanted else any(meaning not in NOT_WORTH for meaning in meanings)
+    held = tuple(held)
+    if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in held):
+        return True
+    return None if any(value.why for value in held) else False
 
 
-def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """Why a difference does no harm to these two sides; None where it does, or where that cannot be told."""
-    return _asked(row.unless, reference, candidate)
+def missing(row: Row, reference: Configuration, candidate: Configuration) -> Argument:
+    """Return what is not known and decides whether a difference of these two sides does harm; None where all of it is known."""
+    for question in filter(None, (row.unless, row.unsure)):
+        try:
+            question(reference, candidate)
+        except Unknown as unknown:
+            return unknown.why
+        except ODD:
+            continue
+    return None
 
 
-def proved(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """What makes two sides differ of which one does not say a row; None where nothing does."""
-    return _asked(row.proof, reference, candidate)
-
-
-def unsure(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
-    """Why it cannot be told whether a difference of these two sides matters; None where it does."""
-    return _asked(row.unsure, reference, candidate)
-
-
-def seen_in(row: Row, looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
-    """What the recorded batches of two sides show of a row; None where none were looked at, or they show nothing of it."""
+def answer(question: Callable[..., A] | None, *asked: Looks | Configuration) -> A | None:
+    """Return the answer to a question of a row; None without a question, or where something that decides it is not known."""
     try:
-        return row.batches(looks, reference, candidate) if row.batches is not None and any(looks) else None
-    except (NotTold, ConfigurationError, *ODD):
-        return None
-
-
-def _asked(why: Unless | None, reference: Configuration, candidate: Configuration) -> Words | None:
-    try:
-        return why(reference, candidate) if why is not None else None
-    except (NotTold, ConfigurationError, *ODD):
+        return question(*asked) if question is not None else None
+    except (Unknown, *ODD):
         return None

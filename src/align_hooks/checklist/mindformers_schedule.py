@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import Unstated, value_of
 from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.schedule import Floats, Schedule
@@ -46,10 +46,10 @@ class Setup:
     def total(self) -> int:
         """The length.
 
-        :raises NotTold: the data tells it.
+        :raises Unknown: the data tells it.
         """
         if self.length is None:
-            raise NotTold(message("untold.length_of_data"))
+            raise Unstated(message("untold.length_of_data"))
         return self.length
 
     def steps(self, kind: str) -> int | None:
@@ -60,7 +60,7 @@ class Setup:
         if float(ratio) == 0.0:
             return 0
         if self.length is None:
-            raise NotTold(message("untold.part_of_steps", name=f"lr_schedule.{kind}_ratio"))
+            raise Unstated(message("untold.part_of_steps", name=f"lr_schedule.{kind}_ratio"))
         return int(self.length * float(ratio))
 
     def end(self, *, by_ratio: bool) -> float:
@@ -79,11 +79,11 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     steps = None if run_steps is UNSET else int(run_steps)
     kind = value("type")
     if rates_of_groups(configuration) is not None:
-        raise NotTold(message("untold.own_rates"))
+        raise Unstated(message("untold.own_rates"))
     if kind is None:
         rate = value_of(configuration, ("optimizer.learning_rate",), None)
         if not isinstance(rate, int | float):
-            raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
+            raise Unstated(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
         rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
         return Schedule(lambda at: np.full(np.shape(at), float(rate)), steps, message("schedule.peak", rate=float(rate), rest=rest))
     kind, total = schedule_class(kind), value("total_steps", -1)
@@ -91,9 +91,9 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
     peak = value("learning_rate", value("base_lr"))
     if peak is None:
-        raise NotTold(message("untold.not_set", name="lr_schedule.learning_rate"))
+        raise Unstated(message("untold.not_set", name="lr_schedule.learning_rate"))
     if kind not in SHAPES:
-        raise NotTold(message("untold.not_known", name="lr_schedule.type", value=kind))
+        raise Unstated(message("untold.not_known", name="lr_schedule.type", value=kind))
     start, setup = float(value("warmup_lr_init", 0.0)), Setup(configuration, float(peak), warm, length)
     after = SHAPES[kind](setup)
 
@@ -173,7 +173,7 @@ def _polynomial(setup: Setup) -> Rates:
 def _stable_decay(setup: Setup) -> Rates:
     peak, last, begins = setup.peak, setup.number("lr_end", 1e-7), setup.steps("decay_start")
     if begins is None:
-        raise NotTold(message("untold.not_set", name="lr_schedule.decay_start_steps"))
+        raise Unstated(message("untold.not_set", name="lr_schedule.decay_start_steps"))
     length = max(1, setup.total - begins)
 
     def rates(step: Floats) -> Floats:

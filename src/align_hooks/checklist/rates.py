@@ -8,17 +8,17 @@ import numpy as np
 
 from align_hooks.checklist.megatron_schedule import is_in_samples, megatron_rate
 from align_hooks.checklist.mindformers_schedule import mindformers_rate
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.schedule import Floats, Schedule, needed
 from align_hooks.checklist.side_value import ODD
-from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown
 from align_hooks.messages import message
 
 
 def learning_rate(configuration: Configuration) -> Schedule:
     """The learning rate of a configuration.
 
-    :raises NotTold: something that the schedule needs is not set, or is not known.
+    :raises Unknown: something that the schedule needs is not set, or is not known.
     """
     return mindformers_rate(configuration) if configuration.side == MINDFORMERS else megatron_rate(configuration)
 
@@ -27,14 +27,14 @@ def steps_made(configuration: Configuration) -> int | None:
     """How many steps a run makes, as its schedule of rates says; None where that does not tell."""
     try:
         return learning_rate(configuration).steps
-    except (NotTold, *ODD):
+    except (Unknown, *ODD):
         return None
 
 
 def weight_decay(configuration: Configuration) -> Schedule:
     """Weight decay of every step: only Megatron's changes, by ``--start-weight-decay`` and ``--end-weight-decay``.
 
-    :raises NotTold: something that the schedule needs is not set.
+    :raises Unknown: something that the schedule needs is not set, or is not known.
     """
     keys, default = (("optimizer.weight_decay",), 0.0) if configuration.side == MINDFORMERS else (("weight_decay",), 0.01)
     decay, style = float(value_of(configuration, keys, default)), str(value_of(configuration, ("weight_decay_incr_style",), "constant"))

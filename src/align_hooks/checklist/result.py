@@ -14,13 +14,14 @@ from align_hooks.checklist.change import Edit, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
-from align_hooks.checklist.readings.lookup import NotTold, is_since
+from align_hooks.checklist.readings.lookup import is_since
+from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.schedule import RATE, Schedule, differences
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Contradiction
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Message, Side, message, sentences
 from align_hooks.record.look import Look, side_by_side, weigh_alike
 
@@ -138,7 +139,7 @@ class Checklist:
             (side, setting)
             for side in self.sides
             for setting in side.not_covered
-            if setting.matters and (not alike or setting.name in differ)
+            if setting.matters and (not alike or setting.unknown or setting.name in differ)
         ]
 
     @property
@@ -189,11 +190,17 @@ def as_read(configuration: Configuration, mindformers: str, megatron: str = "") 
     versions = configuration.fact("versions") or {}
     if configuration.side != MINDFORMERS:
         version = str(versions.get("megatron-core") or ("" if configuration.fork else megatron))
-        return replace(configuration, version=version, passed_over=passed_over(configuration, ""))
+        return replace(configuration, version=version)
     version = str(versions.get("mindformers") or mindformers)
     if configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
         configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
-    return replace(configuration, version=version, passed_over=passed_over(configuration, version))
+    try:
+        return replace(configuration, version=version, passed_over=passed_over(configuration, version))
+    except Unknown as unknown:  # without the class of the model nobody knows which of its keys count
+        of_model = {
+            name: Value(value.written, value.place, unknown.why) for name, value in configuration.values.items() if name.startswith(MODEL)
+        }
+        return replace(configuration, version=version, values={**configuration.values, **of_model})
 
 
 def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:
@@ -202,16 +209,16 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
     for side, configuration in zip(Side, (reference, candidate), strict=True):
         try:
             schedules.append(schedule_of(configuration))
-        except (NotTold, Contradiction) as untold:
-            return Course(name, None, message("course.untold_of", side=side, why=untold.why))
+        except Unknown as unknown:
+            return Course(name, None, message("course.untold_of", side=side, why=unknown.why))
         except ODD as error:
             return Course(name, None, message("course.odd", side=side, error=str(error)))
     lengths = [schedule.steps for schedule in schedules]
     try:
         at, apart = differences(*schedules)
         ours, theirs = (schedule.at(at).tolist() for schedule in schedules)
-    except NotTold as untold:
-        return Course(name, None, message("course.untold", why=untold.why))
+    except Unknown as unknown:
+        return Course(name, None, message("course.untold", why=unknown.why))
     except ODD as error:
         return Course(name, None, message("course.untold", why=str(error)))
     steps = at.tolist()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import Unstated, value_of
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import Argument, message
 
@@ -61,9 +61,9 @@ def differences(reference: Schedule, candidate: Schedule) -> tuple[NDArray[np.in
 def needed(configuration: Configuration, key: str) -> float:
     """An argument of Megatron-LM that a schedule cannot do without.
 
-    :raises NotTold: it is not set.
+    :raises Unknown: it is not set.
     """
     value = value_of(configuration, (key,), None)
     if value is None:
-        raise NotTold(message("untold.not_set", name="--" + key.replace("_", "-")))
+        raise Unstated(message("untold.not_set", name="--" + key.replace("_", "-")))
     return float(value)

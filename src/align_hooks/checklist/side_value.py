@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from align_hooks.checklist.meaning import Meaning, Origin
-from align_hooks.checklist.readings.lookup import NotTold
 from align_hooks.checklist.row import UNSET, Row
-from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Place, Setting, Value
+from align_hooks.configuration.values import Configuration, Place, Setting, Unknown, Value
 from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
@@ -51,14 +50,14 @@ def read_row(row: Row, configuration: Configuration) -> SideValue:
     written: Setting = UNSET
     try:
         written = _written(row, configuration)
-    except (NotTold, Contradiction) as untold:
-        why = untold.why
+    except Unknown as unknown:
+        why = unknown.why
     except ODD as odd:
         why = message("held.odd", source=configuration.source, error=str(odd))
     deciding = _deciding(row, configuration, written)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
-        written, deciding = fact, deciding or Value(fact, configuration.account)
+        written, deciding, why = fact, deciding or Value(fact, configuration.account), None
     try:
         meaning = written if written is UNSET or row.form is None else row.form(written)
     except ODD:
@@ -81,7 +80,7 @@ def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value
     says, values = row.says(configuration), configuration.values
     keys = [key for key in says.keys if key in values and key not in configuration.passed_over]
     if says.read is not None and len(keys) > 1 and configuration.facts is None:
-        itself = next((key for key in keys if same(values[key].value, written)), None)
+        itself = next((key for key in keys if not values[key].unknown and same(values[key].value, written)), None)
         if itself is not None:
             return values[itself]
         for key in keys:
@@ -89,7 +88,7 @@ def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value
             try:
                 if not same(_written(row, replace(configuration, values=without, used=set())), written):
                     return values[key]
-            except (NotTold, ConfigurationError, *ODD):
+            except (Unknown, *ODD):
                 return values[key]
     return values[keys[0]] if keys else None
 
@@ -102,8 +101,6 @@ def _written(row: Row, configuration: Configuration) -> Setting:
     if says.read is not None:
         return says.read(configuration)
     value = configuration.find(says.keys)
-    if value is not None and value.unknown:
-        raise NotTold(value.unknown)
     if value is not None:
         return value.value
     return says.default(configuration) if callable(says.default) else says.default

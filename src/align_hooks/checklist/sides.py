@@ -11,6 +11,7 @@ from pathlib import Path
 from align_hooks.checklist.batches import special_ids
 from align_hooks.checklist.fix import Fixed, fixed
 from align_hooks.checklist.meaning import Hidden
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.result import NEWEST, Checklist, as_read
 from align_hooks.checklist.result import check as check_configurations
 from align_hooks.checklist.row import MODEL
@@ -112,7 +113,7 @@ def may_be_record(side: str) -> bool:
 
 def named_ids(configuration: Configuration) -> dict[str, Setting]:
     """Special ids that a configuration names."""
-    return {name.removeprefix(MODEL): value.value for name, value in configuration.values.items() if name.endswith("_token_id")}
+    return {name.removeprefix(MODEL): known(configuration, name) for name in configuration.values if name.endswith("_token_id")}
 
 
 def hidden_ids(sides: Iterable[Configuration]) -> set[int]:

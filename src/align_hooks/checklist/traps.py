@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from align_hooks.checklist.class_keys import not_read
@@ -17,12 +18,13 @@ from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import is_since, value_of
+from align_hooks.checklist.readings.lookup import is_since, known, value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
+from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.unread import unread
 from align_hooks.configuration.megatron import flags_of
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Value
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Unknown, Value
 from align_hooks.messages import Message, all_of, message, terms
 
 WITHOUT_EFFECT = (
@@ -70,17 +72,17 @@ def traps(configuration: Configuration) -> Iterator[Message]:
     """The traps that a configuration walks into. A record walks into none, for it tells what was built."""
     if configuration.facts is not None:
         return
-    yield from _misspelt(configuration)
-    if configuration.side == MINDFORMERS:
-        yield from _schedule(configuration)
-        yield from _accumulation(configuration)
-        yield from _numbers(configuration)
-        alike = configuration.values.get("runner_wrapper.calculate_per_token_loss")
-        if alike is not None:
-            yield message("trap.top_level_alone", place=alike.where)
-        yield from _newer(configuration) if is_new(configuration) else (*unread(configuration), *_older(configuration))
-    else:
-        yield from _megatron(configuration)
+    of_side = (_schedule, _accumulation, _numbers, _of_model) if configuration.side == MINDFORMERS else (_megatron,)
+    for of in (_misspelt, *of_side):
+        with suppress(Unknown, *ODD):  # a value that is not known walks into no trap that anybody could name
+            yield from of(configuration)
+
+
+def _of_model(c: Configuration) -> Iterator[Message]:
+    alike = c.values.get("runner_wrapper.calculate_per_token_loss")
+    if alike is not None:
+        yield message("trap.top_level_alone", place=alike.where)
+    yield from _newer(c) if is_new(c) else (*unread(c), *_older(c))
 
 
 def _misspelt(c: Configuration) -> Iterator[Message]:
@@ -126,8 +128,8 @@ def _accumulation(c: Configuration) -> Iterator[Message]:
 
 def _numbers(c: Configuration) -> Iterator[Message]:
     for name, value in c.values.items():
-        if isinstance(value.value, str) and NOT_A_FLOAT.match(value.value):
-            yield message("trap.text_to_yaml", place=value.where, name=name, value=value.value, number=_point(value.value))
+        if isinstance(value.written, str) and NOT_A_FLOAT.match(value.written):
+            yield message("trap.text_to_yaml", place=value.where, name=name, value=value.written, number=_point(value.written))
 
 
 def _point(text: str) -> str:
@@ -137,18 +139,18 @@ def _point(text: str) -> str:
 
 
 def _newer(c: Configuration) -> Iterator[Message]:
-    known = family(c)
-    for name in sorted(ignored(known)):
+    kind = family(c)
+    for name in sorted(ignored(kind)):
         if MODEL + name in c.passed_over and (value := _written(c, name)) is not None:
             yield message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name])
-    for name in sorted(refused(known)) if c.passed_over else ():
+    for name in sorted(refused(kind)) if c.passed_over else ():
         if (value := _written(c, name)) is not None:
             if name in INSTEAD:
                 yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
             else:
                 yield message("trap.refused_for_good", place=value.where, name=name)
-    unlike = without_effect(known) - ignored(known) if c.passed_over else set()
-    for name in (name for name in sorted({*WITHOUT_EFFECT, *unlike}) if name not in refused(known) or not c.passed_over):
+    unlike = without_effect(kind) - ignored(kind) if c.passed_over else set()
+    for name in (name for name in sorted({*WITHOUT_EFFECT, *unlike}) if name not in refused(kind) or not c.passed_over):
         if (value := _written(c, name)) is not None and value.value:
             yield message("trap.no_effect", place=value.where, name=name)
     for name, values in ALLOWED.items():
@@ -163,21 +165,21 @@ def _newer(c: Configuration) -> Iterator[Message]:
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
         yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
-    if known in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
+    if kind in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
         yield message("trap.no_other_product", place=grouped.where)
     scale = _own(c, "routed_scaling_factor") or _own(c, "moe_router_topk_scaling_factor")
-    if known == "qwen3_moe" and not c.unread and (scale is None or scale.value is None):
+    if kind == "qwen3_moe" and not c.unread and (scale is None or scale.value is None):
         yield message("trap.no_scaling", source=c.source)
     if (balances := _own(c, "moe_router_load_balancing_type")) is not None and balances.value == "gbs_aux_loss":
         yield from _forgets(c, balances)
     dropout = _own(c, "hidden_dropout")
-    if dropout is None and known is not None and known not in (*MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
+    if dropout is None and kind is not None and kind not in (*MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
         yield message("trap.hidden_dropout", source=c.source)
     for name in ("hidden_dropout", "attention_dropout"):
         if (value := _own(c, name)) is not None and value.value == 0 and isinstance(value.value, int):
             yield message("trap.no_float", place=value.where, name=name)
     asked = _own(c, "qk_layernorm")
-    if known in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
+    if kind in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
         yield message("trap.always_normalised", place=asked.where)
 
 
@@ -223,10 +225,9 @@ def _megatron(c: Configuration) -> Iterator[Message]:
     groups, grouped = c.values.get("num_query_groups"), c.values.get("group_query_attention")
     if groups is not None and grouped is None:
         yield message("trap.groups_without_flag", place=groups.where)
-    kind = c.values.get("tokenizer_type")
     adds_one = not c.version or not is_since(c.version, *ADDS_NO_ID)
-    if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values and adds_one:
-        yield message("trap.null_tokenizer", place=kind.where)
+    if known(c, "tokenizer_type") == "NullTokenizer" and "vocab_size" in c.values and adds_one:
+        yield message("trap.null_tokenizer", place=c.values["tokenizer_type"].where)
     scale = c.values.get("moe_router_topk_scaling_factor")
     if c.fork == MINDSPEED_LLM and scale is not None and scale.place is not None and scale.place.name == "--routed-scaling-factor":
         yield message("trap.scaling_by_groups", place=scale.where)

@@ -16,7 +16,7 @@ from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
-from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
@@ -35,7 +35,7 @@ def of_one_key(asked: Asked) -> Iterator[Edits]:
 def _copied(key: str, asked: Asked) -> Iterator[Setting]:
     """The number that the reference has for a key, where both sides are of one framework: all rows that read the key are mended alike."""
     reference, candidate = asked.reference, asked.candidate
-    value = reference.values[key].value if reference.side == candidate.side and key in reference.values else None
+    value = known(reference, key) if reference.side == candidate.side else None
     if isinstance(value, int) and takes(key, value, candidate):
         yield value
 
@@ -44,7 +44,7 @@ def _values(key: str, asked: Asked) -> Iterator[Setting]:
     """The meaning, a switch, what stands for nothing, or a number of the meaning; of a list, one member in the place of another."""
     meaning, candidate = asked.wanted, asked.candidate
     switch = isinstance(meaning, bool)
-    standing = candidate.values[key].value if key in candidate.values else None
+    standing = known(candidate, key)
     if isinstance(standing, list):
         yield from [meaning] if isinstance(meaning, list) else []
         yield from ([*standing[:at], meaning, *standing[at + 1 :]] for at in range(min(len(standing), LONGEST)))

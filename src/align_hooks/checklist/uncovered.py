@@ -30,6 +30,8 @@ class Uncovered:
     value: Argument
     where: str
     matters: bool
+    unknown: bool
+    """Whether the value is not known, so that it is not known to be that of the other side either."""
 
 
 def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
@@ -40,20 +42,23 @@ def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
         place = (value.place, name.rpartition(".")[2])
         if configuration.facts is not None or value.place is None or place not in places:
             where = str(replace(value.place, name="")) if value.place is not None else configuration.source
-            yield Uncovered(name, show(value.value), where, matters(configuration, name, value))
+            yield Uncovered(name, show(value.written), where, matters(configuration, name, value), value.unknown is not None)
         places.add(place)
 
 
 def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Of two sides of one framework, all settings that no row looks at and that differ, for the sides have the same names."""
+    """Of two sides of one framework, all settings that no row looks at and that are known to differ, for the sides have the same names."""
     if reference.side != candidate.side:
         return ()
     unset, looked_at = Value(None), reference.used | candidate.used
     names = [name for name in {**reference.values, **candidate.values} if name not in looked_at]
-    differ = [name for name in names if reference.values.get(name, unset).value != candidate.values.get(name, unset).value]
-    sides = (reference.values, candidate.values)
-    ours, theirs = ([show(values[name].value) if name in values else "–" for name in differ] for values in sides)
-    return tuple(zip(differ, ours, theirs, strict=True))
+    pairs = [(name, reference.values.get(name, unset), candidate.values.get(name, unset)) for name in names]
+    differ = [(name, ours, theirs) for name, ours, theirs in pairs if not (ours.unknown or theirs.unknown) and ours.value != theirs.value]
+    return tuple((name, _shown(ours, unset), _shown(theirs, unset)) for name, ours, theirs in differ)
+
+
+def _shown(value: Value, unset: Value) -> Argument:
+    return "–" if value is unset else show(value.value)
 
 
 def matters(configuration: Configuration, name: str, value: Value) -> bool:
@@ -61,7 +66,7 @@ def matters(configuration: Configuration, name: str, value: Value) -> bool:
 
     A record of MindFormers holds what was set and what MindFormers filled in; there only names of the model tell of somebody.
     """
-    if value.value in (None, "None", "", [], {}) or name in configuration.passed_over:
+    if value.written in (None, "None", "", [], {}) or name in configuration.passed_over:
         return False
     if configuration.facts is not None and configuration.side == MINDFORMERS and not name.startswith(MODEL):
         return False

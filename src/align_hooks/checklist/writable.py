@@ -11,12 +11,12 @@ from align_hooks.checklist.class_keys import class_of, keys_read
 from align_hooks.checklist.defaults import DEFAULTS, family
 from align_hooks.checklist.meaning import Meaning
 from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
-from align_hooks.checklist.readings.lookup import has
+from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.training import GROUPED
 from align_hooks.checklist.row import MODEL, Edits, is_new
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import defaults_of, flags_of
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Unknown
 
 GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
@@ -25,11 +25,15 @@ SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 
 
 def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
-    """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, and of Megatron-LM
-    none that only a fork of it has."""
-    newer = candidate.side == MINDFORMERS and is_new(candidate)
-    model = family(candidate) if candidate.side == MINDFORMERS else None
-    kind = class_of(candidate)
+    """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, of a model whose
+    class is not known none, and of Megatron-LM none that only a fork of it has."""
+    newer, model, kind = False, None, ""
+    try:
+        newer = candidate.side == MINDFORMERS and is_new(candidate)
+        model = family(candidate) if candidate.side == MINDFORMERS else None
+        kind = class_of(candidate)
+    except Unknown:
+        keys = [key for key in keys if not key.startswith((MODEL, "moe_config."))]
     unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model) | unread(model)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
@@ -50,7 +54,7 @@ def is_refused(edits: Edits, candidate: Configuration) -> bool:
     """Whether the family of a newer model ends its training for one of these values."""
     if candidate.side != MINDFORMERS or not is_new(candidate):
         return False
-    said = {name.removeprefix(MODEL): value.value for name, value in candidate.values.items()}
+    said = {name.removeprefix(MODEL): value.written for name, value in candidate.values.items()}
     said |= {name.removeprefix(MODEL): value for name, value in edits.items()}
     return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
 
@@ -74,7 +78,7 @@ def _kind(key: str, candidate: Configuration, switch: bool) -> str:
         flag, constant = flag_of(key)
         return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
     name = key.rpartition(".")[2]
-    standing = candidate.values[key].value if key in candidate.values else None
+    standing = known(candidate, key)
     usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
     if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
         return "nothing"

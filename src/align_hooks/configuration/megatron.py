@@ -223,7 +223,7 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
             raise ConfigurationError(f"{where} takes no value, and is given {_joined(values_of_flag)[:60]!r}; take it out")
         value = constant if constant is not None else number(_joined(values_of_flag)) if values_of_flag else True
         if attribute in values:
-            id = "configuration.given_twice" if values[attribute].value == value and not unknown else "configuration.last_counts"
+            id = "configuration.given_twice" if values[attribute].written == value and not unknown else "configuration.last_counts"
             notes.append(message(id, flag=flag, first=flags[attribute], second=as_written))
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)

@@ -24,12 +24,20 @@ class ConfigurationError(AlignHooksError):
     """A configuration cannot be read, or says two things at once; the exit code is that of usage."""
 
 
-class Contradiction(ConfigurationError):
-    """A configuration sets one thing to two values; ``why`` says which."""
+class Unknown(Exception):
+    """A value is needed and not known; ``why`` says the reason."""
 
-    def __init__(self, why: Message) -> None:
-        super().__init__(rendered(why))
+    def __init__(self, why: Argument) -> None:
+        super().__init__(why)
         self.why = why
+
+    def __str__(self) -> str:
+        """The reason in words, which most that catch it never show."""
+        return rendered(self.why)
+
+
+class Contradiction(Unknown, ConfigurationError):
+    """A configuration sets one thing to two values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +61,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a name is set to, and at which ``place``; None where nobody set it.
+    """What a name is set to."""
 
-    ``unknown`` says why the value cannot be told, where a script takes it from something that is not there; None where it is known.
-    """
-
-    value: Setting
+    written: Setting
+    """The value, or the text of one that is not known, such as ``$LOAD``."""
     place: Place | None = None
-    unknown: Message | None = None
+    """Where the value was set; None where nobody set it."""
+    unknown: Argument = None
+    """Why the value is not known, as where a script takes it from a variable that nothing sets; None where it is known."""
+
+    @property
+    def value(self) -> Setting:
+        """The value.
+
+        :raises Unknown: it is not known, so that nothing can be decided by it.
+        """
+        if self.unknown is not None:
+            raise Unknown(self.unknown)
+        return self.written
 
     @property
     def where(self) -> str:
@@ -108,10 +126,10 @@ class Configuration:
         """
         self.used.update(names)
         named = [(name, self.values[name]) for name in names if name in self.values and name not in self.passed_over]
-        named = [(name, value) for name, value in named if value.value is not None]
+        named = [(name, value) for name, value in named if value.written is not None]
         for name, value in named[1:]:
             first_name, first = named[0]
-            if not (first.unknown or value.unknown) and first.value != value.value and self.facts is None:
+            if not (first.unknown or value.unknown) and first.written != value.written and self.facts is None:
                 ours = {"name": first_name, "value": repr(first.value), "place": first.where}
                 theirs = {"other": name, "another": repr(value.value), "elsewhere": value.where}
                 raise Contradiction(message("configuration.contradiction", **ours, **theirs))

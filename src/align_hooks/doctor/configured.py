@@ -7,7 +7,8 @@ import functools
 import importlib
 from collections.abc import Iterator, Mapping
 
-from align_hooks.checklist.belongs import elsewhere, known, odd
+from align_hooks.checklist.belongs import elsewhere, odd
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.fit import unfit
 from align_hooks.job.entry import room

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from align_hooks import __version__
 from align_hooks.checklist.belongs import elsewhere
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.configured import own_names, refused
@@ -207,9 +208,9 @@ def _notes(run: Given, settings: Settings) -> Iterator[str]:
     yield resumes(run.configuration)
     if names := own_names(run.configuration, settings):
         yield names
-    half = run.configuration.values.get("bf16")
-    if settings.device == "cpu" and half is not None and half.value is True:
-        yield f"{half.where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"
+    if settings.device == "cpu" and known(run.configuration, "bf16") is True:
+        where = run.configuration.values["bf16"].where
+        yield f"{where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"
 
 
 def _of_devices(installed: Sequence[Framework], settings: Settings) -> list[str]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from align_hooks.checklist.belongs import known
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import Configuration
 from align_hooks.settings import Settings
@@ -47,10 +47,10 @@ def missing(configuration: Configuration, settings: Settings, *, from_here: bool
 
 def resumes(configuration: Configuration) -> str:
     """A note that a run would go on from a checkpoint; empty where it would not."""
-    load = configuration.values.get("load")
-    latest = Path(str(load.value)) / LATEST if load is not None and isinstance(load.value, str | int) else None
-    if load is None or latest is None or not latest.is_file():
+    load = known(configuration, "load")
+    latest = Path(str(load)) / LATEST
+    if not isinstance(load, str | int) or not latest.is_file():
         return ""
     with latest.open(encoding="utf-8", errors="replace") as file:
         iteration = file.read(20).strip()
-    return f"{load.where} finds a checkpoint of iteration {iteration}: the run goes on from there"
+    return f"{configuration.values['load'].where} finds a checkpoint of iteration {iteration}: the run goes on from there"

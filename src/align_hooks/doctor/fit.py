@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from align_hooks.checklist.belongs import known
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
@@ -63,7 +63,7 @@ def first_step(configuration: Configuration, elsewhere: str) -> int | None:
     values = configuration.values
     if configuration.side == MINDFORMERS:
         goes_on = [values.get(name) for name in ("resume_training", "runner_config.initial_step")]
-        return None if any(value is not None and value.value for value in goes_on) else 0
+        return None if any(value is not None and (value.unknown or value.value) for value in goes_on) else 0
     loaded = [values[name] for name in LOADED if name in values]
     if elsewhere or any(value.unknown for value in loaded):
         return None

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from align_hooks.checklist.belongs import misfits, named, of_side
 from align_hooks.checklist.class_keys import keys_read
 from align_hooks.checklist.meaning import ExpertLayers
+from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
@@ -189,9 +190,9 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
     """
     if configuration.side == MINDFORMERS:
         return whole_number(meaning("rows_of_the_embedding", configuration, elsewhere)), None
-    given, kind = (configuration.values.get(name) for name in ("padded_vocab_size", "tokenizer_type"))
+    given, kind = configuration.values.get("padded_vocab_size"), known(configuration, "tokenizer_type")
     own = whole_number(meaning("vocab_size", configuration, elsewhere))
-    ids = None if kind is None or kind.value != "NullTokenizer" or own is None else _with_end(own, megatron)
+    ids = None if kind != "NullTokenizer" or own is None else _with_end(own, megatron)
     if given is None and (
         ids is None or "pad_vocab_size" in configuration.values
     ):  # scripts differ in whether they obey --no-pad-vocab-size

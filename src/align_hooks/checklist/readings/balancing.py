@@ -13,7 +13,7 @@ from align_hooks.checklist.meaning import Balanced, Counts, Shares, Words
 from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
-from align_hooks.checklist.readings.lookup import OLDER_CORE, NotTold, are_numbers, core_is_up_to, is_on, value_of
+from align_hooks.checklist.readings.lookup import Unstated, are_numbers, is_older_core, is_on, value_of
 from align_hooks.checklist.row import UNSET, Read, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -52,13 +52,13 @@ def megatron_balancing(c: Configuration) -> Setting:
 def ranks_of_megatron(c: Configuration) -> int:
     """The data-parallel size; one where a whole step is one micro-batch.
 
-    :raises NotTold: nothing says it.
+    :raises Unknown: nothing says it.
     """
     ranks, rows, batch = training.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), training.megatron_global_batch(c)
     if not are_numbers(ranks) and are_numbers(rows, batch) and rows == batch:
         return 1
     if not are_numbers(ranks):
-        raise NotTold(message("untold.ranks_of_balancing", kind=GLOBAL))
+        raise Unstated(message("untold.ranks_of_balancing", kind=GLOBAL))
     return int(ranks)
 
 
@@ -133,7 +133,7 @@ def megatron_counts(c: Configuration) -> Setting:
     stands on too, counted what was chosen."""
     biased = value_of(c, ("moe_router_enable_expert_bias",), False)
     groups, chosen = (mindspeed.groups(name)(c) for name in ("moe_router_num_groups", "moe_router_group_topk"))
-    older = mindspeed.of_mindspeed(c) or core_is_up_to(c, OLDER_CORE)
+    older = mindspeed.of_mindspeed(c) or is_older_core(c)
     return Counts.AS_ROUTED if older and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 
@@ -161,7 +161,7 @@ def shares(c: Configuration) -> Setting:
     (``process_mtp_loss``)."""
     recorded = c.fact("training.per_token_loss")
     alike = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
-    by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or core_is_up_to(c, OLDER_CORE)
+    by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or is_older_core(c)
     return Shares.ALL_TOKENS if alike is True and by_all else Shares.OWN_TOKENS
 
 

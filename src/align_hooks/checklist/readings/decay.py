@@ -7,7 +7,7 @@ biases and one-dimensional weights.
 from __future__ import annotations
 
 from align_hooks.checklist.meaning import Decays, Words
-from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.lookup import holds_of_all, value_of
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -30,7 +30,7 @@ def decaying(c: Configuration) -> Setting:
 
 def without(reference: Configuration, candidate: Configuration) -> Words | None:
     """Where one side decays nothing, the strength says so already."""
-    return None if strength(reference) and strength(candidate) else message("harmless.no_decay")
+    return None if holds_of_all(strength, reference, candidate) else message("harmless.no_decay")
 
 
 def spared(name: str) -> bool:

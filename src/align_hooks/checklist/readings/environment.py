@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.checklist.meaning import Released
-from align_hooks.checklist.readings.lookup import is_on
+from align_hooks.checklist.readings.lookup import is_on, value_of
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import Configuration, Setting
 
@@ -51,6 +51,5 @@ def deterministic_megatron(c: Configuration) -> Setting:
 def deterministic_mindformers(c: Configuration) -> Setting:
     """Whether MindSpore was deterministic, or was asked to be."""
     on = (c.fact("determinism") or {}).get("mindspore.get_context(deterministic)")
-    switches = [c.find((name,)) for name in ("train_precision_sync", "context.deterministic")]
-    asked = any(switch is not None and switch.value in (True, "ON") for switch in switches)
+    asked = any(value_of(c, (name,), False) in (True, "ON") for name in ("train_precision_sync", "context.deterministic"))
     return asked if on is None else on == "ON"

@@ -9,7 +9,7 @@ from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.meaning import Drops, ExpertLayers, Words
 from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DENSE
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, value_of
+from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, holds_of_all, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, Read, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -114,11 +114,10 @@ def mindformers_expert_ffn(c: Configuration) -> Setting:
 
 def megatron_shared_ffn(c: Configuration) -> Setting:
     """Hidden size of all shared experts together, None without any; MindSpeed-LLM works it out of their number, unless it is set."""
-    together, count = value_of(c, ("moe_shared_expert_intermediate_size",), None), value_of(c, ("n_shared_experts",), None)
-    size = megatron_expert_ffn(c)
-    if together is not None or not count:
+    together = value_of(c, ("moe_shared_expert_intermediate_size",), None)
+    if together is not None or not (count := value_of(c, ("n_shared_experts",), None)):
         return together
-    return count * size if are_numbers(count, size) else UNSET
+    return count * size if are_numbers(count, size := megatron_expert_ffn(c)) else UNSET
 
 
 def mindformers_shared_ffn(c: Configuration) -> Setting:
@@ -215,6 +214,9 @@ def mindformers_dropping(c: Configuration) -> Setting:
 
 def no_dense_layer(reference: Configuration, candidate: Configuration) -> Words | None:
     """The size of a dense layer says nothing where every layer has experts, whose size is another row."""
-    layers = [expert_layers(c) for c in (reference, candidate)]
-    sparse = all(isinstance(runs, ExpertLayers) and runs.sparse and not runs.dense for runs in layers)
-    return message("harmless.no_dense_layer") if sparse else None
+
+    def sparse(c: Configuration) -> Setting:
+        runs = expert_layers(c)
+        return isinstance(runs, ExpertLayers) and runs.sparse and not runs.dense
+
+    return message("harmless.no_dense_layer") if holds_of_all(sparse, reference, candidate) else None

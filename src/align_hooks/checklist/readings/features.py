@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.checklist.meaning import Switched
-from align_hooks.checklist.readings.lookup import is_on
+from align_hooks.checklist.readings.lookup import is_on, value_of
 from align_hooks.configuration.values import Configuration, Setting
 
 
@@ -16,11 +16,10 @@ def overlap(c: Configuration) -> Setting:
 
 def megatron_recomputes(c: Configuration) -> Setting:
     """What is computed again in the backward pass."""
-    granularity = c.find(("recompute_granularity",))
-    return granularity.value if granularity is not None else "selective" if is_on(c, "recompute_activations") else None
+    return value_of(c, ("recompute_granularity",), lambda c: "selective" if is_on(c, "recompute_activations") else None)
 
 
 def mindformers_recomputes(c: Configuration) -> Setting:
     """What is computed again in the backward pass."""
-    whole, parts = c.find(("recompute_config.recompute",)), c.find(("recompute_config.select_recompute",))
-    return "full" if whole is not None and whole.value else "selective" if parts is not None and parts.value else None
+    whole, parts = (value_of(c, (f"recompute_config.{name}",), False) for name in ("recompute", "select_recompute"))
+    return "full" if whole else "selective" if parts else None

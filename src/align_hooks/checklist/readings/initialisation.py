@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from align_hooks.checklist.meaning import Spread, Words
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import Unstated, holds_of_all, value_of
 from align_hooks.checklist.readings.training import loads
 from align_hooks.checklist.row import UNSET, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -26,7 +26,7 @@ def both_draw(reference: Configuration, candidate: Configuration) -> Words | Non
     """Two files that load no weights do not say whether ALIGN_HOOKS_LOAD_WEIGHTS gives both the same ones; where it does not, each draws
     its own, and no setting makes MindFormers spread them as Megatron-LM does."""
     sides = (reference, candidate)
-    files = all(c.facts is None and not loads(c) for c in sides)
+    files = holds_of_all(lambda c: c.facts is None and not loads(c), *sides)
     apart = {c.side == MINDFORMERS for c in sides} == {True, False}
     usual = all(megatron_spread(c) is Spread.BY_DEPTH for c in sides if c.side != MINDFORMERS)
     return message("by_hand.first_weights") if files and apart and usual else None
@@ -35,11 +35,11 @@ def both_draw(reference: Configuration, candidate: Configuration) -> Words | Non
 def mindformers_spread(c: Configuration) -> Setting:
     """The newer models divide as Megatron-LM does, but not the second layer of an expert (``FFNGroupedGEMM``); the older ones never.
 
-    :raises NotTold: the YAML gives weights a standard deviation of their own, by name.
+    :raises Unknown: the YAML gives weights a standard deviation of their own, by name.
     """
     if not is_new(c):
         return Spread.ALIKE
     if value_of(c, RULES, None):
-        raise NotTold(message("untold.initialised_by_name", name="param_init_std_rules"))
+        raise Unstated(message("untold.initialised_by_name", name="param_init_std_rules"))
     experts = mindformers_experts(c)
     return UNSET if experts is UNSET else Spread.BY_DEPTH if experts is None else Spread.BY_DEPTH_BUT_EXPERTS

@@ -5,30 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from align_hooks.checklist.row import UNSET, model, plain
-from align_hooks.configuration.values import Configuration, Setting
-from align_hooks.messages import Argument
+from align_hooks.checklist.row import UNSET, Read, model, plain
+from align_hooks.configuration.values import Configuration, Setting, Unknown
 
 
-class NotTold(Exception):
-    """A value is needed and not set, or set from something that only a run knows; ``why`` says what."""
-
-    def __init__(self, why: Argument) -> None:
-        super().__init__(why)
-        self.why = why
+class Unstated(Unknown):
+    """A value is needed and nothing states it, or states it in a way that is not followed."""
 
 
 def value_of(configuration: Configuration, keys: Sequence[str], otherwise: Setting = UNSET) -> Setting:
     """The value of the first key that is set; else ``otherwise``, a value or a function of the configuration.
 
-    :raises NotTold: the key is set, and its value is not known.
+    :raises Unknown: the key is set, and its value is not known.
     """
     value = configuration.find(tuple(keys))
-    if value is None:
-        return otherwise(configuration) if callable(otherwise) else otherwise
-    if value.unknown:
-        raise NotTold(value.unknown)
-    return plain(value.value)
+    if value is not None:
+        return plain(value.value)
+    return otherwise(configuration) if callable(otherwise) else otherwise
+
+
+def known(configuration: Configuration, name: str) -> Setting:
+    """Return the value that a name is set to; None where it is not set or not known."""
+    value = configuration.values.get(name)
+    return None if value is None or value.unknown else value.value
+
+
+def holds_of_all(reading: Read, *sides: Configuration) -> bool:
+    """Return whether a reading is true of every side: it is not where one is known to be false, whatever is not known of another.
+
+    :raises Unknown: it is not known of a side, and true of all others.
+    """
+    missing: Unknown | None = None
+    for side in sides:
+        try:
+            if not reading(side):
+                return False
+        except Unknown as unknown:
+            missing = unknown
+    if missing is not None:
+        raise missing
+    return True
 
 
 def are_numbers(*values: Setting) -> bool:
@@ -53,11 +69,11 @@ def has(configuration: Configuration, prefix: str) -> bool:
     return any(name.startswith(prefix) for name in configuration.values)
 
 
-def core_is_up_to(configuration: Configuration, last: tuple[int, int]) -> bool:
-    """Whether that core of Megatron-LM or an older one made a record, or is to read a script; the newest does where that is not known."""
+def is_older_core(configuration: Configuration) -> bool:
+    """Whether :data:`OLDER_CORE` or an older one made a record, or is to read a script; the newest does where that is not known."""
     known = configuration.version or (configuration.fact("versions") or {}).get("megatron-core", "")
     found = re.match(r"(\d+)\.(\d+)", str(known))
-    return found is not None and (int(found[1]), int(found[2])) <= last
+    return found is not None and (int(found[1]), int(found[2])) <= OLDER_CORE
 
 
 def is_since(version: str, *since: int) -> bool:

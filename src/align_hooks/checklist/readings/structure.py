@@ -9,7 +9,7 @@ from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, L
 from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, OLDER_CORE, are_numbers, core_is_up_to, has, is_off, value_of
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, holds_of_all, is_off, is_older_core, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -21,8 +21,8 @@ YARN = "yarn"
 
 def megatron_ffn(c: Configuration) -> Setting:
     """``--ffn-hidden-size``, or four times the hidden size, two thirds of it in multiples of 64 with SwiGLU."""
-    size, hidden = value_of(c, ("ffn_hidden_size",)), value_of(c, ("hidden_size",))
-    if size is not UNSET or not are_numbers(hidden):
+    size = value_of(c, ("ffn_hidden_size",))
+    if size is not UNSET or not are_numbers(hidden := value_of(c, ("hidden_size",))):
         return size
     return int((4 * hidden * 2 / 3) / 64) * 64 if value_of(c, ("swiglu",), False) else 4 * hidden
 
@@ -60,10 +60,10 @@ def mindformers_heads(c: Configuration) -> Setting:
 
 def mindformers_groups(c: Configuration) -> Setting:
     """Key and value heads; one a head where nothing is said. Latent attention has none of its own."""
-    groups, heads = value_of(c, GROUPS), mindformers_heads(c)
     if mindformers_mla(c):
-        return heads
-    if groups is UNSET and are_numbers(heads):
+        return mindformers_heads(c)
+    groups = value_of(c, GROUPS)
+    if groups is UNSET and are_numbers(heads := mindformers_heads(c)):
         return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
     return groups
 
@@ -83,20 +83,22 @@ def no_interpolation(factor: Setting) -> Setting:
 
 def megatron_head_dim(c: Configuration) -> Setting:
     """``--kv-channels``, or the hidden size divided by the heads."""
-    size, hidden, heads = (value_of(c, (name,)) for name in ("kv_channels", "hidden_size", "num_attention_heads"))
-    return hidden // heads if size is UNSET and are_numbers(hidden, heads) and heads else size
+    size = value_of(c, ("kv_channels",))
+    if size is not UNSET:
+        return size
+    hidden, heads = (value_of(c, (name,)) for name in ("hidden_size", "num_attention_heads"))
+    return hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
 
 def mindformers_head_dim(c: Configuration) -> Setting:
     """``head_dim``; older models divide the hidden size by the heads, and newer families have defaults."""
     size = value_of(c, model("head_dim", "kv_channels"))
-    hidden, heads = value_of(c, model("hidden_size"), default("hidden_size")), mindformers_heads(c)
-    if size is not UNSET:
+    if size is not UNSET or c.unread:
         return size
-    if c.unread:
-        return UNSET
-    of_family = HEAD_DIM.get(family(c) or "")
-    return of_family if of_family is not None else hidden // heads if are_numbers(hidden, heads) and heads else UNSET
+    if (of_family := HEAD_DIM.get(family(c) or "")) is not None:
+        return of_family
+    hidden, heads = value_of(c, model("hidden_size"), default("hidden_size")), mindformers_heads(c)
+    return hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
 
 def megatron_activation(c: Configuration) -> Setting:
@@ -178,10 +180,12 @@ def megatron_padded_vocabulary(c: Configuration) -> Setting:
     recorded = c.fact("padded_vocabulary")
     if recorded is not None:
         return recorded
-    padded, size = value_of(c, ("padded_vocab_size", "pad_vocab_size_to")), value_of(c, ("vocab_size",))
-    multiple = multiple_of_rows(c)
-    if padded is not UNSET or not are_numbers(size, multiple):
+    padded = value_of(c, ("padded_vocab_size", "pad_vocab_size_to"))
+    if padded is not UNSET:
         return padded
+    size, multiple = value_of(c, ("vocab_size",)), multiple_of_rows(c)
+    if not are_numbers(size, multiple):
+        return UNSET
     return size if value_of(c, ("pad_vocab_size",), True) is False else math.ceil(size / multiple) * multiple
 
 
@@ -301,7 +305,7 @@ def megatron_stretch(c: Configuration) -> Setting:
     """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
-    name, otherwise = ("mscale", 1.0) if core_is_up_to(c, OLDER_CORE) else ("mscale_all_dim", 0.0)
+    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", 0.0)
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 
@@ -346,8 +350,8 @@ def window_pair(size: Setting) -> Setting:
 
 def no_table_of_positions(reference: Configuration, candidate: Configuration) -> Words | None:
     """How long sequences may be says nothing about those that are shorter, unless positions are learned."""
-    learned = "learned_absolute" in [positions(c) for c in (reference, candidate)]
-    return None if learned else message("harmless.not_learned")
+    turned = holds_of_all(lambda c: positions(c) != "learned_absolute", reference, candidate)
+    return message("harmless.not_learned") if turned else None
 
 
 def older_does_not_stretch(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -359,13 +363,16 @@ def older_does_not_stretch(reference: Configuration, candidate: Configuration) -
 def nothing_turned(reference: Configuration, candidate: Configuration) -> Words | None:
     """How positions are turned says nothing of a model that turns none."""
     turned = ("rope", "partial_rope", "mrope", UNSET)
-    return None if all(positions(c) in turned for c in (reference, candidate)) else message("harmless.not_turned")
+    return None if holds_of_all(lambda c: positions(c) in turned, reference, candidate) else message("harmless.not_turned")
 
 
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:
     """Latent attention has sizes of its own for its heads."""
-    latent = [(mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) for c in (reference, candidate)]
-    return message("harmless.latent") if True in latent else None
+
+    def has_sizes(c: Configuration) -> Setting:
+        return (mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) is not True
+
+    return None if holds_of_all(has_sizes, reference, candidate) else message("harmless.latent")
 
 
 def mindformers_base(c: Configuration) -> Setting:

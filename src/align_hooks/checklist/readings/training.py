@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, value_of
 from align_hooks.checklist.row import UNSET, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -82,28 +82,33 @@ def is_piped(c: Configuration) -> bool:
 
 def megatron_data_parallel(c: Configuration) -> Setting:
     """The data-parallel size: of a record as it was, of a script the launcher's processes over the other sizes."""
-    recorded = value_of(c, ("data_parallel_size",))
-    processes, nodes = value_of(c, ("launcher.nproc_per_node",)), value_of(c, ("launcher.nnodes",), 1)
-    sizes = [value_of(c, (name,), 1) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")]
-    if recorded is not UNSET or not are_numbers(processes, nodes, *sizes):
-        return recorded
-    return processes * nodes // math.prod(sizes)
+
+    def left(c: Configuration) -> Setting:
+        names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        cards, sizes = _launched(c), [value_of(c, (name,), 1) for name in names]
+        return cards // math.prod(sizes) if are_numbers(cards, *sizes) else UNSET
+
+    return value_of(c, ("data_parallel_size",), left)
 
 
 def megatron_cards(c: Configuration) -> Setting:
     """The processes of a run: of a record as they were, of a script the launcher's."""
+    return value_of(c, ("world_size",), _launched)
+
+
+def _launched(c: Configuration) -> Setting:
     processes, nodes = value_of(c, ("launcher.nproc_per_node",)), value_of(c, ("launcher.nnodes",), 1)
-    recorded = value_of(c, ("world_size",))
-    return recorded if recorded is not UNSET or not are_numbers(processes, nodes) else processes * nodes
+    return processes * nodes if are_numbers(processes, nodes) else UNSET
 
 
 def megatron_global_batch(c: Configuration) -> Setting:
     """``--global-batch-size``, or one micro-batch a data-parallel rank."""
-    batch, micro = value_of(c, ("global_batch_size",)), value_of(c, ("micro_batch_size",))
-    if batch is not UNSET:
-        return batch
-    ranks = megatron_data_parallel(c)
-    return micro * ranks if are_numbers(micro, ranks) else batch
+
+    def of_ranks(c: Configuration) -> Setting:
+        micro, ranks = value_of(c, ("micro_batch_size",)), megatron_data_parallel(c)
+        return micro * ranks if are_numbers(micro, ranks) else UNSET
+
+    return value_of(c, ("global_batch_size",), of_ranks)
 
 
 def alone_on_the_tensor(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -192,8 +197,11 @@ def mindformers_steps(c: Configuration) -> Setting:
 
 def megatron_steps(c: Configuration) -> Setting:
     """``--train-iters``, or ``--train-samples`` over the global batch."""
-    steps, samples, batch = value_of(c, ("train_iters",)), value_of(c, ("train_samples",)), megatron_global_batch(c)
-    return samples // batch if steps is UNSET and are_numbers(samples, batch) and batch else steps
+    steps = value_of(c, ("train_iters",))
+    if steps is not UNSET:
+        return steps
+    samples, batch = value_of(c, ("train_samples",)), megatron_global_batch(c)
+    return samples // batch if are_numbers(samples, batch) and batch else UNSET
 
 
 def samples(c: Configuration) -> Setting:
@@ -242,15 +250,19 @@ def weights_loaded(reference: Configuration, candidate: Configuration) -> Words 
     """How weights are initialised does no harm where both sides load theirs."""
     if reference.fact("settings.load_weights") or candidate.fact("settings.load_weights"):
         return message("harmless.recorded_weights")
-    return message("harmless.both_load") if loads(reference) and loads(candidate) else None
+    return message("harmless.both_load") if holds_of_all(loads, reference, candidate) else None
 
 
 def megatron_decay_length(c: Configuration) -> Setting:
     """``--lr-decay-iters``, ``--lr-decay-samples`` over the global batch, or the whole run."""
-    samples, batch = value_of(c, ("lr_decay_samples",), None), megatron_global_batch(c)
-    if samples is not None:
-        return samples / batch if are_numbers(samples, batch) and batch else UNSET
-    return value_of(c, ("lr_decay_iters",), megatron_steps)
+    samples = value_of(c, ("lr_decay_samples",), None)
+    return value_of(c, ("lr_decay_iters",), megatron_steps) if samples is None else _in_steps(samples, c)
+
+
+def _in_steps(samples: Setting, c: Configuration) -> Setting:
+    """Samples in steps of Megatron's global batch."""
+    batch = megatron_global_batch(c)
+    return samples / batch if are_numbers(samples, batch) and batch else UNSET
 
 
 def rates_of_groups(c: Configuration) -> Setting:
@@ -275,28 +287,26 @@ def schedule_keys(name: str) -> tuple[str, str]:
 
 def megatron_warmup(c: Configuration) -> Setting:
     """Steps of warm-up: given, or a part of the schedule's length."""
-    part, length = value_of(c, ("lr_warmup_fraction",), None), megatron_decay_length(c)
-    samples, batch = value_of(c, ("lr_warmup_samples",), 0), megatron_global_batch(c)
+    part = value_of(c, ("lr_warmup_fraction",), None)
     if part is not None:
-        return part * length if are_numbers(part, length) else UNSET
-    if samples:
-        return samples / batch if are_numbers(samples, batch) and batch else UNSET
-    return value_of(c, ("lr_warmup_iters",), 0) or 0
+        return part * length if are_numbers(part, length := megatron_decay_length(c)) else UNSET
+    samples = value_of(c, ("lr_warmup_samples",), 0)
+    return _in_steps(samples, c) if samples else value_of(c, ("lr_warmup_iters",), 0) or 0
 
 
 def mindformers_warmup(c: Configuration) -> Setting:
     """Steps of warm-up; ``warmup_ratio`` wins over ``warmup_steps``, also where it is 0."""
-    part, length = value_of(c, schedule_keys("warmup_ratio"), None), length_of_schedule(c)
+    part = value_of(c, schedule_keys("warmup_ratio"), None)
     if part is not None:
-        return 0 if not part else int(part * length) if are_numbers(part, length) else UNSET
+        return 0 if not part else int(part * length) if are_numbers(part, length := length_of_schedule(c)) else UNSET
     steps = value_of(c, schedule_keys("warmup_steps"), 0) or 0
     return int(steps) if are_numbers(steps) else steps
 
 
 def unless_constant(c: Configuration, name: str) -> Setting:
     """An end of the weight decay's change, None where it does not change."""
-    end, style = c.find((name,)), c.find(("weight_decay_incr_style",))
-    return None if end is None or style is None or style.value == "constant" else end.value
+    constant = value_of(c, ("weight_decay_incr_style",), "constant") == "constant"
+    return None if constant else value_of(c, (name,), None)
 
 
 def rate(c: Configuration) -> Setting:

@@ -5,6 +5,7 @@ The settings of the schedule are shown, and judged by what they make of it: the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from align_hooks.checklist import mindformers_schedule as schedule
@@ -13,11 +14,11 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.readings.lookup import NotTold, are_numbers, value_of
+from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET, Advice, Group, Row, Says, asked, plain, text
 from align_hooks.checklist.schedule import RATE, differences
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import message
 
 row = partial(Row, group=Group.OPTIMIZER, comparison="optimizer")
@@ -38,9 +39,16 @@ def same_schedule(reference: Configuration, candidate: Configuration) -> Words |
     """Settings of two schedules do no harm where they come to the same rate, within float32's rounding, at every step that both make."""
     try:
         apart = differences(learning_rate(reference), learning_rate(candidate))[1]
-    except NotTold:
+    except Unstated:
         return None
     return None if (apart > RATE).any() else message("harmless.same_rates")
+
+
+def same_rates(reference: Configuration, candidate: Configuration) -> Words | None:
+    """The same of the highest rates: two that differ are two schedules, whatever else of these is not known."""
+    with suppress(Unknown):
+        return same_schedule(reference, candidate)
+    return None
 
 
 def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -183,7 +191,7 @@ OPTIMIZER = (
         "lr",
         Says(("lr",)),
         Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
-        unless=same_schedule,
+        unless=same_rates,
         asked_by=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
     ),
     row(

@@ -1,0 +1,233 @@
+"""A value that is not known decides nothing: every value that ``check`` asks for is put in doubt, on either side, and it answers.
+
+The values are those that the code looks up: each lookup of a check is noted.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from align_hooks.checklist import judge, result
+from align_hooks.checklist.fix import fixed
+from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.result import CLEAN, Checklist, check
+from align_hooks.checklist.row import UNSET, Effect
+from align_hooks.checklist.tables import ROWS
+from align_hooks.configuration.megatron import read_command, read_script
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
+from align_hooks.messages import message
+from align_hooks.report.check_machine import check_as_json
+from align_hooks.report.check_page import check_page
+from align_hooks.report.check_text import render_check
+from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree
+
+MINDSPEED = "mindspeed"
+STYLES = (OLD, NEW, EXPERTS, LATENT, MINDSPEED)
+WHY = message("configuration.unset", name="SETTING", place="train.sh:2")
+
+
+class Noted(dict[str, Value]):
+    """A mapping that notes what it is asked for."""
+
+    asked: set[str]
+
+    def __init__(self, values: Mapping[str, Value], asked: set[str]) -> None:
+        super().__init__(values)
+        self.asked = asked
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Value:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, otherwise)
+
+
+Pair = tuple[Configuration, Configuration]
+Setting = tuple[int, str]
+"""The number of a side and a name of it."""
+POSSIBLE = (True, 3, "other", False, 0, 1, 0.5, 0.001, "", [1])
+
+
+def pair(style: str) -> Pair:
+    """Both sides of a style; those of MindSpeed-LLM train the model with latent attention."""
+    if style != MINDSPEED:
+        return megatron(style, {}), mindformers(style, {})
+    flags = {**MEGATRON, **FLAGS[EXPERTS], "spec": "mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec", "norm-topk-prob": None}
+    words = " ".join(f"--{name} {'' if value is None else value}" for name, value in flags.items())
+    return read_command(f"torchrun pretrain_gpt.py {words}", {}), mindformers(EXPERTS, {})
+
+
+def asked_of(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
+    """The names that a check looks up, set or not, each with the number of the side that is asked."""
+    asked: tuple[set[str], set[str]] = (set(), set())
+    read, sides = result.as_read, iter(asked)
+
+    def noted(configuration: Configuration, *versions: str) -> Configuration:
+        names = next(sides)
+        found = read(configuration, *versions)
+        return replace(found, values=Noted(found.values, names), environment=Noted(found.environment, names))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(result, "as_read", noted)
+        check(*pair)
+    return [(side, name) for side, names in enumerate(asked) for name in sorted(names)]
+
+
+def given(sides: Pair, setting: Setting, value: Value | None) -> Pair:
+    """A pair in which a name of one side has another value, or none; variables of the environment have names without a small letter."""
+    at, name = setting
+    side = sides[at]
+    field = "environment" if name.isupper() else "values"
+    values = {key: held for key, held in getattr(side, field).items() if key != name}
+    changed = replace(side, used=set(), **{field: values if value is None else {**values, name: value}})
+    return (changed, sides[1]) if at == 0 else (sides[0], changed)
+
+
+def unknown(sides: Pair, *settings: Setting) -> Pair:
+    """A pair in which settings are not known, as where a script takes them from variables that nothing sets."""
+    for at, name in settings:
+        held = sides[at].values.get(name)
+        place = held.place if held is not None else Place("train.sh", 2, name)
+        sides = given(sides, (at, name), Value("${SETTING}", place, WHY))
+    return sides
+
+
+def possible(sides: Pair, setting: Setting) -> Iterator[Pair]:
+    """Pairs in which a setting has another value than it stands there with, or is left out."""
+    at, name = setting
+    held = sides[at].values.get(name)
+    yield from [given(sides, setting, None)] if held is not None else []
+    of_one_type = [value for value in POSSIBLE if held is not None and type(value) is type(held.value)]
+    yield from (given(sides, setting, Value(value, Place("train.sh", 2))) for value in of_one_type or POSSIBLE)
+
+
+def decided(row: Checked) -> Outcome | None:
+    """Whether a row is said to differ, and how, or not to (SAME); None where it is left open."""
+    open_ones = (Outcome.NOT_TOLD, Outcome.BY_HAND, Outcome.ALONE)
+    no_result = row.outcome is Outcome.HARMLESS and row.row.effect is not Effect.RESULT
+    if no_result or row.outcome in open_ones:
+        return None
+    return Outcome.SAME if row.outcome in (Outcome.HARMLESS, Outcome.UNUSED) else row.outcome
+
+
+def false_words(sides: Pair, stands: Checklist, setting: Setting, most: int) -> Iterator[str]:
+    """What a check says of a pair with a setting that is not known, and that is not so of the pair as it stands, or with one of at most so
+    many other values."""
+    doubted = check(*unknown(sides, setting))
+    for other in (None, *itertools.islice(possible(sides, setting), most)):
+        answer = stands if other is None else check(*other)
+        value = _value(sides if other is None else other, setting)
+        for ours, theirs in zip(doubted.checked, answer.checked, strict=True):
+            if None not in (decided(ours), decided(theirs)) and decided(ours) is not decided(theirs):
+                yield f"{setting}: {ours.row.id} is {ours.outcome}, and {theirs.outcome} with {value!r}"
+        for course, known in zip(doubted.courses, answer.courses, strict=True):
+            if None not in (course.same, known.same) and course.same is not known.same:
+                yield f"{setting}: {course.name} is {course.same}, and {known.same} with {value!r}"
+
+
+def _value(sides: Pair, setting: Setting) -> object:
+    at, name = setting
+    return getattr(sides[at].values.get(name) or sides[at].environment.get(name), "written", "nothing")
+
+
+def reported(checklist: Checklist, candidate: Path) -> None:
+    """Write every report of a check."""
+    render_check(checklist, Console(file=io.StringIO(), width=80), everything=True)
+    assert json.dumps(check_as_json(checklist))
+    assert check_page(checklist, "1")
+    if checklist.sides[1].framework == MINDFORMERS:
+        with suppress(ConfigurationError):
+            fixed(str(candidate), checklist)
+
+
+def pairs() -> Iterator[Pair]:
+    """Every style of a reference beside every style of a candidate, those that agree first."""
+    styles = [*zip(STYLES, STYLES, strict=True), *((one, other) for one in STYLES for other in STYLES if one != other)]
+    return ((pair(one)[0], pair(other)[1]) for one, other in styles)
+
+
+def test_no_value_that_is_not_known_decides_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "mend", lambda *_: {})  # what is to be changed is asked for where reports are written
+    several = [(sides, check(*sides)) for sides in pairs()]
+    settings = sorted({setting for sides, _ in several[: len(STYLES)] for setting in asked_of(sides, monkeypatch)})
+    assert len(settings) > 500
+    turns = zip(settings, itertools.cycle(several), strict=False)
+    assert [word for setting, (sides, stands) in turns for word in false_words(sides, stands, setting, 1)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2 * len(STYLES)))
+def test_no_value_of_any_pair_decides_anything(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = next(itertools.islice(pairs(), number, None))
+    stands = check(*sides)
+    words = [word for setting in asked_of(sides, monkeypatch) for word in false_words(sides, stands, setting, len(POSSIBLE) + 1)]
+    assert words == []
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_report_is_written_whatever_is_not_known(style: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = pair(style)[0], pair(OLD if style == NEW else NEW)[1]
+    (candidate := tmp_path / "llama.yaml").write_text(yaml.safe_dump(mindformers_tree(OLD if style == NEW else NEW, {})))
+    settings = asked_of(sides, monkeypatch)
+    for some in (settings, *(settings[at::2] for at in range(2))):
+        reported(check(*unknown(sides, *some)), candidate)
+
+
+def test_no_two_values_that_are_not_known_end_a_check() -> None:
+    sides = pair(LATENT)
+    for row in ROWS:
+        for ours, theirs in zip(row.megatron.keys, row.mindformers.keys, strict=False):
+            answer = check(*unknown(sides, (0, ours), (1, theirs)))
+            assert next(one for one in answer.checked if one.row is row).outcome is not Outcome.DIFFERENT, (row.id, ours, theirs)
+
+
+LOADS = {
+    "a variable that nothing sets": "--load $CHECKPOINT_PATH",
+    "an argument that is not given": "--load $1",
+    "what a command prints": "--load $(ls -d checkpoints)",
+    "a checkpoint to start from": "--pretrained-checkpoint $CHECKPOINT_PATH",
+}
+
+
+@pytest.mark.parametrize("words", LOADS.values(), ids=LOADS)
+def test_a_checkpoint_that_is_not_known_leaves_the_rest_to_be_compared(words: str) -> None:
+    arguments = " ".join(f"--{name} {'' if value is None else value}" for name, value in MEGATRON.items() if name != "load")
+    script = read_script(f"torchrun pretrain_gpt.py {arguments} {words}", "train.sh", {})
+    answer = check(script, mindformers(NEW, {}))
+    load = next(one for one in answer.checked if one.row.id == "load")
+    assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, Outcome.BY_HAND, UNSET)
+    spread = next(one for one in check(script, mindformers(NEW, {"m.initializer_range": 0.5})).checked if one.row.id == "init_method_std")
+    assert spread.outcome is Outcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
+    spread = next(one for one in check(script, mindformers(OLD, {"m.init_method_std": 0.5})).checked if one.row.id == "init_method_std")
+    assert (spread.outcome, spread.why) == (Outcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
+
+
+def test_an_exported_variable_that_is_not_known_is_not_its_text() -> None:
+    script = read_script("export HCCL_DETERMINISTIC=$LEVEL\ntorchrun pretrain_gpt.py --num-layers 2", "train.sh", {})
+    row = next(one for one in check(script, mindformers(NEW, {})).checked if one.row.id == "HCCL_DETERMINISTIC")
+    assert (row.reference.meaning, row.advised) == (UNSET, ())
+
+
+def test_two_settings_that_are_not_known_are_not_alike() -> None:
+    command = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --moe-latent-size"
+    sides = [read_script(f"{command} {size}", "train.sh", {}) for size in ("$SIZE", "8")]
+    same, none = check(sides[1], sides[1]), check(sides[0], sides[0])
+    assert (same.uncovered, [setting.name for _, setting in none.uncovered]) == ([], ["moe_latent_size"] * 2)
+    assert none.unlike == check(*sides).unlike == ()
