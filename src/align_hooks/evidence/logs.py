@@ -23,16 +23,19 @@ from align_hooks.evidence.rows import Row, Scalars
 
 COUNT = r"[0-9]{1,18}"
 """A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""
-DIGITS = r"[0-9]{1,400}\.?[0-9]{0,400}(?:[eE][-+]?[0-9]{1,3})?"
+DIGITS = r"[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][-+]?[0-9]{1,3})?"
 """A number as a framework prints it; the longest is the largest double without an exponent."""
 MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
-MINDFORMERS_LINE = re.compile(rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)")
-NUMBER = rf"\[?\s*([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
+MINDFORMERS_LINE = re.compile(
+    rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/[^{{]*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
+)
+NUMBER = rf"(?:\[\s*)?([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 START = "[before the start of training step]"
 """What a process of Megatron-LM prints once, on its first rank, before its first iteration."""
 RESTART = 2.0
 """Seconds, in fewer of which no process ends and another begins to train."""
-TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]*|samples/s)\s*:?\s*[\d.]+")
+LONGEST_LINE = 1 << 16
+TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]{0,60}|samples/s)\s{0,8}:?\s{0,8}[\d.]+")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Printed: TypeAlias = tuple[float, float] | None
 """A number of a log and half of what its last digit stands for; None where the log has none."""
@@ -75,15 +78,26 @@ def read_log(text: str, name: str) -> Log:
 
     :raises RecordError: it holds no step, not every step, or a step twice and differently.
     """
-    lines = list(enumerate(COLOURS.sub("", text).split("\n"), 1))
+    text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
-        parsed = list(_of_steps(lines, side))
+        parsed = list(_of_steps(_lines(text), side))
         if once := _once(parsed, name):
             _refuse_gaps(once, name, side)
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
     raise RecordError(
         f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ...)"
     )
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text, numbered, each without what no line of a step reaches."""
+    start = 0
+    for number in itertools.count(1):
+        end = text.find("\n", start)
+        yield number, text[start : min(end if end >= 0 else len(text), start + LONGEST_LINE)]
+        if end < 0:
+            return
+        start = end + 1
 
 
 def _of_steps(lines: Iterable[tuple[int, str]], side: str) -> Iterator[Line]:

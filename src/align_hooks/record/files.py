@@ -16,6 +16,7 @@ from align_hooks.process.storage import PIECE, Stored, is_remote, opened, readin
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
+from align_hooks.regular import listed
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -84,9 +85,18 @@ def no_row(path: Path, number: int, why: str = "") -> RecordError:
     return RecordError(f"{path}:{number} is no row of a record{why}; copy the record again, or record it again")
 
 
+def list_folder(path: Path) -> list[Path]:
+    """What lies in a folder that another tool wrote, by name; raises RecordError where it cannot be listed, or has no end."""
+    try:
+        return listed(path)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}; name a directory that you may read") from None
+
+
 def in_words(error: BaseException) -> str:
     """The text of an error, in one line of at most :data:`QUOTED` characters."""
-    return " ".join(str(error)[:QUOTED].split()) or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text[:QUOTED].split()) or type(error).__name__
 
 
 def _bytes(path: Path) -> bytes:

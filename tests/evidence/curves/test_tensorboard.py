@@ -54,9 +54,25 @@ def test_events_without_a_curve_and_no_events_are_refused(tmp_path: Path) -> Non
     with SummaryWriter(str(tmp_path / "board")) as writer:
         writer.add_text("args", "--lr 1")
     (tmp_path / "events.out.tfevents.1.host").write_bytes(b"nothing of TensorBoard's")
-    for source in (tmp_path / "board", tmp_path / "events.out.tfevents.1.host"):
-        with pytest.raises(RecordError, match="holds no curve; name the directory of one run"):
+    for source, why in (
+        (tmp_path / "board", "holds no curve; name the directory"),
+        (tmp_path / "events.out.tfevents.1.host", "no record of"),
+    ):
+        with pytest.raises(RecordError, match=why):
             convert_curves(source, tmp_path / "run")
+
+
+def test_a_cut_file_gives_what_was_written_and_a_changed_one_nothing(tmp_path: Path) -> None:
+    logged(tmp_path / "board", range(1, 5))
+    (file,) = (tmp_path / "board").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[:-20])
+    assert [row["step"] for row in convert_curves(file, tmp_path / "cut").rows] == [0, 1, 2, 3]
+    changed = bytearray(content)
+    changed[-12] ^= 1
+    file.write_bytes(changed)
+    with pytest.raises(RecordError, match="not as it was written"):
+        convert_curves(file, tmp_path / "run")
 
 
 def test_a_curve_of_no_loss_names_what_there_is(tmp_path: Path) -> None:
