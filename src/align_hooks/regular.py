@@ -23,6 +23,8 @@ class Bounds:
     """Cells of a table, those that a short row lacks included."""
     ENTRIES = 1_000_000
     """Names in a folder."""
+    VALUES = 8_000_000
+    """Values of a JSON text, each of which takes many times its bytes."""
     DIGITS = 300
     """Decimal digits of a whole number, all of which fit in a double."""
 
@@ -64,6 +66,12 @@ def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None
         if max(size, len(content)) > most:
             raise ValueError(f"it is larger than {most} bytes")
         return bytes(content)
+
+
+def refuse_swollen(text: bytes) -> None:
+    """Raise ValueError for a JSON text of more values than are read, before any is made."""
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > Bounds.VALUES:
+        raise ValueError(f"it holds more than {Bounds.VALUES} values")
 
 
 def lines_of(path: Path, within: Path | None = None, encoding: str = "utf-8") -> Iterator[str]:

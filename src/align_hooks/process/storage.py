@@ -75,12 +75,12 @@ def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Stored]:
-    """A regular file; raises ValueError for anything else, since a device has no end, and OSError where it cannot be read."""
+def opened(path: Path, within: Path | None = None) -> Iterator[Stored]:
+    """A regular file; raises as :func:`open_regular` does."""
     if is_remote(path):
         yield _Remote(path)
         return
-    with open_regular(path) as file:
+    with open_regular(path, within) as file:
         yield _Local(file)
 
 

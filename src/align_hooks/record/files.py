@@ -16,7 +16,7 @@ from align_hooks.process.storage import PIECE, Stored, is_remote, opened, readin
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
-from align_hooks.regular import listed
+from align_hooks.regular import listed, refuse_swollen
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -32,9 +32,9 @@ DIGESTS = "xxh3_128"
 """The key of the tensors' digests in the metadata of a safetensors file."""
 
 
-def read_json(path: Path, digest: str | None = None) -> JsonObject:
-    """A JSON object; with a ``digest``, that of the file."""
-    content = _bytes(path)
+def read_json(path: Path, digest: str | None = None, *, within: Path | None = None) -> JsonObject:
+    """A JSON object; with a ``digest``, that of the file. One of another tool is read ``within`` the folder that was named."""
+    content = _bytes(path, within)
     _check(content, digest, path)
     return parsed(content, path)
 
@@ -99,13 +99,16 @@ def in_words(error: BaseException) -> str:
     return " ".join(text[:QUOTED].split()) or type(error).__name__
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, within: Path | None = None) -> bytes:
     """A JSON text. Its first and last byte are checked before memory is taken for the others."""
     try:
-        with opened(path) as file:
+        with opened(path, within) as file:
             if file.size > LARGEST_JSON or (file.size > PIECE and not _looks_like_an_object(file)):
                 raise RecordError(f"{path} is no JSON object of a record, or larger than {LARGEST_JSON} bytes; copy it again")
-            return bytes(file.read(0, file.size))
+            text = bytes(file.read(0, file.size))
+        if within is not None:
+            refuse_swollen(text)
+        return text
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except (OSError, ValueError) as error:
@@ -127,14 +130,14 @@ def _digest_of(file: Stored) -> str:
     return digests.xxh3_of_pieces(file.blocks(0, file.size, PIECE))
 
 
-def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
+def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False, within: Path | None = None) -> Array:
     """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked,
     where it lies on a file system. There it is mapped first in any case: a header that promises more than the file holds is refused before
     memory is taken."""
     try:
         if is_remote(path):
             return _array_of_storage(path, digest)
-        with opened(path) as file:
+        with opened(path, within) as file:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
             _refuse_all_but_numbers(mapped, mapped.offset + mapped.nbytes if isinstance(mapped, np.memmap) else 0, file.size)
             if digest is not None and not headers_only and _digest_of(file) != digest:
@@ -172,13 +175,19 @@ class TensorFile:
     """
 
     def __init__(
-        self, path: Path, digest: str | None = None, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again"
+        self,
+        path: Path,
+        digest: str | None = None,
+        *,
+        types: Sequence[str] = ("F32",),
+        remedy: str = "record the step again",
+        within: Path | None = None,
     ) -> None:
         """``digest`` is that of the header, which holds the tensors' digests. ``types`` are the types of :data:`STORED` that a tensor may
         have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
-            with opened(path) as file:
+            with opened(path, within) as file:
                 self._known = file.identity
                 header, self._tensors = _header(file)
             _check(len(header).to_bytes(8, "little") + header, digest, path)
@@ -234,6 +243,7 @@ def _header(file: Stored) -> tuple[bytes, JsonObject]:
     if size > min(room, LONGEST_HEADER):
         raise ValueError("it is shorter than its header")
     header = bytes(file.read(8, size))
+    refuse_swollen(header)
     tensors = json.loads(header)
     stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
     if max(stops, default=0) != room - size:
