@@ -68,10 +68,22 @@ def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None
         return bytes(content)
 
 
+def values_of(text: bytes) -> int:
+    """How many values a JSON text may hold, at most."""
+    return 1 + sum(text.count(mark) for mark in (b",", b"[", b"{"))
+
+
 def refuse_swollen(text: bytes) -> None:
     """Raise ValueError for a JSON text of more values than are read, before any is made."""
-    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > Bounds.VALUES:
+    if values_of(text) > Bounds.VALUES:
         raise ValueError(f"it holds more than {Bounds.VALUES} values")
+
+
+def whole_number(text: str) -> int:
+    """The number of a JSON text or a table; raises ValueError for more digits than a double has room for."""
+    if len(text) > Bounds.DIGITS:
+        raise ValueError(f"it holds a number of {len(text)} digits")
+    return int(text)
 
 
 def lines_of(path: Path, within: Path | None = None, encoding: str = "utf-8") -> Iterator[str]:

@@ -17,7 +17,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import Found, listed, spelled
 from align_hooks.evidence.curves.tags import STEPS
 from align_hooks.record.files import in_words, list_folder
-from align_hooks.regular import Bounds, lines_of
+from align_hooks.regular import Bounds, lines_of, whole_number
 
 SUFFIXES = (".csv", ".jsonl")
 OF_CHART = " - "
@@ -92,7 +92,7 @@ def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, parse_int=whole_number)
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{file}:{number} is no JSON: {shown(in_words(error))}") from None
         if not isinstance(record, dict):

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, BACKWARD, FORWARD, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
 from align_hooks.record.files import in_words, list_folder
-from align_hooks.regular import read_regular, refuse_swollen
+from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
 DEEPEST = 32
 """Levels of an argument: lists of dictionaries of lists, and so on."""
@@ -139,7 +139,7 @@ def _json(path: Path) -> Any:
     try:
         text = read_regular(path, within=path.parent)
         refuse_swollen(text)
-        return json.loads(text)
+        return json.loads(text, parse_int=whole_number)
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise RecordError(f"{path} is not a whole JSON text ({shown(in_words(error))}); copy it again, or {AGAIN}") from None
 
