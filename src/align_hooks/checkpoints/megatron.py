@@ -22,7 +22,7 @@ from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.families.family import InMegatron
 from align_hooks.record import atomic
-from align_hooks.record.files import list_folder
+from align_hooks.record.files import is_folder_in, list_folder
 
 FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"
 OURS = "align_hooks"
@@ -60,7 +60,7 @@ class _Rank:
 def mp_ranks(path: Path) -> list[Path]:
     """The files of a checkpoint's ranks."""
     folders = [folder for folder in (list_folder(path) if path.is_dir() else ()) if folder.name.startswith("mp_rank_")]
-    return [folder / FILE for folder in folders if (folder / FILE).exists()]
+    return [folder / FILE for folder in folders if is_folder_in(folder, path) and (folder / FILE).exists()]
 
 
 def read_megatron(path: Path, config: Path | None) -> Checkpoint:

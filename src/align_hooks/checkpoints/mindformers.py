@@ -18,7 +18,7 @@ from align_hooks.checkpoints.model import Model, asked_for, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.table import Table
-from align_hooks.record.files import list_folder
+from align_hooks.record.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
 """Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""
@@ -31,7 +31,7 @@ NOTE = f"rows lie as of {', '.join(f'{name}: {value}' for name, value in LAYOUTS
 
 def ranks_of(path: Path) -> list[Path]:
     """The folders of ranks in a directory."""
-    return [folder for folder in (list_folder(path) if path.is_dir() else ()) if RANK.fullmatch(folder.name) and folder.is_dir()]
+    return [folder for folder in (list_folder(path) if path.is_dir() else ()) if RANK.fullmatch(folder.name) and is_folder_in(folder, path)]
 
 
 def read_mindformers(path: Path, config: Path | None) -> Checkpoint:

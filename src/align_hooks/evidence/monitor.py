@@ -22,7 +22,7 @@ from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.rows import Row, Scalars
 from align_hooks.process.paths import well_formed
-from align_hooks.record.files import in_words, list_folder
+from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.shard import Shard
 
@@ -94,7 +94,7 @@ def read_monitored(source: Path) -> Monitored:
 
 def _ranks(source: Path) -> list[Path]:
     """The directories of the ranks: the one that was named, or those below it."""
-    below = (one for one in list_folder(source) if OF_A_RANK.fullmatch(one.name) and one.is_dir())
+    below = (one for one in list_folder(source) if OF_A_RANK.fullmatch(one.name) and is_folder_in(one, source))
     return [rank for rank in (source, *below) if any(FILE.fullmatch(one.name) for one in list_folder(rank))]
 
 

@@ -16,7 +16,7 @@ from align_hooks.process.storage import PIECE, Stored, is_remote, opened, readin
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
-from align_hooks.regular import listed, refuse_swollen
+from align_hooks.regular import is_within, listed, refuse_swollen
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -91,6 +91,13 @@ def list_folder(path: Path) -> list[Path]:
         return listed(path)
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}; name a directory that you may read") from None
+
+
+def is_folder_in(path: Path, folder: Path) -> bool:
+    """Whether a name of a folder that another tool wrote is a folder; raises RecordError where a link leads out of the outer one."""
+    if path.is_symlink() and not is_within(path, folder):
+        raise RecordError(f"{path} is a link that leads out of {folder}; copy what it leads to")
+    return path.is_dir()
 
 
 def in_words(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import FLOAT32, Found, over_samples
-from align_hooks.record.files import in_words, list_folder
+from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import open_regular
 
 EVENTS = "events.out.tfevents."
@@ -53,7 +53,7 @@ def is_tensorboard(source: Path) -> bool:
 def _folders(source: Path) -> list[Path]:
     """Those of a directory and its ``rank_N`` that hold events."""
     inside = list_folder(source) if source.is_dir() else []
-    places = [source, *(place for place in inside if place.name.startswith("rank_") and place.is_dir())] if inside else []
+    places = [source, *(place for place in inside if place.name.startswith("rank_") and is_folder_in(place, source))] if inside else []
     return [place for place in places if any(EVENTS in file.name for file in list_folder(place))]
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, Entry, Statistics
-from align_hooks.record.files import in_words, list_folder, read_array
+from align_hooks.record.files import in_words, is_folder_in, list_folder, read_array
 from align_hooks.regular import read_regular
 
 DEEPEST = 6
@@ -230,7 +230,7 @@ def _scopes(path: Path) -> Mapping[str, str]:
     Names of operators are of no use there: MindSpore numbers some anew after it has written the order.
     """
     above = next((one for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()), None)
-    ranks = [one for one in list_folder(path) if one.name.startswith("rank_")] if above is None else []
+    ranks = [one for one in list_folder(path) if one.name.startswith("rank_") and is_folder_in(one, path)] if above is None else []
     folders = [rank / ORDER for rank in ranks if (rank / ORDER).is_dir()] if above is None else [above / ORDER]
     scopes: dict[str, str] = {}
     for folder in folders:

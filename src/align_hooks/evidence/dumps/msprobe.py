@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, BACKWARD, FORWARD, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
-from align_hooks.record.files import in_words, list_folder
+from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
 DEEPEST = 32
@@ -101,7 +101,8 @@ def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
         return [path]
     if not deep or not path.is_dir():
         return []
-    inside = [one for one in list_folder(path) if STEP.fullmatch(one.name) or RANK.fullmatch(one.name)]
+    named = [one for one in list_folder(path) if STEP.fullmatch(one.name) or RANK.fullmatch(one.name)]
+    inside = [one for one in named if is_folder_in(one, path)]
     return list(itertools.chain.from_iterable(_inside(one, deep - 1, file) for one in inside))
 
 

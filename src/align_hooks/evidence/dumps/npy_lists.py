@@ -15,7 +15,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics
-from align_hooks.record.files import list_folder, read_array
+from align_hooks.record.files import is_folder_in, list_folder, read_array
 
 STEP = re.compile(r"step_?(\d{1,15})")
 TYPES = "float16|float32|float64|bfloat16"
@@ -56,7 +56,7 @@ def _lists(path: Path) -> list[tuple[Path, int]]:
         match = STEP.fullmatch(path.name)
         return [(path, int(match[1]) if match else 0)]
     inside = [(one, STEP.fullmatch(one.name)) for one in (list_folder(path) if path.is_dir() else ())]
-    found = [(folder, int(match[1])) for folder, match in inside if match is not None and _names(folder)]
+    found = [(folder, int(match[1])) for folder, match in inside if match is not None and is_folder_in(folder, path) and _names(folder)]
     return sorted(found, key=lambda one: one[1])
 
 

@@ -56,5 +56,5 @@ def _pickles(path: Path) -> list[Path]:
     """``api_stack_dump.pkl`` and its like, which msprobe's forerunner wrote, at or below a path."""
     if not path.is_dir():
         return [path] if path.suffix in PICKLES else []
-    folders = [path, *(one for one in list_folder(path) if one.is_dir())]
+    folders = [path, *(one for one in list_folder(path) if not one.is_symlink() and one.is_dir())]
     return [one for folder in folders for one in list_folder(folder) if one.suffix in PICKLES and "dump" in one.name]
