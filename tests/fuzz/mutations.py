@@ -97,7 +97,8 @@ def link(random: Random, scene: Scene) -> str:
     path = random.choice(scene.files() + scene.folders())
     inside = random.choice(scene.files() + scene.folders())
     outside = [scene.outside, *sorted(scene.outside.iterdir())] if scene.outside and path not in scene.changed else []
-    target = random.choice([*outside, path, path.parent, inside, *ODD_TARGETS])
+    above = (path.parent, "..") if path not in scene.changed else ()  # who names a folder names all below it
+    target = random.choice([*outside, path, *above, inside, *ODD_TARGETS])
     _remove(path)
     path.symlink_to(target)
     return f"{path.relative_to(scene.root)} is a link to {target}"

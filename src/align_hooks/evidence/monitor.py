@@ -104,7 +104,9 @@ def _of_a_rank(rank: Path) -> Monitored:
         for step, name, word, place in _cells(file):
             step_norms = monitored.norms.setdefault(step, {})
             if name in step_norms:
-                raise RecordError(f"{place} has {name} of step {step} twice: clear the directory before a run, and monitor one chunk")
+                raise RecordError(
+                    f"{place} has {shown(name)} of step {step} twice: clear the directory before a run, and monitor one chunk"
+                )
             step_norms[name] = float(word)
             monitored.half = min(monitored.half, half_of_last_digit(word) or math.inf)
     if not monitored.norms:
@@ -156,9 +158,11 @@ def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shar
     trained = {native for native, pieces in by_native.items() if any(piece.trainable for piece in pieces)}
     for step, norms in monitored.norms.items():
         if unknown := next((name for name in norms if name not in by_native), None):
-            raise RecordError(f"{source} has {unknown}, which the model of {named.path} has not; name a record of the same model")
+            raise RecordError(f"{source} has {shown(unknown)}, which the model of {named.path} has not; name a record of the same model")
         if missing := sorted(trained - norms.keys()):
-            raise RecordError(f"{source} has no {missing[0]} at step {step}, which the model of {named.path} trains; name its own record")
+            raise RecordError(
+                f"{source} has no {shown(missing[0])} at step {step}, which the model of {named.path} trains; name its own record"
+            )
     return {native: pieces[0] for native, pieces in by_native.items() if len(pieces) == 1 and native in trained}
 
 
@@ -176,11 +180,13 @@ def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, 
     notes = ["gradients were not unscaled: a run with a loss scale has norms that are larger by it"]
     notes += [] if shards else ["the global norm alone is kept: with --names, a record of the same model, so is each parameter's"]
     notes += (
-        [f"{len(fused)} fused parameters have one norm of several tensors, {fused[0]} the first: they are in the global norm"]
+        [f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first: they are in the global norm"]
         if fused
         else []
     )
-    notes += [f"{len(coarse)} norms are too small for the decimals that are printed, {min(coarse)} the first: left out"] if coarse else []
+    notes += (
+        [f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out"] if coarse else []
+    )
     return kept, notes
 
 

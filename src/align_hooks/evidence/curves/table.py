@@ -65,7 +65,7 @@ def points(file: Path, folder: Path | None = None) -> Iterator[tuple[str, int, f
             raise RecordError(f"{file}:{number} has no column of steps, {listed(STEPS)}; it has {listed(list(record))}")
         step = integer(record[column], f"{file}:{number}")
         for name, cell in record.items():
-            if name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
+            if cell != "" and name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
                 numbered += 1
                 yield name, step, value
     if not numbered:
@@ -77,8 +77,9 @@ def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, obj
     cells = 0
     try:
         lines = lines_of(file, folder, "utf-8-sig")
-        for row in of_json(lines, file) if file.suffix.lower() == ".jsonl" else csv.DictReader(lines, restkey="", restval=""):
-            cells += len(row)
+        reader = csv.DictReader(lines, restkey="", restval="") if file.suffix.lower() != ".jsonl" else None
+        for row in reader or of_json(lines, file):
+            cells += len(row) if reader is None else len(reader.fieldnames or ())  # of which several may have one name
             if cells > Bounds.CELLS:
                 raise ValueError(f"it has more than {Bounds.CELLS} cells")
             yield row
