@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.errors import RecordError
+from align_hooks.errors import RecordError, shown
 from align_hooks.process.storage import PIECE, Stored, is_remote, opened, reading
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
@@ -226,7 +226,9 @@ class TensorFile:
         """Where a tensor lies; raises RecordError for a type that is not among the file's ``types``."""
         kind = self.kind(name)
         if kind not in self._types or kind not in STORED:
-            raise RecordError(f"{self.path}: {name} is {kind}, only {', '.join(self._types)} can be read here; {self._remedy}")
+            raise RecordError(
+                f"{self.path}: {shown(name)} is {shown(kind)}, only {', '.join(self._types)} can be read here; {self._remedy}"
+            )
         start, stop = (self._start + end for end in self._tensors[name]["data_offsets"])
         return Part(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
 
