@@ -96,7 +96,7 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
 
 
 FLOORS = (
-    ("errors", "messages", "quantities"),
+    ("errors", "messages", "quantities", "regular"),
     ("names", "process", "configuration"),
     ("families", "settings"),
     ("record",),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,48 @@ from worded import arguments, ids, messages
 LOSSES, NORMS, RATES = (9.0512343, 8.7654321, 8.5), (1.62629, 1.5, 1.375), (0.0, 1e-4, 2e-4, 3e-4)
 
 
-def megatron(losses: Sequence[float] = LOSSES, *, newer: bool = True, first: int = 1, skipped: Sequence[int] = ()) -> str:
-    """What Megatron-LM 0.12 to 0.15 print, and what 0.16 and newer do: microseconds, and a mean that begins with the first step twice."""
+START = "[before the start of training step] datetime: 2026-11-22 12:00:00.000000 "
+
+
+def megatron(
+    losses: Sequence[float] = LOSSES,
+    *,
+    newer: bool = True,
+    first: int = 1,
+    skipped: Sequence[int] = (),
+    zero: bool = False,
+    begun: Sequence[int] = (0,),
+    at: float = 0.0,
+) -> str:
+    """What Megatron-LM 0.12 to 0.15 print, and what 0.16 and newer do: microseconds, and a mean that begins with the first step of a
+    process twice. Processes begin before the steps ``begun``. ``zero``: since 0.17 a mean of no step is printed, as 0."""
     lines, gathered, lost = ["> building GPT model ..."], list[float](), 0
     for index, loss in enumerate(losses):
+        if index in begun:
+            gathered, lost = [], 0
+            lines.append(START)
         gathered += [] if index in skipped else [loss]
         lost += index in skipped
-        line = f" [2026-11-22 12:00:0{index}{'.123456' if newer else ''}] iteration {first + index:8d}/{100:8d} |"
+        when = datetime(2026, 11, 22, 12) + timedelta(seconds=index + at, microseconds=123456)
+        line = f" [{when:%Y-%m-%d %H:%M:%S{'.%f' if newer else ''}}] iteration {first + index:8d}/{100:8d} |"
         line += f" consumed samples: {4 * (first + index):12d} | elapsed time per iteration (ms): {100.0 + index:.1f} |"
-        line += f" learning rate: {RATES[index + 1]:.6E} | global batch size: {4:5d} |"
-        line += f" lm loss: {math.fsum(gathered) / len(gathered):.6E} |" if gathered else ""
-        line += f" loss scale: {1.0:.1f} | grad norm: {NORMS[index]:.3f} | number of skipped iterations: {lost:3d} |"
-        lines.append(line + f" number of nan iterations: {0:3d} |")
-        if not (newer and index == 0):
+        line += f" learning rate: {RATES[(index + 1) % 4]:.6E} | global batch size: {4:5d} |"
+        line += f" lm loss: {math.fsum(gathered) / max(1, len(gathered)):.6E} |" if gathered or (zero and index) else ""
+        line += f" loss scale: {1.0:.1f} |" + (f" grad norm: {NORMS[index % 3]:.3f} |" if index not in skipped else "")
+        lines.append(line + f" number of skipped iterations: {lost:3d} | number of nan iterations: {0:3d} |")
+        if not (newer and index in begun):
             gathered, lost = [], 0
     return "\n".join(lines)
+
+
+def lines_alone(text: str) -> str:
+    """The lines of steps, as ``grep``, or a last rank's own file, has them."""
+    return "\n".join(line for line in text.splitlines() if "iteration " in line or "step:[" in line)
+
+
+def cut(text: str, steps: int) -> str:
+    """A log without its first lines."""
+    return "\n".join(lines_alone(text).splitlines()[steps:])
 
 
 def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bool = False, overflow: Sequence[int] = ()) -> str:
@@ -52,8 +80,8 @@ def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bo
         shown = f"loss: {loss:5.{decimals}f}, " if sink else f"loss:[{loss:5.{decimals}f}/{mean:5.{decimals}f}], "
         lines.append(
             f"2026-11-22 12:00:0{index},000 - mindformers[callback.py:747] - INFO - {{ Epoch:[{index // 2 + 1:3d}/{2:3d}], "
-            f"step:[{index % 2 + 1:5d}/{2:5d}], {shown}per_step_time: {90 + index}ms, lr: {RATES[index]}, "
-            f"overflow cond: {index in overflow}, loss_scale: 1.0, global_norm: [{NORMS[index]:.6f}], train_throughput_per_npu: 0.004T"
+            f"step:[{index % 2 + 1:5d}/{2:5d}], {shown}per_step_time: {90 + index}ms, lr: {RATES[index % 4]}, "
+            f"overflow cond: {index in overflow}, loss_scale: 1.0, global_norm: [{NORMS[index % 3]:.6f}], train_throughput_per_npu: 0.004T"
         )
         lines.append("  5.0% |██                                                | 10.80361 samples/s/p  0:00:01 }")
     return "\n".join(lines)
@@ -100,13 +128,68 @@ def test_a_resumed_run_goes_on_counting() -> None:
     assert column(read_log(megatron(first=501), "megatron.log").rows, "step") == [500, 501, 502]
 
 
-def test_skipped_steps_are_marked_and_their_loss_is_not_guessed() -> None:
-    for skipped, known in (((0,), [False, False, True]), ((1,), [True, False, True])):
-        log = read_log(megatron(skipped=skipped), "megatron.log")
-        assert column(log.rows, "skipped") == [index in skipped for index in range(3)]
-        assert [each is not None for each in column(log.rows, "loss")] == known
-    log = read_log(mindformers(overflow=(1,)), "info.log")
-    assert column(log.rows, "skipped") == [False, True, False]
+FIVE = (9.1, 8.9, 8.7, 8.5, 8.4)
+ALL = (True,) * 5
+CASES: dict[str, tuple[str, Sequence[bool]]] = {
+    "whole": (megatron(FIVE), ALL),
+    "lines alone from iteration 1": (lines_alone(megatron(FIVE)), ALL),
+    "resumed, start-up seen": (megatron(FIVE, first=36), ALL),
+    "resumed, lines alone": (lines_alone(megatron(FIVE, first=36)), (False, False, True, True, True)),
+    "cut after the first line": (cut(megatron((9.3, *FIVE), first=35), 1), (False, False, True, True, True)),
+    "cut in the middle": (cut(megatron((9.3, 9.2, 9.1, *FIVE), first=33), 3), (False, False, True, True, True)),
+    "cut, and then resumed": (cut(megatron((9.3, *FIVE[:2])), 1) + "\n" + megatron(FIVE[2:], first=4), (False, False, True, True, True)),
+    "two jobs, start-up seen": (megatron(FIVE, begun=(0, 2)), ALL),
+    "two jobs, lines alone": (
+        lines_alone(megatron(FIVE[:3])) + "\n" + lines_alone(megatron(FIVE[3:], first=4, at=60)),
+        (True, True, True, True, False),
+    ),
+    "a single line": (lines_alone(megatron(FIVE[:1], first=10)), (False,)),
+    "a single line of 0.15": (megatron(FIVE[:1], newer=False, first=10), (False,)),
+    "the first line of a run of 0.15": (megatron(FIVE[:1], newer=False), (True,)),
+    "cut, of 0.15": (cut(megatron(FIVE, newer=False), 0), ALL),
+    "first skipped": (megatron(FIVE, skipped=(0,)), (False, True, True, True, True)),
+    "second skipped": (megatron(FIVE, skipped=(1,)), (True, False, True, True, True)),
+    "both skipped, and a mean of none printed": (megatron(FIVE, skipped=(0, 1), zero=True), (False, False, True, True, True)),
+    "later skipped, and a mean of none printed": (megatron(FIVE, skipped=(3,), zero=True), (True, True, True, False, True)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_loss_is_its_own_steps_or_unknown(case: str) -> None:
+    text, known = CASES[case]
+    log, head = read_log(text, "megatron.log"), [*known, True].index(True) if "skipped" not in case and any(known) else 0
+    assert [row["loss"] is not None for row in log.rows] == list(known[head:])
+    assert all(row["loss"] in (None, pytest.approx(loss, abs=2e-6)) for row, loss in zip(log.rows, FIVE[head:], strict=False))
+    unknown = not all(known) and "skipped" not in case
+    assert any("no loss is known of iteration" in note for note in log.notes) is unknown
+
+
+def test_a_resumed_process_may_have_another_schedule() -> None:
+    assert column(read_log(megatron(FIVE, begun=(0, 2)), "log").rows, "learning_rate") == [None, RATES[1], None, RATES[3], RATES[0]]
+
+
+def test_skipped_steps_are_marked() -> None:
+    for text in (megatron(skipped=(1,)), mindformers(overflow=(1,))):
+        assert column(read_log(text, "log").rows, "skipped") == [False, True, False]
+    two = "\n".join(cut(megatron(FIVE, skipped=(1,)), 1).splitlines()[:2])
+    assert column(read_log(two, "log").rows, "skipped") == [None, False]
+
+
+@pytest.mark.parametrize("print_", [megatron, mindformers])
+def test_the_tails_of_two_equal_logs_do_not_diverge(print_: Callable[..., str], tmp_path: Path) -> None:
+    """Iterations 36 to 40 of one log beside all of another."""
+    losses = tuple(9.5 - 0.01 * step for step in range(40))
+    whole = recorded(tmp_path / "whole", print_(losses))
+    tail = recorded(tmp_path / "tail", cut(print_(losses), 35))
+    assert [row.step for row in tail.rows] == list(range(37 if print_ is megatron else 35, 40))
+    outcome = compare(whole, tail)
+    assert (outcome.verdict.exit_code, outcome.first) == (0, None)
+
+
+def test_steps_that_both_runs_skipped_lack_no_loss(tmp_path: Path) -> None:
+    runs = [recorded(tmp_path / name, megatron(FIVE, skipped=(3,), zero=name == "newer")) for name in ("newer", "older")]
+    outcome = compare(*runs)
+    assert (outcome.verdict.exit_code, outcome.first) == (0, None)
 
 
 def test_numbers_that_are_none_are_read_as_such() -> None:
@@ -126,7 +209,7 @@ def test_a_line_that_two_handlers_wrote_is_one() -> None:
     ("text", "why"),
     [
         ("nothing of a step", "holds no line of a step"),
-        (megatron() + "\n" + megatron((9.1, 8.8, 8.4)), "has two runs in it: lines 2 and 6 are both of iteration 1, and differ"),
+        (megatron() + "\n" + megatron((9.1, 8.8, 8.4)), "has two runs in it: lines 3 and 8 are both of iteration 1, and differ"),
         (re.sub(r"iteration        ([23])/", r"iteration       \g<1>0/", megatron()), "--log-interval 1"),
         ("\n".join(line for line in mindformers().splitlines() if "step:[    2/" not in line), "per_print_times: 1"),
     ],

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 
 import numpy as np
 from numpy.lib import format as npy
 
 from align_hooks.record import digests
+from fuzz.formats import archived, cell, checkpoint, events, pickled
 from fuzz.odd import BROKEN, DTYPES, MARKUP, ODD_TEXTS, SHAPES, TOKENS, WORDS, odd
 
 Tree, Key = dict | list, str | int
@@ -264,4 +266,15 @@ BY_KIND: dict[str, tuple[Bytes, ...]] = {
     ".yaml": TEXT,
     ".yml": TEXT,
     ".log": TEXT,
+    ".csv": (cell, cell, cell, cell, *TEXT),
+    ".pt": (archived, archived, archived, archived, *ANY),
+    ".distcp": (archived, archived, archived, archived, *ANY),
+    ".metadata": (pickled, pickled, pickled, pickled, *ANY),
+    ".ckpt": (checkpoint, checkpoint, checkpoint, checkpoint, *ANY),
+    ".tfevents": (events, events, events, events, *ANY),
 }
+
+
+def kind_of(path: Path) -> str:
+    """The kind of a file, by the end of its name or by all of it."""
+    return ".tfevents" if ".tfevents." in path.name else path.suffix or path.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fuzz.contents import ANY, BY_KIND
+from fuzz.contents import ANY, BY_KIND, kind_of
 from fuzz.odd import ODD_NAMES, ODD_TARGETS
 
 LONG = 1 << 24
@@ -49,7 +49,7 @@ def rewritten(path: Path, data: bytes) -> None:
 def content(random: Random, scene: Scene) -> str:
     """Change the bytes of one file as befits its kind."""
     path = random.choice(scene.files())
-    change = random.choice(BY_KIND.get(path.suffix, ANY))
+    change = random.choice(BY_KIND.get(kind_of(path), ANY))
     rewritten(path, change(random, path.read_bytes()))
     return f"{change.__name__} of {path.relative_to(scene.root)}"
 
@@ -97,7 +97,8 @@ def link(random: Random, scene: Scene) -> str:
     path = random.choice(scene.files() + scene.folders())
     inside = random.choice(scene.files() + scene.folders())
     outside = [scene.outside, *sorted(scene.outside.iterdir())] if scene.outside and path not in scene.changed else []
-    target = random.choice([*outside, path, path.parent, inside, *ODD_TARGETS])
+    above = (path.parent, "..") if path not in scene.changed else ()  # who names a folder names all below it
+    target = random.choice([*outside, path, *above, inside, *ODD_TARGETS])
     _remove(path)
     path.symlink_to(target)
     return f"{path.relative_to(scene.root)} is a link to {target}"

@@ -72,7 +72,7 @@ TOKENS = (
     *(b"\xff\xfe", b"\xef\xbb\xbf", b"\0", b'"a\nb"', b"'a'", b"tru"),
 )
 """What JSON readers differ about."""
-ODD_TARGETS = ("/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", "nowhere", "..")
+ODD_TARGETS = ("/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", "nowhere")
 """Where a link leads."""
 ODD_NAMES = (
     *(b"step_-1", b"step_01", b"step_1e3", b"step_99999999999999999999", b"step_"),

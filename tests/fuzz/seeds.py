@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import yaml
 
 import synthetic
 from align_hooks import open_run, settings
+from align_hooks.checkpoints.convert import convert_weights
 from align_hooks.evidence.convert import convert
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
@@ -31,14 +34,19 @@ from align_hooks.record.distill import distill
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
+from checkpoints.models import Sizes, huggingface, tensors
+from evidence.dumps import operators
 from evidence.test_logs import megatron, mindformers
+from evidence.test_monitor import monitored
+from fuzz.formats import event_file
 from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import EVERYTHING, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
-RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
+GOLDEN = Path(__file__).parents[1] / "evidence" / "dumps" / "golden"
+RUN, PARTNER, LOG, NAMES, SOURCE = "run", "partner", "run.log", "names", "source"
 SIDES = ("reference", "candidate")
 
 
@@ -191,6 +199,88 @@ def mindformers_log(path: Path) -> None:
     (path / LOG).write_text("\n".join(text))
 
 
+SIZES = Sizes(layers=2, heads=4, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12)
+OF_TORCH = """
+import sys
+from pathlib import Path
+from checkpoints.models import tensors
+from checkpoints.of_megatron import mp_rank, torch_dist
+from fuzz.seeds import SIZES
+{"mp_rank": mp_rank, "torch_dist": torch_dist}[sys.argv[1]](Path(sys.argv[2]), SIZES, tensors(SIZES))
+"""
+"""A checkpoint that torch writes, in a process of its own, so that torch takes no memory of the one that fuzzes."""
+
+
+def huggingface_weights(path: Path) -> None:
+    huggingface(path / SOURCE, SIZES, tensors(SIZES))
+
+
+def mindspore_weights(path: Path) -> None:
+    (path / SOURCE).mkdir()
+    convert_weights(huggingface(path / "hf", SIZES, tensors(SIZES)), path / SOURCE / "model.ckpt", "mindspore-ckpt")
+    shutil.copyfile(path / "hf" / "config.json", path / SOURCE / "config.json")
+    shutil.rmtree(path / "hf")
+
+
+def mindformers_weights(path: Path) -> None:
+    convert_weights(huggingface(path / "hf", SIZES, tensors(SIZES)), path / SOURCE, "mindspore")
+    shutil.rmtree(path / "hf")
+
+
+def mp_rank(path: Path) -> None:
+    _of_torch("mp_rank", path / SOURCE)
+
+
+def torch_dist(path: Path) -> None:
+    _of_torch("torch_dist", path / SOURCE)
+
+
+def _of_torch(kind: str, path: Path) -> None:
+    paths = os.pathsep.join(str(top / name) for top in Path(__file__).parents[2:3] for name in ("tests", "src"))
+    subprocess.run([sys.executable, "-c", OF_TORCH, kind, str(path)], check=True, env={**os.environ, "PYTHONPATH": paths})
+
+
+def msprobe_torch(path: Path) -> None:
+    shutil.copytree(GOLDEN / "torch_tensor", path / SOURCE)
+
+
+def msprobe_mindspore(path: Path) -> None:
+    shutil.copytree(GOLDEN / "mindspore_tensor", path / SOURCE)
+
+
+def mindspore_dump(path: Path) -> None:
+    operators.write(path / SOURCE)
+
+
+def list_of_arrays(path: Path) -> None:
+    (path / SOURCE / "step0").mkdir(parents=True)
+    random = np.random.default_rng(1)
+    for number, name in enumerate(("model.embed_tokens", "model.layers.0.mlp.down_proj", "model.norm_backward")):
+        np.save(path / SOURCE / "step0" / f"{number}_{name}.npy", random.standard_normal((2, 3, 4)).astype(np.float32))
+
+
+def tensorboard(path: Path) -> None:
+    (path / SOURCE).mkdir()
+    curves = {"lm loss": (10.9, 10.5, 10.1), "grad-norm": (2.5, 2.0, 1.5), "learning-rate": (1e-3, 1e-3, 1e-3), "loss vs samples": (10.9,)}
+    points = {tag: dict(enumerate(values, 1)) for tag, values in curves.items()}
+    (path / SOURCE / "events.out.tfevents.1.host").write_bytes(event_file(points))
+
+
+def charts(path: Path) -> None:
+    (path / SOURCE).mkdir()
+    (path / SOURCE / "loss.csv").write_text("Step,a - lm loss,a - lm loss__MIN\n1,10.9,10.9\n2,10.5,10.4\n3,10.1,10.1\n")
+    (path / SOURCE / "more.jsonl").write_text('{"_step": 1, "a - grad-norm": 3.5}\n\n{"_step": 2, "a - grad-norm": 3.25}\n')
+
+
+def monitor(path: Path) -> None:
+    run = Synthetic()
+    run.write(path / PARTNER)
+    names = {shard.native: shard.name for shard in open_run(path / PARTNER).shards(0)}
+    for step in range(2):
+        norms = {native: run.norms[step][name] ** 0.5 for native, name in names.items()}
+        monitored(path / SOURCE / "rank_0", 2, norms, step)
+
+
 SETTINGS = 'LR=1e-4\nLAYERS=(--num-layers 2)\nadd() { MORE+=(--seed "$1"); }\n'
 SCRIPT = """#!/bin/bash
 set -euo pipefail
@@ -293,7 +383,13 @@ CONFIGURATIONS = [
     Seed("record_and_yaml", record_and_yaml, older=True),
 ]
 LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
-SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS)}
+WEIGHTS_OF_OTHERS = [
+    Seed(builder.__name__, builder) for builder in (huggingface_weights, mindspore_weights, mindformers_weights, mp_rank, torch_dist)
+]
+DUMPS = [Seed(builder.__name__, builder) for builder in (msprobe_torch, msprobe_mindspore, mindspore_dump, list_of_arrays)]
+CURVES = [Seed(builder.__name__, builder) for builder in (tensorboard, charts)]
+MONITORS = [Seed("monitor", monitor)]
+SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS, *WEIGHTS_OF_OTHERS, *DUMPS, *CURVES, *MONITORS)}
 
 
 def linked(seed: Path, path: Path) -> Path:

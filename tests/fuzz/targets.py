@@ -22,7 +22,7 @@ from align_hooks.record.sums import counted_totals
 from align_hooks.record.verify import verify
 from fuzz import damage, mutations, seeds
 from fuzz.mutations import Scene
-from fuzz.seeds import LOG, PARTNER, RUN, Seed
+from fuzz.seeds import LOG, PARTNER, RUN, SOURCE, Seed
 
 Mutate = Callable[[Random, Scene], list[str]]
 
@@ -123,6 +123,18 @@ def convert_log(place: Place) -> None:
     convert(place.scene / LOG, place.out / RUN, names)
 
 
+def convert_to(place: Place) -> None:
+    convert(place.scene / SOURCE, place.out / "hf", to="huggingface")
+
+
+def convert_other(place: Place) -> None:
+    convert(place.scene / SOURCE, place.out / RUN)
+
+
+def convert_monitor(place: Place) -> None:
+    convert(place.scene / SOURCE, place.out / RUN, place.partner, side="torch")
+
+
 def read_packed(place: Place) -> None:
     """Read everything of a mutated record that somebody put into a zip file."""
     files = [path for path in Scene(place.scene, (place.run,), None).files() if path.suffix != ".claim" and str(path).isascii()]
@@ -146,6 +158,10 @@ TARGETS = {
     ),
     "check_page": Target("`check RUN OTHER --html`", lambda at: check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
     "convert": Target("`convert LOG RUN`", convert_log, seeds.LOGS, 9, guarded=False),
+    "weights": Target("`convert WEIGHTS DIRECTORY --to`", convert_to, seeds.WEIGHTS_OF_OTHERS, 12),
+    "dump": Target("`convert DUMP RUN`", convert_other, seeds.DUMPS, 7),
+    "curves": Target("`convert CURVES RUN`", convert_other, seeds.CURVES, 5),
+    "monitor": Target("`convert MONITOR RUN --names`", convert_monitor, seeds.MONITORS, 3),
     "distill": Target("`distill RUN FILE`", lambda at: distill(str(at.run), at.out / "run.zip"), seeds.RECORDS, 5),
     "packed": Target("a record in a zip, and everything read", read_packed, seeds.RECORDS, 5),
     "distilled": Target("`compare FILE OTHER`", lambda at: compare(str(at.run), str(at.partner)), seeds.DISTILLED, 5),

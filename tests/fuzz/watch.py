@@ -147,7 +147,10 @@ class Watch:
                 return
         elif event not in FORBIDDEN or isinstance(arguments[0], int):  # what is open was seen when it was opened
             return
-        if not str(arguments[0]).startswith(self._writable) and str(arguments[0]) != os.devnull:
+        place = str(arguments[0])
+        if event in ("os.remove", "os.rmdir") and isinstance(folder := arguments[1], int) and folder >= 0:  # below an open folder
+            place = f"{os.readlink(f'/proc/self/fd/{folder}')}/{place}"  # noqa: PTH115
+        if not place.startswith(self._writable) and place != os.devnull:
             raise Forbidden(f"{event} {arguments[0]}")
 
 

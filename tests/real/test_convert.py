@@ -30,6 +30,17 @@ def test_a_log_says_what_the_record_says_of_each_step(reference: Path, candidate
     frameworks.aligned(reference, tmp_path / "candidate")
 
 
+def test_a_log_without_its_first_line_says_no_loss_that_is_not_the_records(reference: Path, candidate: Path, tmp_path: Path) -> None:
+    for name, run in (("reference", reference), ("candidate", candidate)):
+        lines = [line for line in (run.parent / "log").read_text().splitlines() if "iteration  " in line or "step:[" in line]
+        (tmp_path / name).write_text("\n".join(lines[1:]))
+        converted, _ = convert(tmp_path / name, tmp_path / f"{name}_run")
+        for row in converted.rows:
+            recorded = open_run(run).row(int(row["step"] or 0)).loss
+            assert row["loss"] in (None, pytest.approx(recorded, abs=converted.resolution.get("loss", 0.0) + 1e-6))
+        assert [row["loss"] is None for row in converted.rows] == [name == "reference"] * (frameworks.STEPS - 1)
+
+
 @pytest.mark.slow
 def test_the_local_norms_that_mindformers_logs_are_those_of_the_record(reference: Path, tmp_path: Path) -> None:
     """In the order of the optimizer's groups, which the record of another run of the model knows."""

@@ -43,7 +43,9 @@ class Checkpoint:
         refuse_other(self.model, {name: tensor.shape for name, tensor in self.tensors.items()}, self.path)
         for name, tensor in self.tensors.items():
             if tensor.kind not in KINDS:
-                raise RecordError(f"{self.path}: {name} is {tensor.kind}; only weights in {', '.join(KINDS)} can be converted")
+                raise RecordError(
+                    f"{self.path}: {shown(name)} is {shown(tensor.kind)}; only weights in {', '.join(KINDS)} can be converted"
+                )
 
 
 def refuse_other(model: Model, given: Mapping[str, tuple[int, ...]], path: Path) -> None:
@@ -92,7 +94,9 @@ class Parameters:
         found: dict[str, Stored] = {}
         for key, held in self._held.items():
             if len({one.kind for one in held}) > 1:
-                raise RecordError(f"{self.path}: {held[0].where} is {held[0].kind} and {held[-1].where} {held[-1].kind}; save it again")
+                raise RecordError(
+                    f"{self.path}: {held[0].where} is {shown(held[0].kind)} and {held[-1].where} {shown(held[-1].kind)}; save it again"
+                )
             for index, part in enumerate(held[0].fused.parts):
                 if part.name in found:
                     raise RecordError(f"{self.path}: {part.name} is there twice, {held[0].where} holds it too; convert one whole model")

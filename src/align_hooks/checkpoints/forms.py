@@ -14,6 +14,8 @@ from align_hooks.checkpoints.recorded import read_record
 from align_hooks.checkpoints.torch_dist import METADATA, read_torch_dist
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import layout
+from align_hooks.record.files import in_words, list_folder
+from align_hooks.regular import read_regular
 
 Reader = Callable[[Path, Path | None], Checkpoint]
 SUFFIXES = (".ckpt", ".safetensors", ".pt")
@@ -49,8 +51,10 @@ def _latest(path: Path) -> Path:
     latest = path / LATEST
     if not latest.is_file():
         return path
-    with latest.open("rb") as file:
-        text = file.read(LONGEST_ITERATION + 1).decode("ascii", "replace").strip()
+    try:
+        text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{latest} cannot be read: {in_words(error)}; name the directory of an iteration") from None
     if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
         raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
     return path / (text if text == "release" else f"iter_{int(text):07}")
@@ -67,7 +71,7 @@ def _reader(path: Path) -> Reader:
         return read_megatron
     if _is_huggingface(path):
         return read_huggingface
-    if ranks_of(path) or any(path.glob("*.safetensors")) or any(path.glob("*.ckpt")):
+    if ranks_of(path) or any(file.suffix in SUFFIXES[:2] for file in list_folder(path)):
         return read_mindformers
     raise RecordError(
         f"{path} holds no weights: neither manifest/rank_0.json nor model.safetensors, .metadata, mp_rank_00 or a .ckpt is there"

@@ -36,7 +36,7 @@ def tensors_of(path: Path) -> dict[str, TensorFile]:
     index = path / INDEX
     if not index.exists():
         return {name: file for file in open_files([path / MODEL]) for name in file}
-    listed = read_json(index).get("weight_map")
+    listed = read_json(index, within=path).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(home, str) for home in listed.values()):
         raise RecordError(f"{index} has no weight_map of names to files; copy it again")
     odd = next((home for home in listed.values() if Path(home).name != home or home in ("", ".", "..")), None)

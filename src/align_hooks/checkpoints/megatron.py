@@ -6,7 +6,6 @@ stage's layers begin is counted, not computed: stages may differ in length.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,14 @@ from typing import Any
 from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, placed
 from align_hooks.checkpoints.folder import make_directories
 from align_hooks.checkpoints.model import Model, model_of, of_arguments, open_model
+from align_hooks.checkpoints.pickles import plain
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_write import Tensor, write_archive
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.families.family import InMegatron
 from align_hooks.record import atomic
+from align_hooks.record.files import is_folder_in, list_folder
 
 FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"
 OURS = "align_hooks"
@@ -58,7 +59,8 @@ class _Rank:
 
 def mp_ranks(path: Path) -> list[Path]:
     """The files of a checkpoint's ranks."""
-    return sorted(path.glob(f"mp_rank_*/{FILE}"))
+    folders = [folder for folder in (list_folder(path) if path.is_dir() else ()) if folder.name.startswith("mp_rank_")]
+    return [folder / FILE for folder in folders if is_folder_in(folder, path) and (folder / FILE).exists()]
 
 
 def read_megatron(path: Path, config: Path | None) -> Checkpoint:
@@ -102,8 +104,8 @@ def _model(first: Archive, args: Mapping[str, Any], rows: int | None, path: Path
     ours = first.value.get(OURS)
     if isinstance(ours, dict) and isinstance(ours.get("config"), dict):
         try:
-            return model_of(json.loads(json.dumps(ours["config"])), path)
-        except (TypeError, ValueError, RecursionError):
+            return model_of(plain(ours["config"]), path)
+        except ValueError:
             raise RecordError(
                 f"{first.path}: its configuration is no plain data; convert it again, or name another with --config"
             ) from None

@@ -18,9 +18,11 @@ from align_hooks.checkpoints.model import Model, asked_for, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.table import Table
+from align_hooks.record.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
 """Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""
+SUFFIXES = (".safetensors", ".ckpt")
 RANK = re.compile(r"rank_(\d+)")
 LAYOUTS = {"use_contiguous_weight_layout_attention": False, "use_interleaved_weight_layout_mlp": True}
 """The options of a newer model on which the order of rows depends, and nothing else, with their defaults: no file tells these."""
@@ -29,7 +31,7 @@ NOTE = f"rows lie as of {', '.join(f'{name}: {value}' for name, value in LAYOUTS
 
 def ranks_of(path: Path) -> list[Path]:
     """The folders of ranks in a directory."""
-    return sorted(folder for folder in path.glob("rank_*") if folder.is_dir() and RANK.fullmatch(folder.name))
+    return [folder for folder in (list_folder(path) if path.is_dir() else ()) if RANK.fullmatch(folder.name) and is_folder_in(folder, path)]
 
 
 def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
@@ -40,7 +42,7 @@ def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
             way = "join them with MindFormers' own transform_checkpoint.py or mindspore.load_distributed_checkpoint and convert that"
             raise RecordError(f"{path} holds {len(ranks)} ranks, which a strategy cuts; {way}")
         (folder,) = ranks
-    files = [folder] if folder.is_file() else sorted((*folder.glob("*.safetensors"), *folder.glob("*.ckpt")))
+    files = [folder] if folder.is_file() else [file for file in list_folder(folder) if file.suffix in SUFFIXES]
     if {file.suffix for file in files} > {".ckpt"}:
         raise RecordError(f"{folder} holds files of both .ckpt and .safetensors; name the one that you mean")
     tensors = _tensors(files, path)

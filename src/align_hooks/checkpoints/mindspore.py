@@ -11,10 +11,12 @@ only what stands between the tensors is read, and their numbers when they are wa
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +30,7 @@ from align_hooks.record import atomic
 from align_hooks.record.digests import bytes_of
 from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
+from align_hooks.regular import open_regular
 
 TYPES = {"Float64": "F64", "Float32": "F32", "Float16": "F16", "BFloat16": "BF16"}
 """MindSpore's names of the types of weights."""
@@ -39,6 +42,7 @@ SLICE = 512 * 1024 * 1024
 CHECKSUM = b"crc_num"
 """What stands 17 bytes before the end of a file that was saved with ``crc_check``."""
 LONGEST_NAME = 1 << 16
+MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class _Part:
 def ckpt_tensors(path: Path) -> dict[str, Stored]:
     """Name to tensor of a ``.ckpt``; raises RecordError for what is none, or not whole."""
     try:
-        with path.open("rb") as file:
+        with BufferedReader(open_regular(path, path.parent)) as file:
             parts = list(_parts(file))
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise RecordError(
@@ -87,12 +91,12 @@ def _reading(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: s
         result = np.empty(math.prod(shape) * size_of(kind), np.uint8)
         filled = 0
         try:
-            with path.open("rb", buffering=0) as file:
+            with open_regular(path, path.parent) as file:
                 for part in parts:
                     file.seek(part.start)
                     filled += _fill(file, memoryview(result)[filled : filled + part.size])
-        except OSError as error:
-            raise RecordError(f"{path} cannot be read: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
         if filled != result.size:
             raise RecordError(f"{path} was cut short while it was being read; start again once nobody writes it")
         numbers: Array = result.view(KINDS[kind]).reshape(shape)
@@ -118,8 +122,12 @@ def _parts(file: BinaryIO) -> Iterator[_Part]:
         file.seek(end - 17)
         end -= 17 * (file.read(len(CHECKSUM)) == CHECKSUM)
     place = 0
-    while place < end:
+    for count in itertools.count():
+        if place >= end:
+            return
         number, wire, start, place = _field(file, place, end)
+        if count > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES} values")
         if (number, wire) != (1, LENGTH):
             raise ValueError(f"at byte {start} it holds what is no value")
         yield _value(file, start, place)

@@ -6,7 +6,6 @@ family too, through a stand-in of the built model: what that has as attributes, 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from align_hooks.checkpoints.pickles import plain
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.families.family import Family
 from align_hooks.families.own import described
@@ -25,8 +25,8 @@ from align_hooks.names.table import any_layer
 from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.files import in_words, read_json
 
-MOST = 1 << 40
-"""No size of a model is larger."""
+MOST, MOST_COUNTED = 1 << 40, 10_000
+"""No size of a model is larger, and no count of layers, or of a layer's experts."""
 COUNTED = ("layer", "expert")
 """What stands for a number in the names of tensors that every layer, or every expert of every layer, has."""
 NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
@@ -48,13 +48,13 @@ class Model:
     @property
     def layers(self) -> int:
         """How many layers the decoder has."""
-        return self._number("num_hidden_layers")
+        return self._counted("num_hidden_layers")
 
     @property
     def experts(self) -> int:
         """How many experts a layer has; 0 without any."""
         names = ("num_local_experts", "num_experts", "n_routed_experts")
-        return next((self._number(name) for name in names if self.config.get(name)), 0)
+        return next((self._counted(name) for name in names if self.config.get(name)), 0)
 
     @property
     def tied(self) -> bool:
@@ -159,6 +159,12 @@ class Model:
             raise RecordError(f"{self.path}: {name} is {shown(str(value))}, which is no size of a model")
         return value
 
+    def _counted(self, name: str) -> int:
+        count = self._number(name)
+        if count > MOST_COUNTED:
+            raise RecordError(f"{self.path}: {name} is {count}, more than any model has; copy its configuration again")
+        return count
+
     def _number(self, name: str, default: int | None = None) -> int:
         value = self._known(name)
         value = default if value is None else value
@@ -210,7 +216,7 @@ def model_of(config: Mapping[str, Any], path: Path) -> Model:
 def open_model(path: Path) -> Model:
     """The model of a Hugging Face configuration: the file, or the directory that has it."""
     file = path / "config.json" if path.is_dir() else path
-    return model_of(read_json(file), file)
+    return model_of(read_json(file, within=file.parent), file)
 
 
 def asked_for(given: Path | None, path: Path) -> Model:
@@ -266,4 +272,4 @@ def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Mode
     assert family.megatron is not None
     dims = family.megatron.dims(gpt, args.get("vocab_size") or gpt.vocab_size)
     model = described(family, family.megatron.decoder(gpt, dims, beside), ())
-    return model_of(json.loads(json.dumps(model)), path)
+    return model_of(plain(model), path)

@@ -59,6 +59,10 @@ OLDER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 """What modules were called before Python 3, as a pickle of protocol 2 has them."""
 LONGEST = 20_000_000
 """Opcodes of the longest pickle that is read, of a checkpoint with a million tensors."""
+CONTAINERS = 3_000_000
+"""Lists, dictionaries, sets and objects of a pickle; each takes many times the memory that it takes in the file."""
+PLAIN_VALUES, PLAIN_DEPTH = 100_000, 32
+"""Values of plain data that are unfolded, those that stand in several places counted in each, and levels of it."""
 
 
 def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
@@ -80,6 +84,7 @@ class _Machine:
         self.stack: list[Value] = []
         self.below: list[list[Value]] = []
         self.memo: dict[int, Value] = {}
+        self.containers = 0
 
     def run(self, content: bytes) -> Value:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(BytesIO(content))):
@@ -97,6 +102,17 @@ class _Machine:
     def push(self, value: Value) -> None:
         """Put a value on the stack."""
         self.stack.append(value)
+
+    def build(self, value: Value) -> None:
+        """Put a container on the stack."""
+        self.count()
+        self.stack.append(value)
+
+    def count(self) -> None:
+        """Count a container; raises ValueError for too many."""
+        self.containers += 1
+        if self.containers > CONTAINERS:
+            raise ValueError(f"it has more than {CONTAINERS} lists, dictionaries and objects")
 
     def members(self) -> list[Value]:
         """What was put on the stack since the last mark."""
@@ -117,8 +133,8 @@ class _Machine:
         of = self.stack.pop()
         if not isinstance(of, Class) or not isinstance(arguments, tuple):
             raise ValueError("it calls what is no class")
-        plain = PLAIN.get(str(of))
-        self.stack.append(Object(of, arguments) if plain is None else plain(*arguments))
+        make = PLAIN.get(str(of))
+        self.build(Object(of, arguments) if make is None else make(*arguments))
 
     def state(self) -> None:
         """Set the state of the object on the stack."""
@@ -132,13 +148,13 @@ class _Machine:
         items = last.items if isinstance(last, Object) else last
         if not isinstance(items, dict) or len(pairs) % 2:
             raise ValueError("it adds keys to what is no dictionary")
-        items.update(zip(pairs[::2], pairs[1::2], strict=True))
+        items.update(zip(map(_key, pairs[::2]), pairs[1::2], strict=True))
 
     def extend(self, values: list[Value]) -> None:
         """Add values to the list or the set on the stack."""
         last = self.stack[-1]
         if isinstance(last, set):
-            last.update(values)
+            last.update(map(_key, values))
         elif isinstance(last, list):
             last.extend(values)
         else:
@@ -146,6 +162,7 @@ class _Machine:
 
     def mark(self) -> None:
         """Begin a new stack."""
+        self.count()
         self.below.append(self.stack)
         self.stack = []
 
@@ -158,15 +175,44 @@ class _Machine:
         return values
 
 
+def _key(value: Value) -> Value:
+    """A key of a dictionary or a set. Its hash is computed without end, or until the stack is used up, where it has others inside."""
+    flat = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(one, str | bytes | int | float | Object | Class | None) for one in flat):
+        raise ValueError("a key of a dictionary is no plain one")
+    return value
+
+
 def _dictionary(*arguments: Value) -> dict[Value, Value]:
-    return dict(*arguments) if all(isinstance(one, list) for one in arguments) else {}
+    pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
+    return {_key(key): item for key, item in pairs}
+
+
+def plain(value: Value) -> Value:
+    """A copy of plain data that shares nothing; raises ValueError for anything else, and for what unfolds into too much."""
+    count = 0
+
+    def copied(inside: Value, depth: int) -> Value:
+        nonlocal count
+        count += 1
+        if count > PLAIN_VALUES or depth > PLAIN_DEPTH:
+            raise ValueError(f"it unfolds into more than {PLAIN_VALUES} values, or {PLAIN_DEPTH} levels")
+        if isinstance(inside, dict) and all(isinstance(key, str) for key in inside):
+            return {key: copied(item, depth + 1) for key, item in inside.items()}
+        if isinstance(inside, list | tuple):
+            return [copied(item, depth + 1) for item in inside]
+        if not isinstance(inside, str | int | float | None):
+            raise ValueError(f"it holds a {type(inside).__name__}")
+        return inside
+
+    return copied(value, 0)
 
 
 PLAIN: Mapping[str, Callable[..., Value]] = {
     "collections.OrderedDict": _dictionary,
     "collections.defaultdict": lambda *arguments: {},
     "torch.Size": lambda sizes: tuple(sizes),
-    "builtins.set": lambda *arguments: set(*arguments),
+    "builtins.set": lambda *arguments: {_key(one) for members in arguments for one in members},
 }
 """The classes that stand for plain data."""
 
@@ -174,7 +220,7 @@ Operation: TypeAlias = Callable[[_Machine, Any], object]
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
     **dict.fromkeys(
-        ("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"),
+        ("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG", "BINFLOAT", "FLOAT"),
         lambda machine, number: machine.push(number),
     ),
     **dict.fromkeys(
@@ -194,9 +240,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "NONE": lambda machine, _: machine.push(None),
     "NEWTRUE": lambda machine, _: machine.push(True),
     "NEWFALSE": lambda machine, _: machine.push(False),
-    "EMPTY_LIST": lambda machine, _: machine.push([]),
-    "EMPTY_DICT": lambda machine, _: machine.push({}),
-    "EMPTY_SET": lambda machine, _: machine.push(set()),
+    "EMPTY_LIST": lambda machine, _: machine.build([]),
+    "EMPTY_DICT": lambda machine, _: machine.build({}),
+    "EMPTY_SET": lambda machine, _: machine.build(set()),
     "EMPTY_TUPLE": lambda machine, _: machine.push(()),
     "MARK": lambda machine, _: machine.mark(),
     "POP": lambda machine, _: machine.take(1),

@@ -34,7 +34,7 @@ class Output:
 
 def open_files(paths: Iterable[Path]) -> list[TensorFile]:
     """Safetensors files; raises RecordError where one is not whole."""
-    return [TensorFile(path, types=tuple(KINDS), remedy=REMEDY) for path in paths]
+    return [TensorFile(path, types=tuple(KINDS), remedy=REMEDY, within=path.parent) for path in paths]
 
 
 def write_safetensors(path: Path, outputs: Sequence[Output], metadata: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.record.files import in_words, read_json
 from align_hooks.record.layout import Array
+from align_hooks.regular import read_regular
 
 METADATA, COMMON, KIND = ".metadata", "common.pt", "metadata.json"
 DCP = "torch.distributed.checkpoint"
@@ -44,8 +45,6 @@ CLASSES = (
     *(f"megatron.core.dist_checkpointing.strategies.torch.{name}" for name in ("MCoreMetadata", "MCoreSavePlan")),
 )
 """The classes that the metadata of a distributed checkpoint names, and no other; the last two are of Megatron-LM before 0.16."""
-LARGEST = 1 << 30
-"""Bytes of the longest ``.metadata``."""
 OTHERS = re.compile(
     r"(chained_\d+\.)?(optimizer|opt_param_scheduler|rng_state|rerun_state_machine_state|common_state|dataloader_state)\b.*|.*\._extra_state.*"
 )
@@ -79,7 +78,7 @@ class _Whole:
 
 def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
     """A ``torch_dist`` checkpoint; raises RecordError where a chunk is missing, or a file is not whole."""
-    backend = read_json(path / KIND).get("sharded_backend") if (path / KIND).exists() else "torch_dist"
+    backend = read_json(path / KIND, within=path).get("sharded_backend") if (path / KIND).exists() else "torch_dist"
     if backend != "torch_dist":
         raise RecordError(f"{path} was saved as {shown(str(backend))}; save it with --ckpt-format torch_dist")
     metadata = _metadata(path)
@@ -95,11 +94,9 @@ def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
 def _metadata(path: Path) -> Object:
     file = path / METADATA
     try:
-        if file.stat().st_size > LARGEST:
-            raise RecordError(f"{file} is larger than {LARGEST >> 30} GiB; copy it again")
-        value = read_pickle(file.read_bytes(), CLASSES, file)
-    except OSError as error:
-        raise RecordError(f"{file} cannot be read: {error.strerror or error}") from None
+        value = read_pickle(read_regular(file, within=path), CLASSES, file)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} cannot be read: {in_words(error)}; copy it again") from None
     if not isinstance(value, Object) or not all(isinstance(value.state.get(key), dict) for key in ("state_dict_metadata", "storage_data")):
         raise RecordError(f"{file} is no metadata of a distributed checkpoint; copy it again")
     return value
@@ -209,6 +206,8 @@ def _natives(whole: _Whole, model: Model) -> list[tuple[str, tuple[int, ...]]]:
     lengths = whole.shape[: len(axes)]
     if len(lengths) < len(axes) or any(length > most[axis] for axis, length in zip(axes, lengths, strict=True)):
         return [(whole.name, ())]  # which is refused under that name
+    if math.prod(lengths) > CELLS:
+        raise RecordError(f"{shown(whole.name)} is of {' x '.join(map(str, lengths))} parameters, more than any model has; copy it again")
     places = [(dict(zip(axes, index, strict=True)), index) for index in product(*map(range, lengths))]
     return [(_native(whole.name, numbers), index) for numbers, index in places]
 
@@ -224,6 +223,8 @@ def _native(name: str, numbers: Mapping[str, int]) -> str:
 def _by_index(whole: _Whole, depth: int) -> dict[tuple[int, ...], list[_Chunk]]:
     """The chunks that hold a part of the parameter at each index on the first axes."""
     found: dict[tuple[int, ...], list[_Chunk]] = {}
+    if sum(math.prod(chunk.sizes[:depth]) for chunk in whole.chunks) > CELLS:
+        raise RecordError(f"the chunks of {shown(whole.name)} are of more parameters than any model has; copy the checkpoint again")
     for chunk in whole.chunks:
         ranges = (range(begin, begin + size) for begin, size in zip(chunk.begin[:depth], chunk.sizes[:depth], strict=True))
         for index in product(*ranges):

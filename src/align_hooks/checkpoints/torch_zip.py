@@ -23,6 +23,7 @@ from align_hooks.checkpoints.pickles import Class, Object, Reference, read_pickl
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
+from align_hooks.regular import open_regular
 
 STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}
 """Storages of numbers that are weights."""
@@ -95,9 +96,10 @@ class TorchTensor:
     def rows(self, start: int, stop: int) -> Array:
         """Its elements [start, stop) in row-major order."""
         try:
-            data = np.fromfile(self.path, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
-        except OSError as error:
-            raise RecordError(f"{self.path} cannot be read: {error.strerror or error}") from None
+            with open_regular(self.path, self.path.parent) as file:
+                data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{self.path} cannot be read: {in_words(error)}") from None
         if data.size != stop - start:
             raise RecordError(f"{self.path} was cut short while it was being read; start again once nobody writes it")
         return data
@@ -116,7 +118,7 @@ class Archive:
         """``allowed`` are the classes that its object may name beside torch's own."""
         self.path = path
         try:
-            with path.open("rb") as file:
+            with BufferedReader(open_regular(path, path.parent)) as file:
                 whole = os.fstat(file.fileno()).st_size
                 size = whole - start if size is None else size
                 if start < 0 or size < 0 or start + size > whole:

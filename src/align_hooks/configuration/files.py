@@ -8,6 +8,7 @@ from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.errors import shown
+from align_hooks.regular import read_regular
 
 TEXT: Sequence[str] = ("utf-8",)
 SCRIPT: Sequence[str] = ("utf-8", "gb18030", "latin-1")
@@ -25,11 +26,8 @@ def read_text(path: Path, encodings: Sequence[str] = TEXT) -> str:
     try:
         if not path.is_file():
             raise ConfigurationError(f"{shown(str(path))} is no file; {wanted}")
-        if path.stat().st_size > LARGEST:
-            raise ConfigurationError(f"{shown(str(path))} is larger than {LARGEST} bytes; {wanted}")
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if b"\0" in content or len(content) > LARGEST:
+        content = read_regular(path, LARGEST)
+        if b"\0" in content:
             raise ConfigurationError(f"{shown(str(path))} is no text; {wanted}")
         for encoding in encodings:
             with suppress(UnicodeDecodeError):

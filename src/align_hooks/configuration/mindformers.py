@@ -10,7 +10,10 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration, Configu
 from align_hooks.configuration.yaml_files import leaves
 from align_hooks.errors import shown
 from align_hooks.messages import Message, message
+from align_hooks.regular import whole_number
 
+MOST_BASES = 8
+"""Files that stand over one another, one in the next."""
 MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
@@ -21,22 +24,25 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
 
     :raises ConfigurationError: it is no YAML, holds a tag, a key twice, or is no MindFormers configuration.
     """
-    values = _with_bases(text, name, folder, ())
+    values = _with_bases(text, name, folder, (), {})
     if not any(key.startswith(SECTIONS) for key in values):
         raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
     notes, unread = _hugging_face(values, folder)
     return Configuration(MINDFORMERS, name, values, notes=notes, unread=unread)
 
 
-def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...]) -> dict[str, Value]:
-    """A file's values, and below them those of the files that it stands over, which may stand over others."""
+def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...], known: dict[Path, dict[str, Value]]) -> dict[str, Value]:
+    """A file's values, and below them those of the files that it stands over, which may stand over others. ``known`` are the values of
+    those that were read, for two may stand over one."""
     values = leaves(text, name)
     for base in _bases(values):
         file = (folder / base).resolve()
-        if file in above:
+        if file in above or len(above) > MOST_BASES:
             raise ConfigurationError(f"{name} stands over base_config {shown(str(file))}, which stands over it; take one out")
         try:
-            below = _with_bases(read_text(file), shown(file.name), file.parent, (*above, file))
+            if file not in known:
+                known[file] = _with_bases(read_text(file), shown(file.name), file.parent, (*above, file), known)
+            below = known[file]
         except ConfigurationError as error:
             raise ConfigurationError(
                 f"{name} stands over base_config {shown(str(file))}, which cannot be read: {error}; copy it beside the YAML"
@@ -61,13 +67,14 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
     if not file.is_file():
         return [message("configuration.no_model_file", place=folder_value.where, file=str(file))], str(file)
     try:
-        facts = json.loads(read_text(file))
+        facts = json.loads(read_text(file), parse_int=whole_number)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{shown(str(file))} cannot be read as JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(facts, dict):
         raise ConfigurationError(f"{shown(str(file))} is no Hugging Face configuration: it holds no table")
+    taken = {name.removeprefix(MODEL).partition(".")[0] for name in values if name.startswith(MODEL)}
     for key, value in facts.items():
-        if any(name == MODEL + key or name.startswith(f"{MODEL}{key}.") for name in values):  # of a table the YAML's own replaces all
+        if key.partition(".")[0] in taken:  # of a table the YAML's own replaces all
             continue
         nested = {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
         for name, inner in nested.items():

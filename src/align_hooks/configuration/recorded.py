@@ -9,6 +9,7 @@ from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import FLAGS, number
 from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Place, Setting, Value
 from align_hooks.errors import RecordError
+from align_hooks.regular import whole_number
 
 RUN = "run.json"
 
@@ -19,7 +20,7 @@ def parsed(text: str, source: str) -> Configuration:
     :raises ConfigurationError: the file is another.
     """
     try:
-        facts = json.loads(text)
+        facts = json.loads(text, parse_int=whole_number)
         needed = {name: facts[name] for name in ("parsed", "side", "arguments")}
         return recorded({**needed, **{name: _table(facts.get(name)) for name in ("versions", "environment")}}, source)
     except (ValueError, TypeError, LookupError, RecursionError, RecordError):

@@ -122,7 +122,7 @@ class Script:
 
         :raises ConfigurationError: they are longer than any argument.
         """
-        if sum(len(word.raw) + 1 for word in words) > LONGEST:
+        if length_of(words) > LONGEST:
             raise ConfigurationError(f"{self.place(line)} makes ${name} longer than {LONGEST} characters; it cannot be followed")
         self.work(len(words))
         self.exported |= {name} if self.exporting else set()
@@ -132,7 +132,13 @@ class Script:
             self.forget([name], line)
 
     def set_arguments(self, words: Sequence[Word]) -> None:
-        """Give the script, or a function, its arguments."""
+        """Give the script, or a function, its arguments.
+
+        :raises ConfigurationError: they are longer than those of any script.
+        """
+        if length_of(words) > LONGEST:
+            raise ConfigurationError(f"{self.name} gives itself more than {LONGEST} characters of arguments; it cannot be followed")
+        self.work(len(words) // 4)
         self.put_back({name: None for name in self.variables if name.isdigit()})
         self.variables |= {"@": list(words), "*": list(words), "#": [Word(str(len(words)), 0)]}
         self.variables |= {str(at): [word] for at, word in enumerate(words, 1)}
@@ -158,6 +164,11 @@ class Script:
         for name in names:
             unfollowed = why or message("configuration.set_unfollowed", name=name, place=self.place(line))
             self.variables[name] = [Word(f"${{{name}}}", line, unfollowed)]
+
+
+def length_of(words: Sequence[Word]) -> int:
+    """Characters of some words, and what stands between them."""
+    return sum(len(word.raw) + 1 for word in words)
 
 
 def blank(node: Node) -> bytes:

@@ -6,7 +6,8 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 
-from align_hooks.configuration.script import CONTINUED, Node, Script, Word, blank, line_of, text_of
+from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, Word, blank, length_of, line_of, text_of
+from align_hooks.configuration.values import ConfigurationError
 from align_hooks.messages import Message, message
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
@@ -50,11 +51,15 @@ def words(script: Script, node: Node) -> list[Word]:
     """The words that a node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
     text = text_of(node)
     if node.type in EXPANSIONS:
-        return [piece for word in expansion(script, node) for piece in split(word)]
+        pieces = [piece for word in expansion(script, node) for piece in split(word)]
+        script.work(len(pieces) // 20)
+        return pieces
     if node.type == "string" and "@" in text:
         inner = [child for child in node.named_children if child.type != "string_content"]
         if len(inner) == len(node.named_children) == 1 and SEVERAL.match(text):
-            return expansion(script, inner[0])
+            pieces = expansion(script, inner[0])
+            script.work(len(pieces) // 20)
+            return pieces
         if re.search(r"\$@|\$\{@|\[@\]", text):
             script.gaps.append(message("configuration.not_followed", place=script.place(line_of(node)), text=text))
     if node.type == "concatenation":
@@ -82,7 +87,12 @@ def split(word: Word) -> list[Word]:
 
 
 def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
-    """Pieces of one word."""
+    """Pieces of one word.
+
+    :raises ConfigurationError: it is longer than any argument.
+    """
+    if length_of(pieces) > LONGEST:
+        raise ConfigurationError(f"a word at line {line} becomes longer than {LONGEST} characters; it cannot be followed")
     parts = tuple(part for word in pieces for part in (word.parts or (word,)) if part.unknown)
     return Word(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
 

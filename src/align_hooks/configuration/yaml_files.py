@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from align_hooks.configuration.values import ConfigurationError, Place, Setting, Value
+from align_hooks.regular import Bounds
 
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
@@ -47,7 +48,7 @@ def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
             tag = problem.rpartition("tag ")[2].strip("'")
             problem = f"the tag {tag} makes an object, and MindFormers reads none; nothing was executed, take it out"
         raise ConfigurationError(f"{where} cannot be read as YAML: {problem}") from None
-    except (RecursionError, ValueError, TypeError, LookupError) as error:
+    except (RecursionError, ValueError, TypeError, LookupError, OverflowError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigurationError(f"{name} cannot be read as YAML: {why}") from None
 
@@ -97,10 +98,17 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values:
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
     """The value of a node. PyYAML has no error of its own for a tag such as ``!!timestamp`` on a value that is none."""
     try:
-        return loader.construct_object(node, deep=True)
-    except (AttributeError, LookupError, TypeError, ValueError):
+        value = loader.construct_object(node, deep=True)
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
         kind = node.tag.rpartition(":")[2]
         raise ValueError(f"line {node.start_mark.line + 1} has no {kind} where its tag, or its form, says so") from None
+    waiting = [value]
+    while waiting:
+        inside = waiting.pop()
+        waiting += [*inside, *inside.values()] if isinstance(inside, dict) else inside if isinstance(inside, list | set | tuple) else ()
+        if isinstance(inside, int) and abs(inside) >= 10**Bounds.DIGITS:
+            raise ValueError(f"line {node.start_mark.line + 1} has a number of more than {Bounds.DIGITS} digits")
+    return value
 
 
 def _size(node: YamlNode, known: dict[int, int]) -> int:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from align_hooks.checklist.readings.lookup import known
+from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import Configuration
+from align_hooks.regular import read_regular
 from align_hooks.settings import Settings
 
 TOKENIZER = ("tokenizer_model", "vocab_file", "merge_file")
@@ -22,8 +24,8 @@ DATA = ("data_path", "train_dataset.data_loader.dataset_dir")
 def imported_side(script: Path) -> str | None:
     """The side whose framework a training script imports by name; None where it imports neither, or both, or is no Python."""
     try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_regular(script, LARGEST))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
@@ -51,6 +53,8 @@ def resumes(configuration: Configuration) -> str:
     latest = Path(str(load)) / LATEST
     if not isinstance(load, str | int) or not latest.is_file():
         return ""
-    with latest.open(encoding="utf-8", errors="replace") as file:
-        iteration = file.read(20).strip()
+    try:
+        iteration = read_regular(latest, 40).decode("ascii", "replace").strip()
+    except (OSError, ValueError):
+        return ""
     return f"{configuration.values['load'].where} finds a checkpoint of iteration {iteration}: the run goes on from there"

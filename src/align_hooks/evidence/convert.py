@@ -106,5 +106,6 @@ def read(log: Path) -> bytes:
     except OSError as error:
         raise RecordError(f"{log} cannot be read: {error.strerror or error}; {advice}") from None
     if max(len(content), facts.st_size) > LONGEST:
-        raise RecordError(f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}")
+        lines = f"grep -a 'iteration \\|step:\\|start of training' {log}"
+        raise RecordError(f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: {lines}")
     return content

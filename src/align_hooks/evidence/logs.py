@@ -1,9 +1,10 @@
 """Losses, gradient norms and rates of every step, as Megatron-LM and MindFormers print them.
 
 A log says less than a record, and not always what it seems to. Megatron-LM prints the learning rate of the *next* step. From 0.16 on the
-loss that it prints after the second iteration is the mean of the first two, because it prints after the first without starting the mean
-anew (``training_log`` with ``is_first_iteration``); these versions are known by the microseconds that they print. Each row of ours has the
-numbers of its own step, and None where a log does not say.
+loss that a process prints after its second iteration is the mean of its first two, because it prints after the first without starting the
+mean anew (``training_log`` with ``is_first_iteration``); these versions are known by the microseconds that they print. A process begins
+with iteration 1, or with the one after its checkpoint. Each row of ours has the numbers of its own step, and None where a log does not
+say.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
 from typing import TypeAlias
 
 from align_hooks.errors import RecordError
@@ -20,12 +23,19 @@ from align_hooks.evidence.rows import Row, Scalars
 
 COUNT = r"[0-9]{1,18}"
 """A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""
-DIGITS = r"[0-9]{1,400}\.?[0-9]{0,400}(?:[eE][-+]?[0-9]{1,3})?"
+DIGITS = r"[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][-+]?[0-9]{1,3})?"
 """A number as a framework prints it; the longest is the largest double without an exponent."""
 MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
-MINDFORMERS_LINE = re.compile(rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)")
-NUMBER = rf"\[?\s*([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
-TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]*|samples/s)\s*:?\s*[\d.]+")
+MINDFORMERS_LINE = re.compile(
+    rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/[^{{]*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
+)
+NUMBER = rf"(?:\[\s*)?([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
+START = "[before the start of training step]"
+"""What a process of Megatron-LM prints once, on its first rank, before its first iteration."""
+RESTART = 2.0
+"""Seconds, in fewer of which no process ends and another begins to train."""
+LONGEST_LINE = 1 << 16
+TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]{0,60}|samples/s)\s{0,8}:?\s{0,8}[\d.]+")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Printed: TypeAlias = tuple[float, float] | None
 """A number of a log and half of what its last digit stands for; None where the log has none."""
@@ -41,12 +51,26 @@ class Log(Scalars):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a step: the step from 0, the line's number, its numbers, and whether it begins a mean that the next line goes on with."""
+    """A line of a step."""
 
     step: int
+    """Number of the step, from 0."""
     number: int
+    """Number of the line in the log, from 1."""
     text: str
-    goes_on: bool = False
+    """The numbers that were printed."""
+    when: str = ""
+    """When Megatron-LM printed them, with microseconds since 0.16."""
+    started: bool = False
+    """Whether a process is seen to begin between the line before and this one."""
+
+
+class LossOf(Enum):
+    """What the loss on a line of Megatron-LM is the mean of."""
+
+    THIS_STEP = 1
+    FIRST_TWO = 2
+    UNKNOWN = 3
 
 
 def read_log(text: str, name: str) -> Log:
@@ -54,9 +78,9 @@ def read_log(text: str, name: str) -> Log:
 
     :raises RecordError: it holds no step, not every step, or a step twice and differently.
     """
-    lines = list(enumerate(COLOURS.sub("", text).split("\n"), 1))
+    text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
-        parsed = list(_of_steps(lines, side))
+        parsed = list(_of_steps(_lines(text), side))
         if once := _once(parsed, name):
             _refuse_gaps(once, name, side)
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
@@ -65,10 +89,24 @@ def read_log(text: str, name: str) -> Log:
     )
 
 
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text, numbered, each without what no line of a step reaches."""
+    start = 0
+    for number in itertools.count(1):
+        end = text.find("\n", start)
+        yield number, text[start : min(end if end >= 0 else len(text), start + LONGEST_LINE)]
+        if end < 0:
+            return
+        start = end + 1
+
+
 def _of_steps(lines: Iterable[tuple[int, str]], side: str) -> Iterator[Line]:
+    started = False
     for number, line in lines:
+        started |= START in line
         if side == "torch" and (match := MEGATRON_LINE.search(line)):
-            yield Line(int(match["step"]) - 1, number, match["rest"], goes_on="." in match["when"])
+            yield Line(int(match["step"]) - 1, number, match["rest"], match["when"].strip(), started)
+            started = False
         if side == "ms" and (match := MINDFORMERS_LINE.search(line)):
             yield Line((int(match["epoch"]) - 1) * int(match["steps"]) + int(match["step"]) - 1, number, match["rest"])
 
@@ -99,16 +137,17 @@ def _refuse_gaps(lines: list[Line], name: str, side: str) -> None:
 def _megatron_rows(lines: list[Line]) -> Log:
     rows: list[Row] = []
     resolution: dict[str, float] = {}
-    for before, line in zip([None, *lines], lines, strict=False):
-        loss, skipped = _value(line.text, "lm loss: "), _value(line.text, "number of skipped iterations:")
-        if before is lines[0] and line.goes_on:
-            loss, skipped = _of_the_second(before, line)
-        rate = _value(before.text, r"(?<!decoupled )learning rate: ") if before else None
+    begins = _beginnings(lines)
+    means = list(_means(lines, begins))
+    for before, line, begun, mean in zip([None, *lines], lines, begins, means, strict=False):
+        loss, skipped = _loss_of(before, line, mean)
+        # a process that resumes may have been given another schedule than the one before it
+        rate = _value(before.text, r"(?<!decoupled )learning rate: ") if before and begun is False else None
         if rate:  # relative; of 0 every digit is known
             rate = rate[0], rate[1] / abs(rate[0]) if rate[0] else 0.0
         samples = _value(line.text, "consumed samples:")
         rows.append(
-            _row(line.step, _noted("loss", loss, resolution), skipped=bool(skipped and skipped[0]))
+            _row(line.step, _noted("loss", loss, resolution), skipped=skipped)
             | {
                 "grad_norm": _noted("grad_norm", _value(line.text, "grad norm: "), resolution),
                 "learning_rate": _noted("learning_rate", rate, resolution),
@@ -117,19 +156,62 @@ def _megatron_rows(lines: list[Line]) -> Log:
             }
         )
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
-    if len(lines) > 1 and lines[1].goes_on:
-        notes.append("the loss of the second step is worked out of what 0.16 and newer print there, the mean of the first two")
+    if LossOf.FIRST_TWO in means:
+        notes.append("the loss of a second step is worked out of what 0.16 and newer print there, the mean of the first two")
+    if unknown := [line.step + 1 for line, mean in zip(lines, means, strict=True) if mean is LossOf.UNKNOWN]:
+        listed = ", ".join(map(str, unknown[:4])) + (" and more" if unknown[4:] else "")
+        notes.append(
+            f"no loss is known of iteration {listed}: it may be the mean of several, for the log does not show with which a process began"
+        )
+    if set(means) != {LossOf.UNKNOWN}:  # a record begins with a step whose loss is known
+        rows = list(itertools.compress(rows, itertools.accumulate(mean is not LossOf.UNKNOWN for mean in means)))
     return Log("torch", rows, resolution, notes)
 
 
-def _of_the_second(before: Line, line: Line) -> tuple[Printed, Printed]:
-    """Loss of the second step, of which the mean of both is printed, and how many of it alone were skipped."""
-    first, mean = (_value(each.text, "lm loss: ") for each in (before, line))
-    skipped_first, skipped = (_number(each.text, "number of skipped iterations:") for each in (before, line))
-    alone = None if skipped is None or skipped_first is None else (skipped - skipped_first, 0.5)
-    if first is None or mean is None or skipped:
-        return None, alone
-    return (2 * mean[0] - first[0], 2 * mean[1] + first[1]), alone
+def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
+    """Whether each line is the first of a process; None where the log does not show it. Lines alone, without what else was printed, show it
+    only of iteration 1, and that no process began where there was no time for it."""
+    shown = any(line.started for line in lines)
+    begins: list[bool | None] = [lines[0].started or lines[0].step == 0 or None]
+    for before, line in itertools.pairwise(lines):
+        begins.append(True if line.started else False if shown or not _paused(before, line) else None)
+    return begins
+
+
+def _paused(before: Line, line: Line) -> bool:
+    """Whether more time passed between two lines than the iteration took, enough to begin another process."""
+    took = _number(line.text, r"elapsed time per iteration \(ms\):")
+    try:
+        passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
+    except ValueError:
+        return True
+    return took is None or not passed - took / 1000 < RESTART
+
+
+def _means(lines: Sequence[Line], begins: Sequence[bool | None]) -> Iterator[LossOf]:
+    """What the loss of each line is the mean of."""
+    after = {True: LossOf.FIRST_TWO, False: LossOf.THIS_STEP, None: LossOf.UNKNOWN}
+    for line, before, begun in zip(lines, [None, *begins], begins, strict=False):
+        if "." not in line.when:  # before 0.16: of the steps since the line before, however many a line alone does not show
+            yield LossOf.UNKNOWN if len(lines) == 1 and line.step else LossOf.THIS_STEP
+        else:  # the first of a process is its own, and so is what follows any but a first, whether it is one or not
+            yield LossOf.THIS_STEP if begun or (begun is None and before is False) else after[before]
+
+
+def _loss_of(before: Line | None, line: Line, mean: LossOf) -> tuple[Printed, bool | None]:
+    """Loss of the step of a line, and whether it was skipped; None of either where the line does not tell. A skipped step adds nothing to
+    a mean, and since 0.17 Megatron-LM prints a mean of none as 0."""
+    loss, skips = _value(line.text, "lm loss: "), _number(line.text, "number of skipped iterations:") or 0
+    if mean is LossOf.UNKNOWN:
+        return None, None if skips else False
+    if mean is LossOf.THIS_STEP or before is None:
+        return None if skips else loss, bool(skips)
+    first, skips_before = _value(before.text, "lm loss: "), _number(before.text, "number of skipped iterations:") or 0
+    if skips - skips_before or loss is None:
+        return None, bool(skips - skips_before)
+    if skips_before:
+        return loss, False
+    return first and (2 * loss[0] - first[0], 2 * loss[1] + first[1]), False
 
 
 def _mindformers_rows(lines: list[Line]) -> Log:
@@ -151,7 +233,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
     return Log("ms", rows, resolution, [note])
 
 
-def _row(step: int, loss: float | None, *, skipped: bool) -> Row:
+def _row(step: int, loss: float | None, *, skipped: bool | None) -> Row:
     nothing = dict.fromkeys(("objective_loss", "valid_tokens", "clip_coefficient", "seconds"))
     return {"step": step, "loss": loss, "skipped": skipped} | nothing
 

@@ -8,7 +8,6 @@ ranks only copies can be read. A fused parameter has one norm, which is none of 
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import RecordError
+from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
+from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.rows import Row, Scalars
 from align_hooks.process.paths import well_formed
+from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.shard import Shard
 
@@ -33,7 +34,8 @@ OF_A_RANK = re.compile(r"rank_\d+|.*-rank\d+-.*")
 WRAPPED = re.compile(r"(?:\d+:)?(?:module\.)*")
 """Before the model's own name of a parameter: the number of its chunk, and what wraps the model."""
 REDUCED = "reduced"
-LAST = 10**9
+LARGEST = 1e100
+"""Norms of fp32 numbers are smaller, and their squares can be added."""
 WORTH = 0.01
 """A norm whose last decimal leaves open more than this, relative, is left out."""
 
@@ -92,17 +94,19 @@ def read_monitored(source: Path) -> Monitored:
 
 def _ranks(source: Path) -> list[Path]:
     """The directories of the ranks: the one that was named, or those below it."""
-    below = (one for one in sorted(source.iterdir()) if one.is_dir() and OF_A_RANK.fullmatch(one.name))
-    return [rank for rank in (source, *below) if any(FILE.fullmatch(one.name) for one in rank.iterdir())]
+    below = (one for one in list_folder(source) if OF_A_RANK.fullmatch(one.name) and is_folder_in(one, source))
+    return [rank for rank in (source, *below) if any(FILE.fullmatch(one.name) for one in list_folder(rank))]
 
 
 def _of_a_rank(rank: Path) -> Monitored:
     monitored = Monitored()
-    for file in sorted(one for one in rank.iterdir() if FILE.fullmatch(one.name)):
+    for file in (one for one in list_folder(rank) if FILE.fullmatch(one.name)):
         for step, name, word, place in _cells(file):
             step_norms = monitored.norms.setdefault(step, {})
             if name in step_norms:
-                raise RecordError(f"{place} has {name} of step {step} twice: clear the directory before a run, and monitor one chunk")
+                raise RecordError(
+                    f"{place} has {shown(name)} of step {step} twice: clear the directory before a run, and monitor one chunk"
+                )
             step_norms[name] = float(word)
             monitored.half = min(monitored.half, half_of_last_digit(word) or math.inf)
     if not monitored.norms:
@@ -114,31 +118,30 @@ def _of_a_rank(rank: Path) -> Monitored:
 def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
     """Step, the framework's name of a parameter, its norm as it is printed, and the line."""
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            for number, row in enumerate(csv.DictReader(lines), 2):
-                place, name = f"{file}:{number}", row.get("module_name") or row.get("name") or ""
-                if row.get("scope", REDUCED) != REDUCED:
-                    continue
-                if row.get("norm") is None:
-                    raise RecordError(f"{file} has no column of norms; have msprobe's monitor write them: ops: ['norm']")
-                if row.get("vpp_stage") not in ("0", None):
-                    raise RecordError(
-                        f"{place} is of a virtual pipeline stage, of which no rank has the whole model; monitor a run on one rank"
-                    )
-                yield _step(row["step"]), WRAPPED.sub("", name, count=1), _number(row["norm"]), place
-    except (ValueError, KeyError, csv.Error, OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{file} cannot be read: {error}; give a directory as msprobe's monitor wrote it") from None
+        for number, row in enumerate(records(file, file.parent), 2):
+            place, name = f"{file}:{number}", str(row.get("module_name") or row.get("name") or "")
+            if row.get("scope", REDUCED) != REDUCED:
+                continue
+            if not row.get("norm"):
+                raise RecordError(f"{file} has no column of norms; have msprobe's monitor write them: ops: ['norm']")
+            if row.get("vpp_stage") not in ("0", "", None):
+                raise RecordError(
+                    f"{place} is of a virtual pipeline stage, of which no rank has the whole model; monitor a run on one rank"
+                )
+            yield _step(str(row["step"])), WRAPPED.sub("", name, count=1), _number(str(row["norm"])), place
+    except (ValueError, KeyError) as error:
+        raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; give a directory as msprobe's monitor wrote it") from None
 
 
-def _step(word: str | None) -> int:
-    step = int(word or "")
-    if not 0 <= step < LAST:
-        raise ValueError(f"{word} is no step")
-    return step
+def _step(word: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", word):
+        raise ValueError(f"{word[:40]} is no step")
+    return int(word)
 
 
 def _number(word: str) -> str:
-    float(word)
+    if math.isfinite(norm := float(word)) and not 0 <= norm < LARGEST:
+        raise ValueError(f"{word[:40]} is no norm of a gradient")
     return word
 
 
@@ -155,9 +158,11 @@ def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shar
     trained = {native for native, pieces in by_native.items() if any(piece.trainable for piece in pieces)}
     for step, norms in monitored.norms.items():
         if unknown := next((name for name in norms if name not in by_native), None):
-            raise RecordError(f"{source} has {unknown}, which the model of {named.path} has not; name a record of the same model")
+            raise RecordError(f"{source} has {shown(unknown)}, which the model of {named.path} has not; name a record of the same model")
         if missing := sorted(trained - norms.keys()):
-            raise RecordError(f"{source} has no {missing[0]} at step {step}, which the model of {named.path} trains; name its own record")
+            raise RecordError(
+                f"{source} has no {shown(missing[0])} at step {step}, which the model of {named.path} trains; name its own record"
+            )
     return {native: pieces[0] for native, pieces in by_native.items() if len(pieces) == 1 and native in trained}
 
 
@@ -175,11 +180,13 @@ def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, 
     notes = ["gradients were not unscaled: a run with a loss scale has norms that are larger by it"]
     notes += [] if shards else ["the global norm alone is kept: with --names, a record of the same model, so is each parameter's"]
     notes += (
-        [f"{len(fused)} fused parameters have one norm of several tensors, {fused[0]} the first: they are in the global norm"]
+        [f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first: they are in the global norm"]
         if fused
         else []
     )
-    notes += [f"{len(coarse)} norms are too small for the decimals that are printed, {min(coarse)} the first: left out"] if coarse else []
+    notes += (
+        [f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out"] if coarse else []
+    )
     return kept, notes
 
 

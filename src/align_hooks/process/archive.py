@@ -21,11 +21,14 @@ from typing import Any, cast
 
 from align_hooks.errors import shown
 from align_hooks.process.storage import opened
+from align_hooks.regular import Bounds, values_of
 
 BEGINNING = b"PK\x03\x04"
 """The first bytes of a zip file that holds anything."""
 LARGEST = 1 << 29
 """Bytes of all files together, unpacked, and of the zip file itself."""
+SWELLING, SMALL = 200, 1 << 24
+"""How many times the bytes of a zip file its files may have, unpacked, above those that any may have."""
 LONGEST_DIRECTORY = 1 << 24
 """Bytes of the list of files at a zip file's end, which Python's zipfile reads at once."""
 END = struct.Struct("<4s4H2LH")
@@ -63,7 +66,8 @@ def read_archive(path: Path, is_known: Callable[[str], bool]) -> Path:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if len(archive.infolist()) != count:
                 raise zipfile.BadZipFile("its list of files was changed")
-            return cast("Path", Member(Archive(path, dict(_unpacked(archive, is_known)))))
+            most = min(LARGEST, SMALL + SWELLING * len(content))
+            return cast("Path", Member(Archive(path, dict(_unpacked(archive, is_known, most)))))
     except BROKEN as error:
         raise ValueError(str(error) if isinstance(error, Refused) else f"is not a whole zip file ({shown(str(error))})") from None
 
@@ -84,10 +88,11 @@ def _files_listed(content: bytes) -> int:
     return int(count)
 
 
-def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every file; raises Refused for what is no plain file of a known name, each once, and all too large."""
+def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: int) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every file; raises Refused for what is no plain file of a known name, each once, and all together of more bytes
+    than ``most``, or of more values than are read."""
     names: set[str] = set()
-    left = LARGEST
+    left, values = most, Bounds.VALUES
     for entry in archive.infolist():
         name, kind = entry.filename, entry.external_attr >> 28
         if len(name) > LONGEST_NAME or not is_known(name):
@@ -99,12 +104,15 @@ def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool]) -> Iter
         names.add(name)
         left -= entry.file_size
         if left < 0:
-            raise Refused(f"unpacks to more than {LARGEST >> 20} MiB")
+            raise Refused(f"unpacks to more than {most >> 20} MiB, which no distilled run of its size does")
     for entry in archive.infolist():
         with archive.open(entry) as file:  # which stops at the size that was added up, and compares the checksum
             content = file.read(entry.file_size + 1)
         if len(content) != entry.file_size:
             raise Refused(f"holds {entry.filename} cut short")
+        values -= values_of(content) if entry.filename.endswith(".json") else 0
+        if values < 0:
+            raise Refused(f"holds more than {Bounds.VALUES} values")
         yield entry.filename, content
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 from align_hooks.errors import in_a_line
 from align_hooks.process.paths import ADDRESS, path_of
+from align_hooks.regular import open_regular
 
 PIECE = 1 << 24
 """Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
@@ -75,15 +75,13 @@ def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Stored]:
-    """A regular file; raises ValueError for anything else, since a device has no end, and OSError where it cannot be read."""
+def opened(path: Path, within: Path | None = None) -> Iterator[Stored]:
+    """A regular file; raises as :func:`open_regular` does."""
     if is_remote(path):
         yield _Remote(path)
         return
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is not a regular file")
-    with path.open("rb", buffering=0) as file:
-        yield _Local(cast("BinaryIO", file))
+    with open_regular(path, within) as file:
+        yield _Local(file)
 
 
 def size_of(path: Path) -> int:
@@ -93,7 +91,7 @@ def size_of(path: Path) -> int:
 
 def reading(path: Path) -> BinaryIO:
     """A regular file to read line by line; raises as :func:`opened` does."""
-    return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else path.open("rb"))
+    return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else io.BufferedReader(open_regular(path)))
 
 
 def exists(path: Path) -> bool:
@@ -104,7 +102,7 @@ def exists(path: Path) -> bool:
 class _Local:
     """A file of a file system, read at offsets: threads and processes may share it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: io.FileIO) -> None:
         self._number = file.fileno()
         facts = os.fstat(self._number)
         self.size = facts.st_size

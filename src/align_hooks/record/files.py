@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.errors import RecordError
+from align_hooks.errors import RecordError, shown
 from align_hooks.process.storage import PIECE, Stored, is_remote, opened, reading
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
+from align_hooks.regular import is_within, listed, refuse_swollen
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -31,9 +32,9 @@ DIGESTS = "xxh3_128"
 """The key of the tensors' digests in the metadata of a safetensors file."""
 
 
-def read_json(path: Path, digest: str | None = None) -> JsonObject:
-    """A JSON object; with a ``digest``, that of the file."""
-    content = _bytes(path)
+def read_json(path: Path, digest: str | None = None, *, within: Path | None = None) -> JsonObject:
+    """A JSON object; with a ``digest``, that of the file. One of another tool is read ``within`` the folder that was named."""
+    content = _bytes(path, within)
     _check(content, digest, path)
     return parsed(content, path)
 
@@ -84,18 +85,37 @@ def no_row(path: Path, number: int, why: str = "") -> RecordError:
     return RecordError(f"{path}:{number} is no row of a record{why}; copy the record again, or record it again")
 
 
+def list_folder(path: Path) -> list[Path]:
+    """What lies in a folder that another tool wrote, by name; raises RecordError where it cannot be listed, or has no end."""
+    try:
+        return listed(path)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}; name a directory that you may read") from None
+
+
+def is_folder_in(path: Path, folder: Path) -> bool:
+    """Whether a name of a folder that another tool wrote is a folder; raises RecordError where a link leads out of the outer one."""
+    if path.is_symlink() and not is_within(path, folder):
+        raise RecordError(f"{path} is a link that leads out of {folder}; copy what it leads to")
+    return path.is_dir()
+
+
 def in_words(error: BaseException) -> str:
     """The text of an error, in one line of at most :data:`QUOTED` characters."""
-    return " ".join(str(error)[:QUOTED].split()) or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text[:QUOTED].split()) or type(error).__name__
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, within: Path | None = None) -> bytes:
     """A JSON text. Its first and last byte are checked before memory is taken for the others."""
     try:
-        with opened(path) as file:
+        with opened(path, within) as file:
             if file.size > LARGEST_JSON or (file.size > PIECE and not _looks_like_an_object(file)):
                 raise RecordError(f"{path} is no JSON object of a record, or larger than {LARGEST_JSON} bytes; copy it again")
-            return bytes(file.read(0, file.size))
+            text = bytes(file.read(0, file.size))
+        if within is not None:
+            refuse_swollen(text)
+        return text
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except (OSError, ValueError) as error:
@@ -117,14 +137,14 @@ def _digest_of(file: Stored) -> str:
     return digests.xxh3_of_pieces(file.blocks(0, file.size, PIECE))
 
 
-def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
+def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False, within: Path | None = None) -> Array:
     """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked,
     where it lies on a file system. There it is mapped first in any case: a header that promises more than the file holds is refused before
     memory is taken."""
     try:
         if is_remote(path):
             return _array_of_storage(path, digest)
-        with opened(path) as file:
+        with opened(path, within) as file:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
             _refuse_all_but_numbers(mapped, mapped.offset + mapped.nbytes if isinstance(mapped, np.memmap) else 0, file.size)
             if digest is not None and not headers_only and _digest_of(file) != digest:
@@ -162,13 +182,19 @@ class TensorFile:
     """
 
     def __init__(
-        self, path: Path, digest: str | None = None, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again"
+        self,
+        path: Path,
+        digest: str | None = None,
+        *,
+        types: Sequence[str] = ("F32",),
+        remedy: str = "record the step again",
+        within: Path | None = None,
     ) -> None:
         """``digest`` is that of the header, which holds the tensors' digests. ``types`` are the types of :data:`STORED` that a tensor may
         have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
-            with opened(path) as file:
+            with opened(path, within) as file:
                 self._known = file.identity
                 header, self._tensors = _header(file)
             _check(len(header).to_bytes(8, "little") + header, digest, path)
@@ -200,7 +226,9 @@ class TensorFile:
         """Where a tensor lies; raises RecordError for a type that is not among the file's ``types``."""
         kind = self.kind(name)
         if kind not in self._types or kind not in STORED:
-            raise RecordError(f"{self.path}: {name} is {kind}, only {', '.join(self._types)} can be read here; {self._remedy}")
+            raise RecordError(
+                f"{self.path}: {shown(name)} is {shown(kind)}, only {', '.join(self._types)} can be read here; {self._remedy}"
+            )
         start, stop = (self._start + end for end in self._tensors[name]["data_offsets"])
         return Part(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
 
@@ -224,6 +252,7 @@ def _header(file: Stored) -> tuple[bytes, JsonObject]:
     if size > min(room, LONGEST_HEADER):
         raise ValueError("it is shorter than its header")
     header = bytes(file.read(8, size))
+    refuse_swollen(header)
     tensors = json.loads(header)
     stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
     if max(stops, default=0) != room - size:

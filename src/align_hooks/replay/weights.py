@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
-from align_hooks.record.files import TensorFile
+from align_hooks.record.files import TensorFile, read_json
 from align_hooks.record.layout import Array
 from align_hooks.record.part import FLOATING
 from align_hooks.record.reader import OptimizerState, Run, open_run
@@ -31,8 +30,9 @@ class Checkpoint(Mapping[str, Array]):
     def __init__(self, path: Path) -> None:
         index = path / "model.safetensors.index.json"
         try:
-            names = sorted(set(dict(json.loads(index.read_text())["weight_map"]).values())) if index.exists() else ["model.safetensors"]
-            files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY) for name in names]
+            listed = read_json(index, within=path)["weight_map"] if index.exists() else {"": "model.safetensors"}
+            names = sorted({str(name) for name in dict(listed).values()})
+            files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY, within=path) for name in names]
             self._homes = {name: file for file in files for name in file}
             if not self._homes:
                 raise ValueError("it holds no tensor")

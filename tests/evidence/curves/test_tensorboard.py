@@ -59,6 +59,19 @@ def test_events_without_a_curve_and_no_events_are_refused(tmp_path: Path) -> Non
             convert_curves(source, tmp_path / "run")
 
 
+def test_a_cut_or_a_changed_file_gives_what_stands_before_it(tmp_path: Path) -> None:
+    logged(tmp_path / "board", range(1, 5))
+    (file,) = (tmp_path / "board").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[:-20])
+    assert [row["step"] for row in convert_curves(file, tmp_path / "cut").rows] == [0, 1, 2, 3]
+    changed = bytearray(content)
+    changed[len(changed) // 2] ^= 1
+    file.write_bytes(changed)
+    steps = [row["step"] for row in convert_curves(file, tmp_path / "changed").rows]
+    assert 0 < len(steps) < 4 and steps == list(range(len(steps)))
+
+
 def test_a_curve_of_no_loss_names_what_there_is(tmp_path: Path) -> None:
     logged(tmp_path / "board", range(1, 3), "validation")
     with pytest.raises(RecordError, match=r"has no curve of the loss.*'grad-norm'"):

@@ -28,12 +28,15 @@ def later_losses(ladder: Ladder) -> StageResult:
     """Losses after the first."""
     exact: list[Apart] = []
     free: list[Apart] = []
+    skipped = 0  # by both runs, of which Megatron-LM's log has no loss
     rows = ladder.pair.rows[1:]
     for ours, theirs in rows:
         limit = ladder.loss_limit(ours.step)
         distance = worse_loss(ours, theirs, limit)
         if distance is not None:
             (exact if ladder.pair.is_exact(ours.step) else free).append(Apart(ours.step, distance, limit))
+        else:
+            skipped += bool(ours.skipped and theirs.skipped)
     count = len(exact) + len(free)
     if not count:
         return StageResult(
@@ -48,7 +51,7 @@ def later_losses(ladder: Ladder) -> StageResult:
         result = replace(result, differs=from_step(Quantity.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
         result = result.telling(message("later_losses.second_parts"))
-    lost = len(rows) - count
+    lost = len(rows) - count - skipped
     if lost and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(summary, message("later_losses.lost", count=lost)))
     return result

@@ -13,9 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from align_hooks.errors import RecordError
+from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import Found, listed, spelled
 from align_hooks.evidence.curves.tags import STEPS
+from align_hooks.record.files import in_words, list_folder
+from align_hooks.regular import Bounds, lines_of, whole_number
 
 SUFFIXES = (".csv", ".jsonl")
 OF_CHART = " - "
@@ -28,7 +30,7 @@ FRAMEWORKS = {"lm loss", "lm-loss", "grad-norm", "learning-rate"}
 def is_table(source: Path) -> bool:
     """Whether a path is a table, or a directory that holds nothing else."""
     if source.is_dir():
-        files = [file for file in source.iterdir() if not file.name.startswith(".")]
+        files = [file for file in list_folder(source) if not file.name.startswith(".")]
         return bool(files) and all(file.suffix.lower() in SUFFIXES for file in files)
     return source.suffix.lower() in SUFFIXES
 
@@ -38,11 +40,12 @@ def read_tables(source: Path) -> Found:
 
     :raises RecordError: a table has no column of steps, or curves of several runs, or a number that is none.
     """
-    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    folder = source if source.is_dir() else None
+    files = list_folder(source) if folder else [source]
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     for file in files:
         if not file.name.startswith("."):
-            for name, step, value in points(file):
+            for name, step, value in points(file, folder):
                 curves[name][step] = value
     if not curves:
         raise RecordError(f"{source} has no curve; its columns are to be step, loss and the like")
@@ -53,29 +56,35 @@ def read_tables(source: Path) -> Found:
     return Found(named, str(source), first=1 if FRAMEWORKS & {*map(spelled, named)} else None)
 
 
-def points(file: Path) -> Iterator[tuple[str, int, float]]:
+def points(file: Path, folder: Path | None = None) -> Iterator[tuple[str, int, float]]:
     """Name, step and value of every number of a table; an empty cell is none."""
     numbered = 0
-    for number, record in enumerate(records(file), 2):
+    for number, record in enumerate(records(file, folder), 2):
         column = next((name for name in record if name.lower() in STEPS), None)
         if column is None:
             raise RecordError(f"{file}:{number} has no column of steps, {listed(STEPS)}; it has {listed(list(record))}")
         step = integer(record[column], f"{file}:{number}")
         for name, cell in record.items():
-            if name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
+            if cell != "" and name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
                 numbered += 1
                 yield name, step, value
     if not numbered:
         raise RecordError(f"{file} holds no number of a step")
 
 
-def records(file: Path) -> Iterator[Mapping[str, object]]:
+def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, object]]:
     """The rows of a table by the names of its columns; raises RecordError for what is no table."""
+    cells = 0
     try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
-            yield from (of_json(text, file) if file.suffix.lower() == ".jsonl" else csv.DictReader(text, restkey="", restval=""))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RecordError(f"{file} cannot be read: {error}") from None
+        lines = lines_of(file, folder, "utf-8-sig")
+        reader = csv.DictReader(lines, restkey="", restval="") if file.suffix.lower() != ".jsonl" else None
+        for row in reader or of_json(lines, file):
+            cells += len(row) if reader is None else len(reader.fieldnames or ())  # of which several may have one name
+            if cells > Bounds.CELLS:
+                raise ValueError(f"it has more than {Bounds.CELLS} cells")
+            yield row
+    except (OSError, ValueError, csv.Error) as error:
+        raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; export it again") from None
 
 
 def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
@@ -84,9 +93,9 @@ def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise RecordError(f"{file}:{number} is no JSON: {error}") from None
+            record = json.loads(line, parse_int=whole_number)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{file}:{number} is no JSON: {shown(in_words(error))}") from None
         if not isinstance(record, dict):
             raise RecordError(f"{file}:{number} is no object of JSON")
         yield record

@@ -5,11 +5,14 @@ Megatron-LM writes them on one rank. MindFormers writes them on every rank into 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
-from align_hooks.errors import RecordError
+from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import FLOAT32, Found, over_samples
+from align_hooks.record.files import in_words, is_folder_in, list_folder
+from align_hooks.regular import Bounds, open_regular
 
 EVENTS = "events.out.tfevents."
 """What the name of an event file has in it."""
@@ -22,8 +25,9 @@ def is_tensorboard(source: Path) -> bool:
 
 def _folders(source: Path) -> list[Path]:
     """Those of a directory and its ``rank_N`` that hold events."""
-    places = [source, *sorted(source.glob("rank_*"))] if source.is_dir() else []
-    return [place for place in places if place.is_dir() and any(EVENTS in file.name for file in place.iterdir())]
+    inside = list_folder(source) if source.is_dir() else []
+    places = [source, *(place for place in inside if place.name.startswith("rank_") and is_folder_in(place, source))] if inside else []
+    return [place for place in places if any(EVENTS in file.name for file in list_folder(place))]
 
 
 def read_events(source: Path) -> Found:
@@ -36,14 +40,20 @@ def read_events(source: Path) -> Found:
         raise RecordError(f"{source} has events of {len(folders)} ranks, each of its own loss; name one, {folders[0]} or another")
     source = folders[0] if folders else source
     try:
+        refuse_unread(source)
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
         raise RecordError(f"{source} is of TensorBoard, which is not installed; pip install 'align-hooks[tensorboard]'") from None
-    reader = EventAccumulator(str(source), size_guidance={"scalars": 0}, purge_orphaned_data=False)
-    reader.Reload()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; copy it again") from None
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for tag in reader.Tags()["scalars"]:
-        points[tag] = [(event.step, event.value) for event in reader.Scalars(tag)]
+    try:
+        reader = EventAccumulator(str(source), size_guidance={"scalars": 0}, purge_orphaned_data=False)
+        reader.Reload()
+        for tag in reader.Tags()["scalars"]:
+            points[tag] = [(event.step, event.value) for event in reader.Scalars(tag)]
+    except Exception as error:  # TensorBoard and protobuf have many kinds for bytes that are no events
+        raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; copy it again") from None
     if not points:
         raise RecordError(f"{source} holds no curve; name the directory of one run")
     curves = {tag: dict(of_tag) for tag, of_tag in points.items()}
@@ -52,3 +62,14 @@ def read_events(source: Path) -> Found:
     if samples := over_samples(points):
         curves["consumed_samples"] = {step: float(count) for step, count in samples.items()}
     return Found(curves, str(source), first=1, resolution=FLOAT32, notes=notes)
+
+
+def refuse_unread(source: Path) -> None:
+    """Raise ValueError or OSError for events that TensorBoard must not be given: it opens whatever has the name, and reads all of it."""
+    folder = source if source.is_dir() else None
+    size = 0
+    for file in [file for file in list_folder(source) if EVENTS in file.name] if folder else [source]:
+        with open_regular(file, folder) as events:
+            size += os.fstat(events.fileno()).st_size
+    if size > Bounds.FILE:
+        raise ValueError(f"its events are larger than {Bounds.FILE} bytes")

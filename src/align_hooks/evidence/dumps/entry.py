@@ -97,7 +97,7 @@ def read_tensor(path: Path) -> Array:
     :raises RecordError: the file is missing, not whole, or holds anything but one tensor of floating-point numbers.
     """
     if path.suffix != ".pt":
-        array = read_array(path)
+        array = read_array(path, within=path.parent)
         if array.dtype.kind != "f":
             raise RecordError(f"{path} holds {array.dtype}, which is no number of an activation; {AGAIN}")
         return array if array.dtype.itemsize == 8 else array.astype("<f4")

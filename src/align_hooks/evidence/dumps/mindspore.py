@@ -23,10 +23,9 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, Entry, Statistics
-from align_hooks.record.files import in_words, read_array
+from align_hooks.record.files import in_words, is_folder_in, list_folder, read_array
+from align_hooks.regular import read_regular
 
-LARGEST = 1 << 30
-"""Bytes of a table, and no more."""
 DEEPEST = 6
 """Directories between the one that is named and an iteration's."""
 MOST = 200_000
@@ -136,7 +135,7 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
     hidden = _mapping(iteration.folder / MAPPING)
     rows = {row.key: row for row in _table(iteration.folder / STATISTIC)}
     tabled = bool(rows)
-    for name in sorted(one.name for one in iteration.folder.iterdir()):
+    for name in (one.name for one in list_folder(iteration.folder)):
         match = FILE.fullmatch(hidden.get(name, name))
         if match is None:
             if HIDDEN.fullmatch(name):
@@ -153,9 +152,7 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
 def _text(path: Path) -> str:
     """A table; raises RecordError for what is missing, too large, or no text."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"it is larger than {LARGEST >> 30} GiB")
-        return path.read_bytes().decode()
+        return read_regular(path, within=path.parent).decode()
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; copy it again, or {AGAIN}") from None
 
@@ -233,10 +230,11 @@ def _scopes(path: Path) -> Mapping[str, str]:
     Names of operators are of no use there: MindSpore numbers some anew after it has written the order.
     """
     above = next((one for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()), None)
-    folders = [above / ORDER] if above is not None else sorted(path.glob(f"rank_*/{ORDER}"))
+    ranks = [one for one in list_folder(path) if one.name.startswith("rank_") and is_folder_in(one, path)] if above is None else []
+    folders = [rank / ORDER for rank in ranks if (rank / ORDER).is_dir()] if above is None else [above / ORDER]
     scopes: dict[str, str] = {}
     for folder in folders:
-        for file in sorted(folder.glob("ms_execution_order_graph_*.csv")):
+        for file in (one for one in list_folder(folder) if re.fullmatch(r"ms_execution_order_graph_.*\.csv", one.name)):
             for scope in {line.rpartition("/")[0] for line in _text(file).splitlines()}:
                 scopes[scope.replace("/", "_")] = scope
     return scopes
@@ -281,7 +279,7 @@ def _entry(row: _Row, module: tuple[str, str], iteration: _Iteration, classes: M
     path, operator = module
     shape = row.shape
     if shape is None:
-        shape = read_array(row.file, headers_only=True).shape if row.file is not None else ()
+        shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
     name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
     kind = classes.get(path, "")
     return Entry(

@@ -24,10 +24,9 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, BACKWARD, FORWARD, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
-from align_hooks.record.files import in_words
+from align_hooks.record.files import in_words, is_folder_in, list_folder
+from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
-LARGEST = 1 << 30
-"""Bytes of a JSON file, and no more."""
 DEEPEST = 32
 """Levels of an argument: lists of dictionaries of lists, and so on."""
 STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)(\d{1,9})|proc")
@@ -72,7 +71,7 @@ class _Place:
 
 def holds(path: Path) -> bool:
     """Whether a directory is a dump of msprobe: of a rank, a step, or several steps; also one whose ``dump.json`` is missing."""
-    return bool(_inside(path, 2)) or any(any(path.glob(f"{above}{CONSTRUCT}")) for above in ("", "*/", "*/*/"))
+    return bool(_inside(path, 2)) or bool(_inside(path, 2, CONSTRUCT))
 
 
 def read_msprobe(path: Path) -> Dump:
@@ -96,14 +95,15 @@ def read_msprobe(path: Path) -> Dump:
     return Dump(path, "msprobe", SIDES[frameworks.pop()], tuple(entries), classes, tuple(notes))
 
 
-def _inside(path: Path, deep: int) -> list[Path]:
-    """The directories at or below a path that have a ``dump.json``, of steps and ranks alone."""
-    if (path / "dump.json").exists():
+def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
+    """The directories at or below a path that have a ``file``, of steps and ranks alone."""
+    if (path / file).exists():
         return [path]
     if not deep or not path.is_dir():
         return []
-    names = sorted(one.name for one in path.iterdir() if STEP.fullmatch(one.name) or RANK.fullmatch(one.name))
-    return list(itertools.chain.from_iterable(_inside(path / name, deep - 1) for name in names))
+    named = [one for one in list_folder(path) if STEP.fullmatch(one.name) or RANK.fullmatch(one.name)]
+    inside = [one for one in named if is_folder_in(one, path)]
+    return list(itertools.chain.from_iterable(_inside(one, deep - 1, file) for one in inside))
 
 
 def _places(path: Path) -> list[_Place]:
@@ -138,9 +138,9 @@ def _contents(path: Path) -> _Contents:
 def _json(path: Path) -> Any:
     """A JSON text with Python's NaN and Infinity; raises RecordError for what is missing, not whole, or no file."""
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise RecordError(f"{path} is missing, or larger than {LARGEST >> 30} GiB; copy the whole dump, or {AGAIN}")
-        return json.loads(path.read_bytes())
+        text = read_regular(path, within=path.parent)
+        refuse_swollen(text)
+        return json.loads(text, parse_int=whole_number)
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise RecordError(f"{path} is not a whole JSON text ({shown(in_words(error))}); copy it again, or {AGAIN}") from None
 

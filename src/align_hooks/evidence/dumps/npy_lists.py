@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from align_hooks.errors import RecordError, shown
+from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics
-from align_hooks.record.files import in_words, read_array
+from align_hooks.record.files import is_folder_in, list_folder, read_array
 
 STEP = re.compile(r"step_?(\d{1,15})")
 TYPES = "float16|float32|float64|bfloat16"
@@ -55,16 +55,13 @@ def _lists(path: Path) -> list[tuple[Path, int]]:
     if _names(path):
         match = STEP.fullmatch(path.name)
         return [(path, int(match[1]) if match else 0)]
-    inside = [(path / name, STEP.fullmatch(name)) for name in (sorted(one.name for one in path.iterdir()) if path.is_dir() else ())]
-    found = [(folder, int(match[1])) for folder, match in inside if match is not None and _names(folder)]
+    inside = [(one, STEP.fullmatch(one.name)) for one in (list_folder(path) if path.is_dir() else ())]
+    found = [(folder, int(match[1])) for folder, match in inside if match is not None and is_folder_in(folder, path) and _names(folder)]
     return sorted(found, key=lambda one: one[1])
 
 
 def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(one.name for one in folder.iterdir() if one.name.endswith(".npy")) if folder.is_dir() else []
-    except OSError as error:
-        raise RecordError(f"{folder} cannot be read: {shown(in_words(error))}") from None
+    return [one.name for one in list_folder(folder) if one.name.endswith(".npy")] if folder.is_dir() else []
 
 
 def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
@@ -80,7 +77,7 @@ def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
     entries = []
     for (said, gradient), files in by_name.items():
         for call, (_, name) in enumerate(sorted(files)):
-            array = read_array(folder / name, headers_only=True)
+            array = read_array(folder / name, headers_only=True, within=folder)
             if array.dtype.kind == "f":
                 direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
                 entries.append(

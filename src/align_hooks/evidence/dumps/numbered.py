@@ -20,7 +20,7 @@ from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
 from align_hooks.record.ending import HowEnded
-from align_hooks.record.files import read_array
+from align_hooks.record.files import list_folder, read_array
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import PREFIX, Settings
@@ -31,7 +31,7 @@ SIDE = "torch"
 
 def is_numbered(path: Path) -> bool:
     """Whether a directory has the guide's gradients."""
-    return path.is_dir() and any(OF_THE_GUIDE.fullmatch(one.name) for one in path.iterdir())
+    return path.is_dir() and any(OF_THE_GUIDE.fullmatch(one.name) for one in list_folder(path))
 
 
 def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> int:
@@ -65,7 +65,7 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
         raise RecordError(f"{named.path} is of {model.family.name}, which has no names in Megatron-LM; convert a list of another model")
     padded = sum(shard.shape[0] for shard in named.shards(0) if shard.name in (model.family.embedding, model.family.embedding + PADDING))
     for file, (native, shapes) in zip(files, parameters.items(), strict=True):
-        array = read_array(file).astype(np.float32)
+        array = read_array(file, within=source).astype(np.float32)
         try:
             fused = side.table.fused(native, array.shape, model.dims(padded))
             pieces = dict(fused.split(array)) if fused is not None else {}
@@ -80,7 +80,7 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
 
 def _files(source: Path) -> list[Path]:
     """The files by their numbers, from 0 or 1 and without a gap."""
-    numbered = {int(match[1]): one for one in source.iterdir() if (match := re.fullmatch(OF_THE_GUIDE, one.name))}
+    numbered = {int(match[1]): one for one in list_folder(source) if (match := re.fullmatch(OF_THE_GUIDE, one.name))}
     first = min(numbered, default=1)
     if missing := next((number for number in range(min(first, 1), first + len(numbered)) if number not in numbered), None):
         raise RecordError(f"{source / f'grad_{missing}.npy'} is missing; copy all of them, or save them again")

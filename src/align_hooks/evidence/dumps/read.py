@@ -8,7 +8,7 @@ from pathlib import Path
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps import mindspore, msprobe, npy_lists
 from align_hooks.evidence.dumps.entry import Dump
-from align_hooks.record.files import in_words
+from align_hooks.record.files import in_words, list_folder
 
 PICKLES = (".pkl", ".pickle")
 KNOWN = (
@@ -56,12 +56,5 @@ def _pickles(path: Path) -> list[Path]:
     """``api_stack_dump.pkl`` and its like, which msprobe's forerunner wrote, at or below a path."""
     if not path.is_dir():
         return [path] if path.suffix in PICKLES else []
-    folders = [path, *(path / name for name in _listed(path) if (path / name).is_dir())]
-    return [folder / name for folder in folders for name in _listed(folder) if name.endswith(PICKLES) and "dump" in name]
-
-
-def _listed(folder: Path) -> list[str]:
-    try:
-        return sorted(one.name for one in folder.iterdir())
-    except OSError as error:
-        raise RecordError(f"{folder} cannot be read: {shown(in_words(error))}") from None
+    folders = [path, *(one for one in list_folder(path) if not one.is_symlink() and one.is_dir())]
+    return [one for folder in folders for one in list_folder(folder) if one.suffix in PICKLES and "dump" in one.name]

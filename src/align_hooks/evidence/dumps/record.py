@@ -6,6 +6,7 @@ has what follows of them (elements, extremes, sum, squared sum) and NaN for sket
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,6 +148,8 @@ def _of_statistics(said: Statistics, elements: int) -> Numbers:
     with np.errstate(over="ignore", invalid="ignore"):
         numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(said.minimum), _known(said.maximum)
         numbers[SUM], numbers[SQUARES] = _known(said.mean) * elements, np.square(_known(said.norm))
+        if math.isinf(numbers[SQUARES]) and not math.isinf(_known(said.norm)):
+            numbers[SQUARES] = np.nan  # the square is beyond the largest double
     finite = np.isfinite([value for value in (said.minimum, said.maximum, said.norm) if value is not None]).all()
     numbers[NOT_FINITE] = 0 if finite else 1  # at least
     return numbers

@@ -1,0 +1,109 @@
+"""Regular files that anybody may have written: opened without waiting, and read within bounds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+
+SNAPSHOTS = "snapshots"
+"""The folder in Hugging Face's cache whose folders hold links to ``blobs`` beside it."""
+
+
+class Bounds:
+    """The most of anything that is read of a file, so that no file takes a machine."""
+
+    FILE = 1 << 30
+    """Bytes of a table, a description or a log."""
+    LINE = 1 << 20
+    """Characters of a line of a table."""
+    CELLS = 4_000_000
+    """Cells of a table, those that a short row lacks included."""
+    ENTRIES = 1_000_000
+    """Names in a folder."""
+    VALUES = 8_000_000
+    """Values of a JSON text, each of which takes many times its bytes."""
+    DIGITS = 300
+    """Decimal digits of a whole number, all of which fit in a double."""
+
+
+def open_regular(path: str | os.PathLike[str], within: str | os.PathLike[str] | None = None) -> FileIO:
+    """Open a regular file to read its bytes, unbuffered.
+
+    A pipe or a device is refused before anything of it is read, and without waiting for somebody who writes to it. A file of
+    the folder ``within`` is refused where a link leads out of that folder.
+
+    :raises ValueError: it is no regular file, or lies elsewhere. :raises OSError: it cannot be opened.
+    """
+    if within is not None and not is_within(path, within):
+        raise ValueError("it is a link that leads out of its folder")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is not a regular file")
+        return FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
+    """Whether a path lies in a folder, all links followed; those of Hugging Face's cache may lead to the files that it keeps once."""
+    home, real = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
+    homes = [home, home.parents[1] / "blobs"] if home.parent.name == SNAPSHOTS else [home]
+    return any(real.is_relative_to(one) for one in homes)
+
+
+def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None) -> bytes:
+    """Read a whole regular file of at most so many bytes; raises as :func:`open_regular` does, and ValueError for a larger one."""
+    with open_regular(path, within) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = bytearray()
+        while size <= most and len(content) <= most and (piece := file.read(1 << 24)):
+            content += piece
+        if max(size, len(content)) > most:
+            raise ValueError(f"it is larger than {most} bytes")
+        return bytes(content)
+
+
+def values_of(text: bytes) -> int:
+    """How many values a JSON text may hold, at most."""
+    return 1 + sum(text.count(mark) for mark in (b",", b"[", b"{"))
+
+
+def refuse_swollen(text: bytes) -> None:
+    """Raise ValueError for a JSON text of more values than are read, before any is made."""
+    if values_of(text) > Bounds.VALUES:
+        raise ValueError(f"it holds more than {Bounds.VALUES} values")
+
+
+def whole_number(text: str) -> int:
+    """The number of a JSON text or a table; raises ValueError for more digits than a double has room for."""
+    if len(text) > Bounds.DIGITS:
+        raise ValueError(f"it holds a number of {len(text)} digits")
+    return int(text)
+
+
+def lines_of(path: Path, within: Path | None = None, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a text, each with its end; raises as :func:`read_regular` does, and ValueError for what is too long to be a line."""
+    with open_regular(path, within) as raw:
+        if os.fstat(raw.fileno()).st_size > Bounds.FILE:
+            raise ValueError(f"it is larger than {Bounds.FILE} bytes")
+        with os.fdopen(os.dup(raw.fileno()), encoding=encoding, newline="") as text:
+            while line := text.readline(Bounds.LINE + 1):
+                if len(line) > Bounds.LINE:
+                    raise ValueError(f"it holds a line of more than {Bounds.LINE} characters")
+                yield line
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; raises ValueError where that is more than any tool writes, and OSError where it cannot be listed."""
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            names.append(entry.name)
+            if len(names) > Bounds.ENTRIES:
+                raise ValueError(f"it holds more than {Bounds.ENTRIES} names")
+    return [folder / name for name in sorted(names)]

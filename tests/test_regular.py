@@ -1,0 +1,84 @@
+"""Files of other tools are regular, in the folder that was named, and of a size that is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from align_hooks.errors import RecordError
+from align_hooks.record.files import is_folder_in, list_folder
+from align_hooks.regular import Bounds, lines_of, listed, open_regular, read_regular, whole_number
+
+
+def linked_out(folder: Path) -> None:
+    (folder.parent / "elsewhere").write_text("x")
+    (folder / "file").symlink_to(folder.parent / "elsewhere")
+
+
+ODD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (lambda folder: os.mkfifo(folder / "file"), "not a regular file"),
+    "a device": (lambda folder: (folder / "file").symlink_to("/dev/zero"), "leads out|not a regular file"),
+    "a folder": (lambda folder: (folder / "file").mkdir(), "not a regular file|Is a directory"),
+    "a link that leads out": (linked_out, "leads out of its folder"),
+    "more bytes than are read": (lambda folder: (folder / "file").write_bytes(b"x" * 11), "larger than 10 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_no_file_of_a_folder_is_refused_without_waiting(case: str, tmp_path: Path) -> None:
+    make, why = ODD[case]
+    (tmp_path / "folder").mkdir()
+    make(tmp_path / "folder")
+    with pytest.raises((ValueError, OSError), match=why):
+        read_regular(tmp_path / "folder" / "file", 10, tmp_path / "folder")
+
+
+def test_the_links_of_hugging_faces_cache_lead_to_its_own_files(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshots" / "main").mkdir(parents=True)
+    (tmp_path / "blobs" / "1").write_text("x")
+    file = tmp_path / "snapshots" / "main" / "config.json"
+    file.symlink_to("../../blobs/1")
+    with open_regular(file, file.parent) as opened:
+        assert opened.read() == b"x"
+
+
+def test_a_line_and_a_number_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bounds, "LINE", 10)
+    (tmp_path / "table").write_text("short\n" + "x" * 11)
+    lines = lines_of(tmp_path / "table")
+    assert next(lines) == "short\n"
+    with pytest.raises(ValueError, match="a line of more than 10 characters"):
+        next(lines)
+    with pytest.raises(ValueError, match="a number of 5000 digits"):
+        whole_number("9" * 5000)
+
+
+def test_a_folder_has_an_end_and_is_not_left_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "folder" / "b").mkdir(parents=True)
+    (tmp_path / "folder" / "a").symlink_to(tmp_path / "outside")
+    assert [path.name for path in listed(tmp_path / "folder")] == ["a", "b"]
+    assert is_folder_in(tmp_path / "folder" / "b", tmp_path / "folder")
+    with pytest.raises(RecordError, match="is a link that leads out"):
+        is_folder_in(tmp_path / "folder" / "a", tmp_path / "folder")
+    with pytest.raises(RecordError, match="cannot be read: No such file"):
+        list_folder(tmp_path / "none")
+    monkeypatch.setattr(Bounds, "ENTRIES", 1)
+    with pytest.raises(RecordError, match="holds more than 1 names"):
+        list_folder(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied")])
+def test_a_folder_that_may_not_be_listed_is_one_line(error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may list all, so the system says no in its place."""
+
+    def refuse(path: object) -> object:
+        raise error
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(RecordError, match="cannot be read: Permission denied; name a directory that you may read"):
+        list_folder(tmp_path)
