@@ -42,12 +42,12 @@ def trained(where: Path, side: str, family: str, steps: int, planted: Mapping[st
 @pytest.mark.parametrize(
     ("side", "family", "steps", "planted", "least"),
     [
-        ("megatron", frameworks.LLAMA, 60, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["megatron"]}, 200),
-        ("mindformers", frameworks.LLAMA, 40, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["mindformers"]}, 80),
-        pytest.param("megatron", "deepseek_v3", 400, {"PLANTED_TOGETHER": "1"}, 1000, marks=pytest.mark.slow),
-        pytest.param("megatron", frameworks.LLAMA, 1600, {}, 1000, marks=pytest.mark.slow),
-        pytest.param("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 300, marks=pytest.mark.slow),
-        pytest.param("mindformers", frameworks.LLAMA, 800, {}, 300, marks=pytest.mark.slow),
+        ("megatron", frameworks.LLAMA, 60, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["megatron"]}, 150),
+        ("mindformers", frameworks.LLAMA, 40, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["mindformers"]}, 50),
+        pytest.param("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600, marks=pytest.mark.slow),
+        pytest.param("megatron", frameworks.LLAMA, 900, {}, 600, marks=pytest.mark.slow),
+        pytest.param("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200, marks=pytest.mark.slow),
+        pytest.param("mindformers", frameworks.LLAMA, 500, {}, 200, marks=pytest.mark.slow),
     ],
 )
 def test_a_call_of_ours_that_fails_leaves_training_as_it_was(

@@ -128,7 +128,8 @@ def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.
         output = leaf * 3 + 1
         batch = MicroBatch({"labels": IDS})
         if listens:
-            batch.made(output)
+            assert batch.made(output)
+            output.register_hook(batch.weigh)
         REDUCED[name](output, torch.from_numpy(MASK)).backward()
         assert leaf.grad is not None
         gradients.append(leaf.grad.view(torch.int16 if dtype == torch.bfloat16 else torch.int32).numpy().tobytes())
@@ -142,7 +143,8 @@ def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.
 def test_two_backward_passes_of_one_output_add_up() -> None:
     output = torch.ones(2, 4, requires_grad=True) * 2
     batch = MicroBatch({"labels": IDS})
-    batch.made(output)
+    assert batch.made(output)
+    output.register_hook(batch.weigh)
     first, second = torch.from_numpy(MASK), torch.from_numpy(1 - MASK)
     (output * first).sum().backward(retain_graph=True)
     (output * second).sum().backward()
@@ -152,7 +154,7 @@ def test_two_backward_passes_of_one_output_add_up() -> None:
 @pytest.mark.parametrize("output", [torch.ones(2, 4, 16, requires_grad=True), torch.ones(2, 3, requires_grad=True), "hidden states"])
 def test_what_is_no_loss_a_label_is_left_alone(output: object) -> None:
     batch = MicroBatch({"labels": IDS})
-    batch.made(output)
+    assert not batch.made(output)
     assert batch.arrays(None, 1.0) == ({"labels": IDS}, {Unseen.NO_GRADIENT})
 
 

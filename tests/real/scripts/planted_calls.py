@@ -1,16 +1,14 @@
 """A witness script in whose steps calls that our code makes fail, each once: ``planted_calls.py WITNESS_SCRIPT [ARGUMENT ...]``.
 
-A *site* is a call in the source of align_hooks, of anything, ours or not. In the first steps nothing fails: the sites that they reach
-become known. Then one site fails in each step, or with PLANTED_TOGETHER every site that was not tried before, in the order in which a
+A *site* is a line in the source of align_hooks that calls something, ours or not: the line fails, for an error that is raised where
+Python 3.12.1 tells of a call crashes it. In the first steps nothing fails: the sites that they reach become known. Then one site fails in each step, or with PLANTED_TOGETHER every site that was not tried before, in the order in which a
 step reaches them, as if recording went on behind each. PLANTED names a file for what was tried, as JSON.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
-import itertools
 import json
 import os
 import runpy
@@ -27,6 +25,7 @@ SURVIVES = (
     "hooking/guard.py",  # what survives
     "hooking/ledger.py",
     "session/recording.py",
+    "session/writing.py",  # its lock and its thread, of which tests/session/test_writing.py has the failures
     "process/streams.py",
     "replay/",  # what feeds training, which goes on without none of it
     "torch_side/rehearsal",  # what stands for an accelerator
@@ -47,6 +46,10 @@ monitoring = sys.monitoring
 events = monitoring.events
 
 
+Site = tuple[str, str, int]
+"""File, function and line."""
+
+
 class Planted(Exception):
     """Not an error of any kind that somebody expects."""
 
@@ -55,11 +58,11 @@ class Planter:
     def __init__(self) -> None:
         self.steps = self.last = -1
         self.is_in_step = False
-        self.known: dict[tuple[str, str, int], str] = {}
-        self.tried: list[tuple[str, str, int]] = []
-        self.target: tuple[str, str, int] | None = None
+        self.known: dict[Site, str] = {}
+        self.tried: list[Site] = []
+        self.target: Site | None = None
         self.recording: Recording | None = None
-        self.lines: dict[tuple[object, int], tuple[str, str, int]] = {}
+        self.lines: dict[tuple[object, int], Site | None] = {}
         monitoring.use_tool_id(monitoring.DEBUGGER_ID, "planted calls")
         monitoring.register_callback(monitoring.DEBUGGER_ID, events.CALL, self.call)
         monitoring.register_callback(monitoring.DEBUGGER_ID, events.LINE, self.line)
@@ -86,45 +89,32 @@ class Planter:
             self.tried.append(self.target)
 
     def call(self, code, offset, callee, _):
+        """Get to know a site."""
         name = code.co_filename
-        if not name.startswith(OURS):
+        file, function, line = name.removeprefix(OURS), code.co_qualname, line_of(code, offset)
+        if not name.startswith(OURS) or file.startswith(SURVIVES) or function in STANDS_FOR or not file.startswith(ONLY):
             return monitoring.DISABLE
-        file, function = name.removeprefix(OURS), code.co_qualname
-        function_of = getattr(callee, "__func__", callee)
-        is_guard = any(function_of is guard for guard in GUARDS) or getattr(callee, "__name__", "") == "__exit__"
-        if is_guard or file.startswith(SURVIVES) or function in STANDS_FOR:
-            return monitoring.DISABLE
-        if not self.is_in_step:
-            return None
-        if not file.startswith(ONLY):
-            return monitoring.DISABLE
-        site = (file, function, offset)
-        self.known.setdefault(site, f"{line_of(code, offset)}: {getattr(callee, '__qualname__', type(callee).__name__)}")
-        if offset in of_names(code):
-            self.lines[code, line_of(code, offset)] = site
+        called = getattr(callee, "__func__", callee)
+        if any(called is guard for guard in GUARDS):
+            self.lines[code, line] = None
+        elif self.is_in_step and (code, line) not in self.lines:
+            self.lines[code, line] = site = (file, function, line)
+            self.known.setdefault(site, getattr(callee, "__qualname__", type(callee).__name__))
             monitoring.set_local_events(monitoring.DEBUGGER_ID, code, events.LINE)
-            return None
-        return self.fail(site)
+        return None
 
     def line(self, code, number):
-        return self.fail(self.lines[code, number]) if (code, number) in self.lines else None
-
-    def fail(self, site: tuple[str, str, int]) -> None:
-        """Raise at a site, where its turn has come."""
-        if self.is_in_step and self.steps >= KNOWN and site not in self.tried and (TOGETHER or site == self.target):
-            self.tried.append(site)
-            raise (RefusedRun if len(self.tried) % 2 else Planted)(f"planted at {site[0]}:{self.known[site]}")
+        """Raise at a site whose turn has come."""
+        site = self.lines.get((code, number))
+        if site is None or not self.is_in_step or self.steps < KNOWN or site in self.tried or not (TOGETHER or site == self.target):
+            return
+        self.tried.append(site)
+        self.last = self.steps
+        raise (RefusedRun if len(self.tried) % 2 else Planted)(f"planted at {':'.join(map(str, site))}: {self.known[site]}")
 
     def report(self) -> None:
-        left = [[*site[:2], self.known[site]] for site in self.known if site not in self.tried]
+        left = [[*site, self.known[site]] for site in self.known if site not in self.tried]
         Path(os.environ["PLANTED"]).write_text(json.dumps({"tried": len(self.tried), "left": left, "steps": self.last + 1}))
-
-
-@functools.cache
-def of_names(code) -> set[int]:
-    """Offsets of the calls with arguments by name. There the line fails: Python 3.12.1 keeps the names for the next call, and crashes."""
-    steps = list(dis.get_instructions(code))
-    return {after.offset for before, after in itertools.pairwise(steps) if before.opname == "KW_NAMES"}
 
 
 @functools.cache
