@@ -32,7 +32,6 @@ from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from evidence.test_logs import megatron, mindformers
-from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import EVERYTHING, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
@@ -258,41 +257,34 @@ def written(flat: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """``build`` fills an empty directory; ``older`` says that its records have no digests."""
+    """``build`` fills an empty directory."""
 
     name: str
     build: Callable[[Path], None]
-    older: bool = False
 
     def write(self, path: Path) -> Path:
         """Build the seed in ``path``."""
         path.mkdir(parents=True)
         with chdir(path), the_same():
             self.build(Path())
-            for run in (Path(RUN), Path(PARTNER)) if self.older else ():
-                if run.exists():
-                    older(run)
         return path
 
 
-def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
-    """A seed as it is recorded today, and one of format 1."""
-    return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
+def seeds(*builders: Callable[[Path], None]) -> list[Seed]:
+    """A seed of each builder, under its name."""
+    return [Seed(builder.__name__, builder) for builder in builders]
 
 
 BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts, with_points)
-RECORDS = [*both_formats(*BUILT), Seed("made_by_hand", made_by_hand)]
-DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
+DIGESTED = seeds(*BUILT)
 """Records of which every file has a digest."""
+RECORDS = [*DIGESTED, *seeds(made_by_hand)]
 DISTILLED = [Seed("distilled", distilled)]
 """Records that are one file."""
-CHECKED = both_formats(one_rank, other_side)
+CHECKED = seeds(one_rank, other_side)
 """Records that hold a configuration."""
-CONFIGURATIONS = [
-    *(Seed(builder.__name__, builder) for builder in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
-    Seed("record_and_yaml", record_and_yaml, older=True),
-]
-LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
+CONFIGURATIONS = seeds(script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml, record_and_yaml)
+LOGS = seeds(megatron_log, mindformers_log)
 SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS)}
 
 

@@ -29,7 +29,7 @@ from align_hooks.record.weakness import Weakness
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
-from rewritten import bend, edit, edit_rows, older
+from rewritten import bend, edit, edit_rows
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, row, scalars_only
 
@@ -146,7 +146,7 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     rows = [row(0, **numbers), row(1, loss=np.nan, **numbers), row(2, skipped=True, grad_norm=np.inf, **numbers)]
     path = Synthetic(rows=rows, batches={}).write(tmp_path / "run")
     if spoiled:
-        (older(path) / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
+        (path / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
     edit(path / "manifest" / "rank_0.json", weaker=WEAKER)
     edit(path / "run.json", overrides=[{"what": "seed"}])
     run = open_run(path)
