@@ -71,7 +71,9 @@ def test_what_is_kept_of_an_input_makes_it_again(number: int, built: Path, tmp_p
 
 def test_a_seed_is_the_same_whenever_it_is_built(built: Path, tmp_path: Path) -> None:
     again = SEEDS["sketched"].write(tmp_path / "again")
-    files = [path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file()]
+    files = [
+        path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file() and path.suffix != ".claim"
+    ]  # it names an inode
     assert [(again / path).read_bytes() for path in files] == [(built / path).read_bytes() for path in files]
 
 

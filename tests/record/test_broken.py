@@ -100,7 +100,7 @@ def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None
 
 
 def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
-    edit(run / "manifest/rank_0.json", end=None, ended="stopped recording at step 2 while writing weights: OSError: full")
+    edit(run / "manifest/rank_0.json", end=HowEnded("stopped", step=2, what="weights", error="OSError: full").facts())
     (problem,) = open_run(run).problems
     assert open_run(run).endings[0].end is End.STOPPED
     stopped = {"rank": 0, "step": 2, "iteration": 3, "what": Writing.WEIGHTS, "error": "OSError: full"}
