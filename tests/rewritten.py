@@ -1,21 +1,20 @@
-"""Records that a test changes after they were written: with digests made anew, or as they were before there were any.
+"""Records that a test changes after they were written, with digests made anew.
 
-Rows of norms and of sketches have their digests in the rows of scalars, tensors and batches theirs there too: whatever is to be wrong in
-these without differing from its digest is bent in a record of format 1, made by :func:`older`.
+Rows of norms and of sketches have their digests in the rows of scalars, tensors and batches theirs there too: :func:`relisted` makes
+these anew, so that a file is refused for what it holds and not because its digest differs.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from safetensors.numpy import load_file, save_file
+from align_hooks.record import atomic, digests, layout
 
-from align_hooks.record import atomic, digests
-from align_hooks.record.files import EMPTY
-
-Content = dict[str, object]
+Content = dict[str, Any]
 
 
 def edit(path: Path, **changes: object) -> None:
@@ -25,7 +24,7 @@ def edit(path: Path, **changes: object) -> None:
 
 def bend(path: Path, change: Callable[[Content], object]) -> None:
     """The same, by a function that changes the content in its place."""
-    path.write_bytes(_changed(path.read_bytes(), change, indent=1))
+    _write(path, _changed(path.read_bytes(), change, indent=1))
 
 
 def edit_rows(path: Path, **changes: object) -> None:
@@ -35,48 +34,65 @@ def edit_rows(path: Path, **changes: object) -> None:
 
 def bend_rows(path: Path, change: Callable[[Content], object]) -> None:
     """The same, by a function that changes a row in its place."""
-    path.write_bytes(b"".join(_changed(line, change, indent=None) + b"\n" for line in path.read_bytes().splitlines()))
+    _write(path, b"".join(_changed(line, change, indent=None) + b"\n" for line in path.read_bytes().splitlines()))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.unlink()  # it may have another name elsewhere
+    path.write_bytes(content)
+
+
+def sealed(text: str) -> bytes:
+    """A JSON object with its digest."""
+    return digests.seal(text.encode())
+
+
+def is_sealed(text: bytes) -> bool:
+    """Whether a text holds its own digest."""
+    try:
+        digests.opened(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _changed(text: bytes, change: Callable[[Content], object], indent: int | None) -> bytes:
-    sealed = digests.is_sealed(text)
-    content = digests.opened(text) if sealed else json.loads(text)
+    has_digest = is_sealed(text)
+    content = digests.opened(text) if has_digest else json.loads(text)
     change(content)
     new = atomic.encoded(atomic.json_text(content, indent=indent))
-    return digests.seal(new) if sealed else new
+    return digests.seal(new) if has_digest else new
 
 
-def older(run: Path) -> Path:
-    """A record as format 1 has it, in its place: no digest in rows, manifests and tensors, and nothing that lists what is there."""
-    for path in (run / "run.json", *run.glob("manifest/rank_*.json")):
-        if path.exists():
-            content = digests.opened(path.read_bytes())
-            for key in ("segment", "segments", "first_step", "files", "weaker"):
-                content.pop(key, None)
-            if "manifest" in path.parts:
-                content.pop("run_id", None)
-            path.write_text(json.dumps(content | {"format": 1}))
-    for path in run.glob("manifest/rank_*.claim"):
-        path.unlink()
-    for path in (*run.glob("*/rank_*.jsonl"), *run.glob("sketches/*/rank_*.jsonl")):
-        path.write_text("".join(_older_row(line) for line in path.read_bytes().splitlines()))
-    for path in run.glob("step_*/rank_*/optimizer_state/state.json"):
-        bend(path, lambda state: state.pop("segment", None))
-    for path in run.glob("step_*/rank_*/batch.json"):
-        content = json.loads(path.read_bytes())
-        content.pop("segment", None)
-        content["arrays"] = {
-            name: {key: description[key] for key in ("dtype", "shape", "sha256")} for name, description in content["arrays"].items()
-        }
-        path.write_text(json.dumps(content))
-    for path in run.rglob("*.safetensors"):
-        if path.read_bytes() != EMPTY:
-            save_file(load_file(path), path, metadata={"format": "pt"})
+def relisted(run: Path) -> Path:
+    """A record whose rows of scalars list the files and lines that are there now."""
+    for rank in layout.ranks(run):
+        for path in run.glob(f"step_*/rank_{rank}/batch.json"):
+            bend(path, partial(_with_arrays, path.parent))
+        for path in (layout.manifest(run, rank), layout.scalars(run, rank)):
+            (bend if path.suffix == ".json" else bend_rows)(path, partial(_list, run, rank))
     return run
 
 
-def _older_row(line: bytes) -> str:
-    row = digests.opened(line) if digests.is_sealed(line) else json.loads(line)
-    for key in ("segment", "files"):
-        row.pop(key, None)
-    return json.dumps(row) + "\n"
+def _with_arrays(folder: Path, batch: Content) -> None:
+    for name, stored in batch["arrays"].items():
+        stored["file"] = digests.xxh3((folder / f"{name}.npy").read_bytes())
+
+
+def _list(run: Path, rank: int, row: Content) -> None:
+    """List what is there in the place of what was there; of what is gone, or was never a row, the entry stays."""
+    for key in row.get("files", {}):
+        step, _, name = key.partition("/")
+        if name in layout.LINES:
+            lines = layout.rows(run, name, rank).read_bytes().splitlines()
+            found = [line for line in lines if line.startswith(f'{{"step": {step},'.encode())]
+        else:
+            path = layout.step(run, int(step), rank) / name
+            found = [_digested(path.read_bytes(), name)] if path.exists() else []
+        if found:
+            row["files"][key] = digests.xxh3(found[-1])
+
+
+def _digested(content: bytes, name: str) -> bytes:
+    """What of a file its digest is of: of tensors the header, which holds theirs."""
+    return content[: 8 + int.from_bytes(content[:8], "little")] if name.endswith(".safetensors") else content

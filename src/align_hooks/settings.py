@@ -1,6 +1,6 @@
 """Every ``ALIGN_HOOKS_*`` variable: its name, how it is read, what it does.
 
-This file is the only definition, but for the variables that ask for recorded quantities: each has its own (:mod:`.quantities`). The
+This file is the only definition; what a variable that asks for a recorded quantity does, its quantity says (:mod:`.quantities`). The
 ``env`` command, the table of docs/reference.md, the refusal of unknown names and the settings kept in a record are all made from the fields
 below. Parsing happens once, from a mapping that the caller passes in (``os.environ`` in the runners), and reports every problem at once.
 """
@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from align_hooks.errors import SettingsError, shown
 from align_hooks.process.paths import path_of, well_formed
 from align_hooks.process.storage import place_of
+from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind, Option, Switch
+from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT, PRINTED
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SWITCHES
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
+from align_hooks.quantities.weights import WEIGHTS
 
 PREFIX = "ALIGN_HOOKS_"
 DIGITS = 15
@@ -212,9 +220,21 @@ def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str
     return field(default=default, metadata={"parse": parse, "value": value, "effect": effect})
 
 
+def _recorded(kind: Kind) -> Any:
+    """The variable that asks for a quantity, with the steps at which it is recorded."""
+    return _variable(Steps.parse, NO_STEPS, "steps", kind.switch.effect if kind.switch is not None else "")
+
+
+def _option(option: Option) -> Any:
+    """A further variable of a quantity: one of its values, or patterns where it has none."""
+    if option.values:
+        return _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
+    return _variable(Patterns.parse, Patterns(), "patterns", option.effect)
+
+
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """The variables that the table begins with: where a run is recorded, and how it starts."""
+class Settings:
+    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``."""
 
     run: Path | None = _variable(_directory, None, "directory", "where this run is recorded; manifest and scalars always when set")
     run_exists: str = _variable(
@@ -224,32 +244,18 @@ class _Start:
         _seed, None, "integer", "one seed for every generator and the order of Megatron's data, given to the framework before it seeds"
     )
     deterministic: bool = _variable(_flag, False, "0, 1", "deterministic environment and framework switches, read back from what was built")
-
-
-def _switches() -> Iterator[tuple[str, type, Any]]:
-    """The variables of the recorded quantities, as fields."""
-    for switch in SWITCHES:
-        yield switch.name, Steps, _variable(Steps.parse, NO_STEPS, "steps", switch.effect)
-        for option in switch.options:
-            if option.values:
-                yield option.name, str, _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
-            else:
-                yield option.name, Patterns, _variable(Patterns.parse, Patterns(), "patterns", option.effect)
-
-
-if TYPE_CHECKING:  # what the registry adds is read by `steps` and `choice`, which have types
-    _Recording = _Start
-else:
-    _Recording = make_dataclass("_Recording", _switches(), bases=(_Start,), frozen=True, slots=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings(_Recording):
-    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``.
-
-    Behind the fields of :class:`_Start` stand those of the recorded quantities, one a switch and one an option of it.
-    """
-
+    batches: Steps = _recorded(BATCHES)
+    local_norms: Steps = _recorded(LOCAL_NORMS)
+    local_norms_point: str = _option(POINT)
+    local_norms_print: str = _option(PRINTED)
+    gradients: Steps = _recorded(GRADIENTS)
+    weights: Steps = _recorded(WEIGHTS)
+    sketches: Steps = _recorded(GRADIENT_SKETCHES)
+    optimizer_state: Steps = _recorded(OPTIMIZER_STATE)
+    routing: Steps = _recorded(ROUTING)
+    activations: Steps = _recorded(ACTIVATIONS)
+    activations_filter: Patterns = _option(FILTER)
+    activations_tensors: Patterns = _option(WHOLE)
     replay_batches: Source | None = _variable(
         _source("all"), None, "run[@steps]", "train on that run's batches, step N on step N; recorded steps between those named are skipped"
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from align_hooks.record.rules import RULES
 from docs.reference import table
+from docs.rules import RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "record.md"
 PART = re.compile(r"(?s)(<!-- python tests/docs/record.py -->\n).*?(<!-- end -->)")

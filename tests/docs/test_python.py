@@ -81,7 +81,7 @@ def test_every_public_member_of_a_run_that_a_reader_needs_is_told() -> None:
     """Those of its files are for whoever writes a stage."""
     told = {name for page in PAGES for name in re.findall(r"\b[a-z_]+\b", page.read_text(encoding="utf-8"))}
     members = {name for name in vars(Run) if not name.startswith("_")}
-    assert sorted(members - told - {"rows", "has_sketches", "without_digests"}) == []
+    assert sorted(members - told - {"rows", "has_sketches"}) == []
 
 
 def test_the_notebook_runs(inside: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.record import rules
+from docs import rules
 from docs.record import PAGE, filled
 from synthetic import ROWS, SEQUENCE, routed
 

@@ -14,6 +14,7 @@ from numpy.lib import format as npy
 from align_hooks.record import digests
 from fuzz.formats import archived, cell, checkpoint, events, pickled
 from fuzz.odd import BROKEN, DTYPES, MARKUP, ODD_TEXTS, SHAPES, TOKENS, WORDS, odd
+from rewritten import is_sealed
 
 Tree, Key = dict | list, str | int
 Bytes = Callable[[Random, bytes], bytes]
@@ -155,7 +156,7 @@ def json_value(random: Random, data: bytes) -> bytes:
     for _ in range(random.choice((1, 1, 1, 2))):
         _change(random, tree)
     text = json.dumps(tree).encode()
-    if digests.is_sealed(whole) and isinstance(tree, dict) and random.random() < 0.7:  # as somebody would who means it
+    if is_sealed(whole) and isinstance(tree, dict) and random.random() < 0.7:  # as somebody would who means it
         tree.pop("digest", None)
         text = digests.seal(json.dumps(tree).encode())
     return text if whole is data else b"\n".join((*lines[:at], text, *lines[at + 1 :]))

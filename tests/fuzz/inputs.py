@@ -8,6 +8,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from random import Random
 from fuzz.mutations import Scene
 from fuzz.seeds import PARTNER, RUN, linked
 from fuzz.targets import TARGETS
+from rewritten import relisted
 
 Change = dict[str, str | int | bool]
 CORPUS = Path(__file__).parent / "corpus"
@@ -37,7 +39,18 @@ class Input:
             return [apply(scene, outside, name, change) for name, change in self.changes.items()]
         target = TARGETS[self.target]
         changed = tuple(path for path in sorted(scene.iterdir()) if self.target != "digested" or path.name == RUN)
-        return target.mutate(self.random, Scene(scene, changed, outside if target.guarded else None))
+        done = target.mutate(self.random, Scene(scene, changed, outside if target.guarded else None))
+        if self.target != "digested" and self.random.random() < 0.5:  # as somebody would who means it
+            _relist(scene / RUN)
+        return done
+
+
+def _relist(run: Path) -> None:
+    """List the files of a run as they are now, where all can be read."""
+    facts = [path.lstat() for _, path in _entries(run)]
+    if all(stat.S_ISDIR(each.st_mode) or (stat.S_ISREG(each.st_mode) and each.st_size < 1 << 24) for each in facts):
+        with suppress(Exception):
+            relisted(run)
 
 
 def drawn(seed: int, number: int, only: str | None = None) -> Input:

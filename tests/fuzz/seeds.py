@@ -39,7 +39,6 @@ from evidence.dumps import operators
 from evidence.test_logs import megatron, mindformers
 from evidence.test_monitor import monitored
 from fuzz.formats import event_file
-from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import EVERYTHING, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
@@ -348,47 +347,38 @@ def written(flat: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """``build`` fills an empty directory; ``older`` says that its records have no digests."""
+    """``build`` fills an empty directory."""
 
     name: str
     build: Callable[[Path], None]
-    older: bool = False
 
     def write(self, path: Path) -> Path:
         """Build the seed in ``path``."""
         path.mkdir(parents=True)
         with chdir(path), the_same():
             self.build(Path())
-            for run in (Path(RUN), Path(PARTNER)) if self.older else ():
-                if run.exists():
-                    older(run)
         return path
 
 
-def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
-    """A seed as it is recorded today, and one of format 1."""
-    return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
+def seeds(*builders: Callable[[Path], None]) -> list[Seed]:
+    """A seed of each builder, under its name."""
+    return [Seed(builder.__name__, builder) for builder in builders]
 
 
 BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts, with_points)
-RECORDS = [*both_formats(*BUILT), Seed("made_by_hand", made_by_hand)]
-DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
+DIGESTED = seeds(*BUILT)
 """Records of which every file has a digest."""
+RECORDS = [*DIGESTED, *seeds(made_by_hand)]
 DISTILLED = [Seed("distilled", distilled)]
 """Records that are one file."""
-CHECKED = both_formats(one_rank, other_side)
+CHECKED = seeds(one_rank, other_side)
 """Records that hold a configuration."""
-CONFIGURATIONS = [
-    *(Seed(builder.__name__, builder) for builder in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
-    Seed("record_and_yaml", record_and_yaml, older=True),
-]
-LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
-WEIGHTS_OF_OTHERS = [
-    Seed(builder.__name__, builder) for builder in (huggingface_weights, mindspore_weights, mindformers_weights, mp_rank, torch_dist)
-]
-DUMPS = [Seed(builder.__name__, builder) for builder in (msprobe_torch, msprobe_mindspore, mindspore_dump, list_of_arrays)]
-CURVES = [Seed(builder.__name__, builder) for builder in (tensorboard, charts)]
-MONITORS = [Seed("monitor", monitor)]
+CONFIGURATIONS = seeds(script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml, record_and_yaml)
+LOGS = seeds(megatron_log, mindformers_log)
+WEIGHTS_OF_OTHERS = seeds(huggingface_weights, mindspore_weights, mindformers_weights, mp_rank, torch_dist)
+DUMPS = seeds(msprobe_torch, msprobe_mindspore, mindspore_dump, list_of_arrays)
+CURVES = seeds(tensorboard, charts)
+MONITORS = seeds(monitor)
 SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS, *WEIGHTS_OF_OTHERS, *DUMPS, *CURVES, *MONITORS)}
 
 

@@ -42,7 +42,7 @@ def test_what_was_once_found_is_without_a_fault() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return SEEDS["sketched_1"].write(tmp_path_factory.mktemp("seed") / "sketched_1")
+    return SEEDS["sketched"].write(tmp_path_factory.mktemp("seed") / "sketched")
 
 
 def made(sample: Input, built: Path, place: Path) -> dict[str, object]:
@@ -57,21 +57,23 @@ def made(sample: Input, built: Path, place: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("number", range(40))
 def test_an_input_is_made_of_two_numbers_alone(number: int, built: Path, tmp_path: Path) -> None:
-    inputs = [dataclasses.replace(drawn(1, number, "show"), seed="sketched_1") for _ in range(2)]
+    inputs = [dataclasses.replace(drawn(1, number, "show"), seed="sketched") for _ in range(2)]
     first, second = (made(sample, built, tmp_path / name) for sample, name in zip(inputs, "ab", strict=True))
     assert first == second
 
 
 @pytest.mark.parametrize("number", range(40, 60))
 def test_what_is_kept_of_an_input_makes_it_again(number: int, built: Path, tmp_path: Path) -> None:
-    sample = dataclasses.replace(drawn(1, number, "show"), seed="sketched_1")
+    sample = dataclasses.replace(drawn(1, number, "show"), seed="sketched")
     changes = made(sample, built, tmp_path / "a")
     assert changes == made(dataclasses.replace(sample, changes=changes), built, tmp_path / "b")
 
 
 def test_a_seed_is_the_same_whenever_it_is_built(built: Path, tmp_path: Path) -> None:
-    again = SEEDS["sketched_1"].write(tmp_path / "again")
-    files = [path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file()]
+    again = SEEDS["sketched"].write(tmp_path / "again")
+    files = [
+        path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file() and path.suffix != ".claim"
+    ]  # it names an inode
     assert [(again / path).read_bytes() for path in files] == [(built / path).read_bytes() for path in files]
 
 

@@ -14,8 +14,9 @@ from align_hooks.comparison.verdict import Quantity
 from align_hooks.quantities import registry
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record import holdings, layout, rules
+from align_hooks.record import holdings, layout
 from align_hooks.settings import PREFIX, Settings
+from docs import rules
 from synthetic import STEPS, routed
 
 EVERY = pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)

@@ -15,10 +15,13 @@ from align_hooks.errors import RecordError
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.ranks import Launch
+from align_hooks.record import digests
 from align_hooks.record.activations import NUMBERS, Summary, added, column_signs, measured, places, row_signs
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.files import DIGESTS
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
+from rewritten import relisted
 from synthetic import Synthetic, points_of, row
 
 POINT, ROWS, LENGTH, WIDTH = "model.layers.0.self_attn.core", 4, 6, 10
@@ -121,9 +124,8 @@ def test_a_header_that_makes_no_sense_is_refused(key: str, said: str, why: str, 
     where = run.write(tmp_path / "run")
     path = where / "step_0" / "rank_0" / "activations" / "sums.safetensors"
     metadata = {name: json.dumps(fact) for name, fact in facts.items()} | {key: said}
-    save_file(sums, path, metadata=metadata)
-    opened = open_run(where)
-    opened.committed[0].listed["activations/sums.safetensors"][0] = None  # no digest to be held against
+    save_file(sums, path, metadata=metadata | {DIGESTS: json.dumps({name: digests.xxh3(tensor) for name, tensor in sums.items()})})
+    opened = open_run(relisted(where))
     with pytest.raises(RecordError, match=why):
         opened.activations(0)
 

@@ -22,7 +22,7 @@ from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.schema import Facts, Handed
 from record.conftest import DP2, contents, of_ranks
-from rewritten import edit, older
+from rewritten import edit, relisted, sealed
 from synthetic import NAMES, STEPS, Synthetic, begun, described, job, row, scalars_only
 
 
@@ -35,12 +35,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(whole: Path, tmp_path: Path) -> Path:
     """A whole run to be broken."""
     return Path(shutil.copytree(whole, tmp_path / "run"))
-
-
-@pytest.fixture
-def old(run: Path) -> Path:
-    """The same as format 1 has it: what is refused for itself, and not because a digest differs."""
-    return older(run)
 
 
 @pytest.mark.parametrize(("name", "message"), [("no", "is not a directory"), ("", "holds no run")])
@@ -63,12 +57,14 @@ def test_a_torn_last_row_does_not_count_and_is_cut_before_a_continued_run_writes
     assert losses(run) == [9.0, 8.9, 1.5]
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"3", b'{"loss": 1}', b'{"step": [0]}', b"\x00\x00", b"\xff\xfe"])
-def test_a_row_that_is_broken_before_the_end_is_refused_with_its_line(old: Path, line: bytes) -> None:
-    path = old / "scalars/rank_0.jsonl"
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b"3", b'{"step": 0}', sealed('{"loss": 1}'), sealed('{"step": [0]}'), b"\x00\x00", b"\xff\xfe"]
+)
+def test_a_row_that_is_broken_before_the_end_is_refused_with_its_line(run: Path, line: bytes) -> None:
+    path = run / "scalars/rank_0.jsonl"
     path.write_bytes(line + b"\n" + path.read_bytes())
     with pytest.raises(RecordError, match=r"rank_0.jsonl:1 is no row of a record"):
-        _ = open_run(old).steps
+        _ = open_run(run).steps
 
 
 KILLED = """
@@ -104,7 +100,7 @@ def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None
 
 
 def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
-    edit(run / "manifest/rank_0.json", end=None, ended="stopped recording at step 2 while writing weights: OSError: full")
+    edit(run / "manifest/rank_0.json", end=HowEnded("stopped", step=2, what="weights", error="OSError: full").facts())
     (problem,) = open_run(run).problems
     assert open_run(run).endings[0].end is End.STOPPED
     stopped = {"rank": 0, "step": 2, "iteration": 3, "what": Writing.WEIGHTS, "error": "OSError: full"}
@@ -139,10 +135,10 @@ def test_a_rank_of_another_job_is_refused(tmp_path: Path, changes: dict[str, Any
         open_run(path)
 
 
-@pytest.mark.parametrize("number", [0, 3, "1", None])
+@pytest.mark.parametrize("number", [0, 2, "1", None])
 def test_a_foreign_format_is_refused(run: Path, number: object) -> None:
     edit(run / "manifest/rank_0.json", format=number)
-    with pytest.raises(RecordError, match="this version reads 1, 2; use the version that wrote it"):
+    with pytest.raises(RecordError, match="this version reads 1; use the version that wrote it"):
         open_run(run)
 
 
@@ -194,21 +190,23 @@ NO_ARRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "message"), NO_ARRAYS.values(), ids=NO_ARRAYS)
-def test_a_file_that_is_no_whole_array_is_refused(old: Path, spoil: Callable[[Path], object], message: str) -> None:
-    spoil(old / TOKENS)
-    for read in (open_run(old).batch, open_run(old).batch_facts):
+def test_a_file_that_is_no_whole_array_is_refused(run: Path, spoil: Callable[[Path], object], message: str) -> None:
+    spoil(run / TOKENS)
+    for read in (open_run(run).batch, open_run(run).batch_facts):
         with pytest.raises(RecordError, match=message):
             read(1)
 
 
 @pytest.mark.parametrize("change", ["value", "dtype", "shape"])
-def test_an_altered_array_is_refused(old: Path, change: str) -> None:
-    array = np.load(old / TOKENS)
+def test_an_altered_array_is_refused(run: Path, change: str) -> None:
+    array = np.load(run / TOKENS)
     if change == "value":
         array[0, 0] += 1
-    np.save(old / TOKENS, array.astype(np.int32) if change == "dtype" else array.T if change == "shape" else array)
+    np.save(run / TOKENS, array.astype(np.int32) if change == "dtype" else array.T if change == "shape" else array)
+    if change != "value":
+        relisted(run)
     with pytest.raises(RecordError, match="was changed since it was recorded"):
-        open_run(old).batch(1)
+        open_run(run).batch(1)
 
 
 @pytest.mark.parametrize(
@@ -221,21 +219,23 @@ def test_an_altered_array_is_refused(old: Path, change: str) -> None:
         *(f'"slices": {value}' for value in ("{}", "[]", "[[0]]", "[[4, 2]]", "[[-1, 2]]", "[[0, 1099511627776]]", '[["0", "2"]]')),
     ],
 )
-def test_a_description_of_a_batch_that_cannot_be_is_refused(old: Path, text: str) -> None:
+def test_a_description_of_a_batch_that_cannot_be_is_refused(run: Path, text: str) -> None:
     """A whole text, or a member in place of the honest one."""
-    path = old / "step_1/rank_0/batch.json"
+    path = run / "step_1/rank_0/batch.json"
     path.write_text(text if text.startswith("{") else json.dumps(json.loads(path.read_text()) | json.loads(f"{{{text}}}")))
-    for read in (open_run(old).batch, open_run(old).batch_facts):
+    if not text.startswith("{"):
+        relisted(run)
+    for read in (open_run(run).batch, open_run(run).batch_facts):
         with pytest.raises(RecordError, match=r"batch\.json" if text.startswith("{") else r"batch\.json: .*; copy it again"):
             read(1)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 200, -9])
-def test_a_truncated_safetensors_file_is_refused(old: Path, keep: int) -> None:
-    path = old / "step_1/rank_0/gradients.safetensors"
+def test_a_truncated_safetensors_file_is_refused(run: Path, keep: int) -> None:
+    path = run / "step_1/rank_0/gradients.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(RecordError, match=r"gradients.safetensors is not a whole safetensors file"):
-        open_run(old).gradients(1)
+        open_run(run).gradients(1)
 
 
 def test_run_exists_refuse_is_the_default_and_leaves_the_run_alone(run: Path) -> None:
@@ -274,13 +274,13 @@ def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
             begun(path, job(rank, 2))
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_refused(old: Path) -> None:
-    gradients = open_run(old).gradients(1)
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(run: Path) -> None:
+    gradients = open_run(run).gradients(1)
     _ = gradients[NAMES[0]]
-    write_tensors(old, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in gradients.items()})
+    write_tensors(run, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in gradients.items()})
     with pytest.raises(RecordError, match=r"gradients.safetensors was replaced while it was being read"):
         _ = gradients[NAMES[0]]
-    assert len(open_run(old).gradients(1)[NAMES[0]])
+    assert len(open_run(relisted(run)).gradients(1)[NAMES[0]])
 
 
 def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
@@ -364,16 +364,19 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": "1"}}'),
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "place": []}'),
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "parameters": [{"nome": 1}]}'),
-        ("scalars/rank_0.jsonl", '{"step": -1}\n'),
-        ("scalars/rank_0.jsonl", '{"step": 0, "loss": "ten"}\n'),
-        ("scalars/rank_0.jsonl", '{"step": 0}\n'),
-        ("scalars/rank_0.jsonl", '{"step": 0, "loss": 1' + "0" * 400 + "}\n"),
+        ("scalars/rank_0.jsonl", '{"step": -1}'),
+        ("scalars/rank_0.jsonl", '{"step": 0, "loss": "ten"}'),
+        ("scalars/rank_0.jsonl", '{"step": 0}'),
+        ("scalars/rank_0.jsonl", '{"step": 0, "loss": 1' + "0" * 400 + "}"),
     ],
 )
 def test_json_of_a_stranger_is_refused(tmp_path: Path, file: str, content: str) -> None:
-    run = older(Synthetic().write(tmp_path / "run"))
-    (run / file).write_text(content)
-    with pytest.raises(RecordError, match=file):
+    run = Synthetic().write(tmp_path / "run")
+    if file.endswith(".jsonl"):
+        segment = open_run(run).manifests[0].segment
+        content = content.replace("}", f', "rank": 0, "segment": "{segment}"}}')
+    (run / file).write_bytes(content.encode() if content.startswith("[") else sealed(content))
+    with pytest.raises(RecordError, match=rf"{file}: .*copy it again" if file.endswith(".json") and content.startswith("{") else file):
         open_run(run).scalars()
 
 

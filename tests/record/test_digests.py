@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -19,7 +18,6 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.verify import verify
 from record.conftest import DP2, of_ranks
-from rewritten import older
 from synthetic import EVERYTHING, HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only
 
 NO_PART = (".claim",)
@@ -51,7 +49,7 @@ def noticed(path: Path) -> list[str]:
 def test_a_whole_run_is_verified_file_by_file(whole: Path) -> None:
     run = open_run(whole)
     verified = verify(run)
-    assert verified.wrong == [] and verified.no_digest == 0
+    assert verified.wrong == []
     files = [path for path in whole.rglob("*") if path.is_file() and path.suffix not in NO_PART]
     rows = [path for path in files if path.suffix == ".jsonl"]
     lines = sum(len(path.read_bytes().splitlines()) for path in rows if path.parent.name != "scalars")
@@ -160,31 +158,17 @@ def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json"])
-def test_a_record_is_not_older_because_it_says_so(run: Path, name: str) -> None:
+def test_facts_without_their_digest_are_refused(run: Path, name: str) -> None:
     content = json.loads((run / name).read_bytes())
     del content["digest"]
-    (run / name).write_text(json.dumps(content | {"format": 1}))
+    (run / name).write_text(json.dumps(content))
     assert any(f"{name} cannot be read: it was changed" in problem for problem in noticed(run))
 
 
-def test_a_facts_file_without_a_digest_is_not_counted_as_one_that_fits(run: Path) -> None:
-    before = verify(open_run(run))
-    content = json.loads((run / "run.json").read_bytes())
-    del content["digest"], content["segment"]
-    (run / "run.json").write_text(json.dumps(content | {"format": 1}))
-    after = verify(open_run(run))
-    assert after.no_digest == 1 and after.files == before.files - 1
-
-
-def test_a_row_that_lost_its_digest_is_refused_beside_rows_that_never_had_one(tmp_path: Path) -> None:
-    synthetic = scalars_only()
-    path = older(synthetic.write(tmp_path / "run"))
-    synthetic.settings, synthetic.rows = {"run_exists": "continue"}, [row(3)]
-    synthetic.write(path)
-    assert noticed(path) == []
-    rows = path / "scalars/rank_0.jsonl"
-    rows.write_bytes(rows.read_bytes().replace(b'"digest"', b'"digesu"'))
-    assert any("it has lost its digest" in problem for problem in noticed(path))
+def test_a_row_that_lost_its_digest_is_refused(run: Path) -> None:
+    rows = run / "scalars/rank_0.jsonl"
+    rows.write_bytes(rows.read_bytes().replace(b'"digest"', b'"digesu"', 1))
+    assert any("it was changed since it was written" in problem for problem in noticed(run))
 
 
 def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
@@ -211,25 +195,6 @@ def test_a_step_that_was_copied_alone_is_made_by_hand_where_it_holds_its_batch_a
     assert open_run(tmp_path / "alone_only").batch_steps() == [0]
     with pytest.raises(RecordError, match="has lost its manifests"):
         open_run(tmp_path / "alone_run")
-
-
-def test_an_older_record_is_read_and_said_to_lack_digests(run: Path) -> None:
-    before = open_run(run).gradients(1)[NAMES[0]].copy()
-    old = open_run(older(run))
-    assert old.problems == [] and old.undigested == [0, 1, 2] and verify(old).wrong == []
-    assert verify(old).files == 0 and verify(old).no_digest > EXPECTED_FILES
-    np.testing.assert_array_equal(old.gradients(1)[NAMES[0]], before)
-
-
-def test_an_older_record_is_continued(tmp_path: Path) -> None:
-    synthetic = Synthetic()
-    path = older(synthetic.write(tmp_path / "run"))
-    synthetic.settings["run_exists"] = "continue"
-    synthetic.rows, synthetic.batches = synthetic.rows[2:], {2: synthetic.batches[2]}
-    synthetic.write(path)
-    run = open_run(path)
-    assert run.steps == run.gradient_steps() == run.batch_steps() == [0, 1, 2]
-    assert run.weight_steps() == [0, 1, 2, 3] and run.undigested == [0, 1] and run.problems == [] and verify(run).wrong == []
 
 
 def test_a_seal_is_of_every_byte() -> None:

@@ -25,7 +25,6 @@ from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
 from align_hooks.settings import Steps
 from comparison.test_points import run as with_points
-from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import HONEST_SKETCHED, STEPS, Synthetic, by_hand, described, routed, row
@@ -180,7 +179,6 @@ def test_no_reference_is_made_of_a_run_that_is_not_whole(tmp_path: Path) -> None
     runs = {
         "made by hand": by_hand(tmp_path / "hand"),
         "not whole": Synthetic(ended=None).write(tmp_path / "killed"),
-        "without digests|no digest|recorded before": older(Synthetic().write(tmp_path / "older")),
     }
     for why, path in runs.items():
         with pytest.raises(RecordError, match=why) as refused:

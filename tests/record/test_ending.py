@@ -12,71 +12,51 @@ import pytest
 import align_hooks
 from align_hooks import open_run
 from align_hooks.messages import CHINESE, rendered
-from align_hooks.record.ending import End, HowEnded, Writing, ending, from_words
+from align_hooks.record.ending import End, HowEnded, Writing, ending
 from align_hooks.record.last_words import Ended
 from synthetic import Synthetic
 
-WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
-    "finished": (End.FINISHED, {}),
-    "ended early: 3 of 5 planned steps were made": (End.EARLY, {"made": 3, "planned": 5}),
-    "ended early: 3 of its planned steps were made": (End.EARLY, {"made": 3}),
-    "failed: the script ended with an error": (End.FAILED, {}),
-    "failed: the script ended with exit code 3": (End.FAILED, {"code": 3}),
-    "failed: the script ended with OSError: full; {0}": (End.FAILED, {"error": "OSError: full; {0}"}),
-    "interrupted at step 3 (SIGINT)": (End.INTERRUPTED, {"step": 3}),
-    "refused: no such step; train longer": (End.REFUSED, {"error": "no such step; train longer"}),
+WRITTEN: dict[str, tuple[End, HowEnded]] = {
+    "finished": (End.FINISHED, HowEnded("finished")),
+    "ended early: 3 of 5 planned steps were made": (End.EARLY, HowEnded("early", made=3, planned=5)),
+    "ended early: 3 of its planned steps were made": (End.EARLY, HowEnded("early_of_unknown", made=3)),
+    "failed: the script ended with an error": (End.FAILED, HowEnded("failed")),
+    "failed: the script ended with exit code -9": (End.FAILED, HowEnded("failed_with_code", code=-9)),
+    "failed: the script ended with OSError: full; {0}": (End.FAILED, HowEnded("failed_with_error", error="OSError: full; {0}")),
+    "failed: the script ended with ValueError: no at train.py:12 in build": (
+        End.FAILED,
+        HowEnded("failed_at", error="ValueError: no", where="train.py:12 in build"),
+    ),
+    "interrupted at step 3 (SIGINT)": (End.INTERRUPTED, HowEnded("interrupted", step=3)),
+    "refused: no such step; train longer": (End.REFUSED, HowEnded("refused", error="no such step; train longer")),
     "stopped recording at step 2 while writing weights: OSError: full\nup": (
         End.STOPPED,
-        {"step": 2, "what": Writing.WEIGHTS, "error": "OSError: full\nup"},
+        HowEnded("stopped", step=2, what="weights", error="OSError: full\nup"),
     ),
-    "stopped recording at step 2 while writing a book: OSError: full": (
+    "stopped recording between two steps while writing a book: OSError: full": (
         End.STOPPED,
-        {"step": 2, "what": "a book", "error": "OSError: full"},
+        HowEnded("stopped_between_steps", what="a book", error="OSError: full"),
     ),
-    "stopped recording between two steps while writing weights: OSError: full": (
-        End.STOPPED,
-        {"what": Writing.WEIGHTS, "error": "OSError: full"},
-    ),
-    "interrupted at step -3 (SIGINT)": (End.OTHER, {"how": "interrupted at step -3 (SIGINT)"}),
-    "went home": (End.OTHER, {"how": "went home"}),
-    "interrupted at step 9999999999999999999999 (SIGINT)": (End.OTHER, {"how": "interrupted at step 9999999999999999999999 (SIGINT)"}),
 }
 
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_what_a_manifest_says(text: str) -> None:
-    ended = ending(7, None, text, None)
-    end, arguments = WRITTEN[text]
+    end, how = WRITTEN[text]
+    assert str(how) == text and HowEnded(**json.loads(json.dumps(how.facts()))) == how
+    ended, arguments = ending(7, how, "words that are not looked at", None), how.values()
     told = arguments if end is End.FINISHED else {"rank": 7, **arguments}
-    assert (ended.end, dict(ended.message.arguments)) == (end, told | ({"iteration": told["step"] + 1} if "step" in told else {}))
+    told |= {"iteration": told["step"] + 1} if "step" in told else {}
+    told |= {"what": Writing.WEIGHTS} if told.get("what") == "weights" else {}
+    assert (ended.end, dict(ended.message.arguments), ended.message.id) == (end, told, f"rank.{how.form}")
     assert rendered(ended.message, CHINESE) != rendered(ended.message)
-    assert ended.message.id == ("rank.ended_otherwise" if end is End.OTHER else f"rank.{from_words(text).form}")
 
 
-@pytest.mark.parametrize("text", [text for text, (end, _) in WRITTEN.items() if end is not End.OTHER])
-def test_what_a_manifest_says_to_programs_is_what_it_says_to_people(text: str) -> None:
-    """``end`` of a manifest and its words come to the same."""
-    how = from_words(text)
-    assert how is not None and str(how) == text
-    kept = HowEnded(**json.loads(json.dumps(how.facts())))
-    assert ending(7, kept, "words that are not looked at", None) == ending(7, None, text, None)
-
-
-def test_an_error_is_told_with_the_line_of_the_script_and_an_earlier_version_still_reads_it() -> None:
-    how = HowEnded("failed_at", error="ValueError: no such layer", where="train.py:12 in build")
-    assert how.is_known and HowEnded(**json.loads(json.dumps(how.facts()))) == how
-    told = ending(7, how, str(how), None)
-    assert (told.end, told.message.id) == (End.FAILED, "rank.failed_at")
-    assert told.message.arguments == {"rank": 7, "error": "ValueError: no such layer", "where": "train.py:12 in build"}
-    by_words = ending(7, None, str(how), None)  # as a version reads it that does not know the form
-    assert (by_words.end, by_words.message.id) == (End.FAILED, "rank.failed_with_error")
-    assert "train.py:12 in build" in rendered(by_words.message)
-
-
-@pytest.mark.parametrize("how", [HowEnded("early", made=3), HowEnded("finished", step=3), HowEnded("a form of a later version")])
-def test_an_end_that_this_version_cannot_word_is_told_by_the_words(how: HowEnded) -> None:
-    assert ending(7, how, "interrupted at step 3 (SIGINT)", None) == ending(7, HowEnded("interrupted", step=3), None, None)
-    assert ending(7, how, "went home", None).end is End.OTHER
+@pytest.mark.parametrize("how", [None, HowEnded("early", made=3), HowEnded("finished", step=3), HowEnded("a form of a later version")])
+def test_an_end_that_this_version_cannot_word_is_told_by_the_words(how: HowEnded | None) -> None:
+    ended = ending(7, how, "went home", None)
+    assert (ended.end, ended.message.id, ended.message.arguments) == (End.OTHER, "rank.ended_otherwise", {"rank": 7, "how": "went home"})
+    assert rendered(ended.message, CHINESE) != rendered(ended.message)
     assert ending(7, how, None, None).end is End.UNKNOWN
 
 

@@ -14,7 +14,6 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import folder, layout
 from align_hooks.record.ending import HowEnded
 from record.conftest import contents
-from rewritten import older
 from synthetic import EVERYTHING, Synthetic, begun, by_hand, described, row
 
 SECRET = "of somebody else"
@@ -44,10 +43,7 @@ def read_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", ["replace", "continue"])
-@pytest.mark.parametrize("format_", [1, 2])
-def test_what_is_not_the_runs_is_left(run: Path, elsewhere: Path, exists: str, format_: int) -> None:
-    if format_ == 1:
-        older(run)
+def test_what_is_not_the_runs_is_left(run: Path, elsewhere: Path, exists: str) -> None:
     (run / "step_77").symlink_to(elsewhere)
     names = ("step_backup/rank_0/x", "step_1_old/rank_0/tokens.npy", "step_/rank_0/x", "step_2/rank_0/mine", "notes")
     mine = [*(run / name for name in names), run / "step_500/rank_0/tokens.npy"]

@@ -15,7 +15,7 @@ from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.self_check import Claim, Contradiction, Kind, SelfCheck, Weighing, Witness
-from rewritten import bend, bend_rows, edit_rows, older
+from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
 from worded import arguments
@@ -126,10 +126,10 @@ def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
 
 def untaken(path: Path) -> Path:
     """A run of two tensor-parallel ranks of which nobody knows a norm that the framework took."""
-    older(write(path, Grid(tp=2), GRADIENTS))
+    write(path, Grid(tp=2), GRADIENTS)
     for rows in (path / "local_norms").iterdir():
         bend_rows(rows, lambda row: row.pop("taken"))
-    return path
+    return relisted(path)
 
 
 def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
@@ -178,11 +178,12 @@ def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, k
 
 @pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e300", "null", '"x"', "true"])
 def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
-    path = older(write(tmp_path / "run", Grid(), GRADIENTS))
+    path = write(tmp_path / "run", Grid(), GRADIENTS)
     rows = path / "local_norms" / "rank_0.jsonl"
     content = json.loads(rows.read_text())
     content["squared"][NORM] = 0.125
     rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
+    relisted(path)
     with pytest.raises(RecordError, match=r"step 0: (squared|.* no squared sum).*copy it again"):
         _ = open_run(path).self_check
 

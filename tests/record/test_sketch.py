@@ -29,7 +29,7 @@ from align_hooks.record.sketch import (
     sketch,
     slab_of,
 )
-from rewritten import older
+from rewritten import relisted
 from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, described
 
 Array = NDArray[np.float32]
@@ -178,11 +178,11 @@ WRONG = {
 @pytest.mark.parametrize(("sums", "message"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("kind", ["gradients", "weights"])
 def test_sums_that_are_none_are_refused(tmp_path: Path, kind: str, sums: list[object] | None, message: str) -> None:
-    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
+    run = HONEST_SKETCHED.write(tmp_path / "run")
     row = {"step": 0, "definition": DEFINITION, "sums": dict.fromkeys(SHAPES, sums) if sums else {}}
     (run / "sketches" / kind / "rank_0.jsonl").write_text(f"{json.dumps(row)}\n")
     with pytest.raises(RecordError, match=message):
-        open_run(run).sketches(kind, 0)
+        open_run(relisted(run)).sketches(kind, 0)
 
 
 def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
 
 
 def test_sums_of_another_definition_are_refused(tmp_path: Path) -> None:
-    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
+    run = HONEST_SKETCHED.write(tmp_path / "run")
     path = run / "sketches" / "weights" / "rank_0.jsonl"
-    path.write_text(path.read_text().replace(f'"definition": {DEFINITION}, ', ""))
-    with pytest.raises(RecordError, match="signed sums are of an older definition"):
-        open_run(run).sketches("weights", 0)
+    path.write_text(path.read_text().replace(f'"definition": {DEFINITION}, ', f'"definition": {DEFINITION + 1}, '))
+    with pytest.raises(RecordError, match="signed sums are of another definition"):
+        open_run(relisted(run)).sketches("weights", 0)

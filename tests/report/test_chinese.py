@@ -19,7 +19,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Comparison, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
-from align_hooks.record.ending import from_words
+from align_hooks.record.ending import HowEnded, Writing
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
@@ -29,7 +29,7 @@ from align_hooks.record.weakness import Weakness
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
-from rewritten import bend, edit, edit_rows, older
+from rewritten import bend, edit, edit_rows
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, row, scalars_only
 
@@ -86,8 +86,8 @@ def cut(rows: Path, left: int) -> None:
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:left]))
 
 
-def ended(text: str | None) -> Callable[[Synthetic], object]:
-    return lambda run: setattr(run, "ended", text and from_words(text))
+def ended(form: str | None, **slots: Any) -> Callable[[Synthetic], object]:
+    return lambda run: setattr(run, "ended", form and HowEnded(form, **slots))
 
 
 def as_it_is(unchanged: object) -> None:
@@ -97,15 +97,15 @@ def as_it_is(unchanged: object) -> None:
 Bend, Spoil = Callable[[Synthetic], object], Callable[[Path], object]
 PROBLEMS: dict[str, tuple[Bend, Spoil]] = {
     "killed": (ended(None), as_it_is),
-    "early": (ended("ended early: 3 of 5 planned steps were made"), as_it_is),
-    "early, of unknown": (ended("ended early: 3 of its planned steps were made"), as_it_is),
-    "failed": (ended("failed: the script ended with an error"), as_it_is),
-    "failed, with a code": (ended("failed: the script ended with exit code 3"), as_it_is),
-    "failed, with an error": (ended("failed: the script ended with OSError: 满"), as_it_is),
-    "failed, no step": (ended("failed: the script ended with exit code 3"), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
-    "interrupted": (ended("interrupted at step 3 (SIGINT)"), as_it_is),
-    "refused": (ended("refused: 没有"), as_it_is),
-    "stopped": (ended("stopped recording at step 2 while writing weights: OSError: 满"), as_it_is),
+    "early": (ended("early", made=3, planned=5), as_it_is),
+    "early, of unknown": (ended("early_of_unknown", made=3), as_it_is),
+    "failed": (ended("failed"), as_it_is),
+    "failed, with a code": (ended("failed_with_code", code=3), as_it_is),
+    "failed, with an error": (ended("failed_with_error", error="OSError: 满"), as_it_is),
+    "failed, no step": (ended("failed_with_code", code=3), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
+    "interrupted": (ended("interrupted", step=3), as_it_is),
+    "refused": (ended("refused", error="没有"), as_it_is),
+    "stopped": (ended("stopped", step=2, what=Writing.WEIGHTS.value, error="OSError: 满"), as_it_is),
     "gap": (lambda run: run.rows.pop(1), as_it_is),
     "no facts": (as_it_is, lambda path: (path / "run.json").unlink()),
     "cut": (as_it_is, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
@@ -146,7 +146,7 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     rows = [row(0, **numbers), row(1, loss=np.nan, **numbers), row(2, skipped=True, grad_norm=np.inf, **numbers)]
     path = Synthetic(rows=rows, batches={}).write(tmp_path / "run")
     if spoiled:
-        (older(path) / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
+        (path / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
     edit(path / "manifest" / "rank_0.json", weaker=WEAKER)
     edit(path / "run.json", overrides=[{"what": "seed"}])
     run = open_run(path)

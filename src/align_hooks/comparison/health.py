@@ -139,8 +139,6 @@ def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
     if run.unrecorded_inputs:
         yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
-    if run.without_digests is not None:
-        yield run.without_digests
     if run.facts.distilled is not None:
         yield message("health.distilled", names=terms(run.facts.distilled.left_out))
     for weakness in run.weaker:

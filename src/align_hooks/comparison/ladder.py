@@ -111,8 +111,6 @@ class Ladder:
             coarser, _ = limits_for(*types)
             notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=coarser))
         for side, run in sides:
-            if run.undigested:
-                notes.append(message("notes.without_digests", side=side, count=len(run.undigested)))
             if run.unrecorded_inputs:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
             if unknown := unknown_of(run.facts.model):

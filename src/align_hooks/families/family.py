@@ -211,8 +211,3 @@ def kind_of(name: str) -> str:
     """The kind of a canonical tensor whose name has words of :data:`NUMBERS` for numbers."""
     inner = re.split(r"\.\{(?:layer|dense|sparse|after)\}\.", name)[-1]
     return inner.removeprefix("model.").replace("{expert}", "*").removesuffix(".weight")
-
-
-def in_a_layer(name: str) -> str:
-    """A canonical name with ``{layer}`` for the number of its layer, whatever layers have it."""
-    return re.sub(r"\{(dense|sparse)\}", "{layer}", name)

@@ -27,15 +27,13 @@ class Objective:
     """What is differentiated. ``tokens`` is the derivative by each token's loss, fp64 ``[rows, sequence]``, ``predicted`` that by each
     token's loss of each predicting layer. ``pieces`` are the rows of a micro-batch on a data-parallel rank, and ``shares`` the derivative
     by each piece's term that balances experts, coefficient included; None where there is none. With ``by_sequence`` that term is a mean
-    over sequences, and with ``as_chosen`` it counts tokens by the experts that they were given to. ``unknown`` says what is differentiated
-    besides, of which nothing is known here: then gradients are not judged."""
+    over sequences. ``unknown`` says what is differentiated besides, of which nothing is known here: then gradients are not judged."""
 
     tokens: Array
     predicted: tuple[Array, ...] = ()
     pieces: tuple[slice, ...] = ()
     shares: tuple[float, ...] | None = None
     by_sequence: bool = False
-    as_chosen: bool = False
     unknown: Message | None = None
 
     def same(self, other: Objective) -> bool:
@@ -67,9 +65,7 @@ def objective(facts: Facts, batch: Batch) -> Objective:
     shares = None
     if isinstance(weight, float) and weight:
         shares = tuple(weight / len(pieces) for _ in pieces)
-    return Objective(
-        tokens, tuple(predicted), pieces, shares, kind == SEQUENCE, of_mindformers(facts), unknown(facts, factor, weight, kind)
-    )
+    return Objective(tokens, tuple(predicted), pieces, shares, kind == SEQUENCE, unknown(facts, factor, weight, kind))
 
 
 def unknown(facts: Facts, factor: object, weight: object, kind: object) -> Message | None:

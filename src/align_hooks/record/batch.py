@@ -15,7 +15,7 @@ from align_hooks.record.files import read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.layout import Array
 from align_hooks.record.part import CHANGED
-from align_hooks.record.pieces import id_range, is_causal, sha256
+from align_hooks.record.pieces import id_range, is_causal
 from align_hooks.record.schema import Description, structured
 from align_hooks.record.sequence import Slices, in_order
 
@@ -85,7 +85,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None in format 1 and by hand."""
+    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
 
     run: Path
     place: Path
@@ -171,8 +171,7 @@ def _read_part(source: Source, names: Sequence[str]) -> Part:
         if name not in names:
             continue
         array = source.array(name, stored.file)
-        fits = array.shape == stored.shape and str(array.dtype) == stored.dtype
-        if not fits or (stored.file is None and sha256(array) != stored.sha256):
+        if array.shape != stored.shape or str(array.dtype) != stored.dtype:
             raise RecordError(f"{source.place / name}.npy {CHANGED}")
         arrays[name] = array
     mask = description.attention_mask if "attention_mask" in names else None

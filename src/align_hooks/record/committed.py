@@ -10,7 +10,6 @@ read here, in the general way, which says what is wrong with it.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.record import digests, layout, sealed_rows
+from align_hooks.record import digests, sealed_rows
 from align_hooks.record.files import no_row, read_lines
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.rank_rows import Gathering, RankRows
@@ -28,24 +27,11 @@ from align_hooks.record.schema import Manifest, RankRow, SealedRow, Segment, str
 @dataclass(slots=True)
 class Committed:
     """One rank's ``rows`` by step. ``listed`` maps each name of :mod:`.layout` that they list to the steps that have it, each with its
-    digest. ``unlisted`` are the steps of rows that list nothing, because they were recorded before format 2; ``older`` is the segment of
-    these rows. ``counts`` is how many rows of each segment exist."""
+    digest. ``counts`` is how many rows of each segment exist."""
 
     rows: RankRows
     listed: dict[str, dict[int, str]]
-    unlisted: set[int]
-    counts: Counter[str | None]
-    older: Segment | None = None
-
-    def digest(self, name: str, step: int) -> str | None:
-        """The digest of a name of a step; None where it has none."""
-        return self.listed.get(name, {}).get(step)
-
-    def may_be_unlisted(self, name: str, step: int) -> bool:
-        """Whether a file or line of a step may count that no row lists."""
-        if self.older is None:
-            return False
-        return self.older.counts(name, step) if layout.is_state(name) else step in self.unlisted
+    counts: Counter[str]
 
 
 def read_committed(path: Path, manifest: Manifest) -> Committed:
@@ -54,8 +40,7 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
     segments = {segment.id: segment for segment in manifest.starts()}
     counting = Counting(path)
     counting.list(manifest.files, None)
-    counts, seen, start = Counter[str | None](), set[str](), 0
-    segment: str | None
+    counts, seen, start = Counter[str](), set[str](), 0
     for number, line in enumerate(read_lines(path), 1):
         text = line.rstrip(b"\n")
         if len(text) == len(line) and not digests.WHOLE_ROW.search(line):
@@ -74,7 +59,7 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
             counts[segment] += 1
             seen.add(digest)
         start += len(line)
-    return Committed(counting.rows.gathered(), counting.listed, counting.unlisted, counts, segments.get(None))
+    return Committed(counting.rows.gathered(), counting.listed, counts)
 
 
 class Counting:
@@ -84,7 +69,6 @@ class Counting:
         self._path = path
         self.rows = Gathering(path)
         self.listed: dict[str, dict[int, str]] = {}
-        self.unlisted: set[int] = set()
 
     def add_sealed(self, row: SealedRow, segment: Segment, start: int, size: int) -> None:
         """A row that was taken in one pass, of a line of ``size`` bytes from ``start`` on."""
@@ -92,15 +76,12 @@ class Counting:
             self.list(row.files, segment)
         if segment.counts("scalars", row.step):
             self.rows.add(row, start, size)
-            self.unlisted.discard(row.step)
 
     def add(self, row: JsonObject, segment: Segment) -> None:
         """The same of any row."""
-        step, listed = row["step"], row.pop("files", None)
-        self.list(listed or {}, segment)
-        if segment.counts("scalars", step):
+        self.list(row.pop("files", None) or {}, segment)
+        if segment.counts("scalars", row["step"]):
             self.rows.keep(rank_row(row, self._path))
-            (self.unlisted.add if listed is None else self.unlisted.discard)(step)
 
     def list(self, files: Mapping[str, str], segment: Segment | None) -> None:
         """Take up what a manifest, or a row of a ``segment``, lists."""
@@ -109,11 +90,11 @@ class Counting:
                 self.listed.setdefault(name, {})[number] = digest
 
 
-def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str | None, JsonObject]:
+def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str, JsonObject]:
     """The segment that a line of a rank's scalars was written by, and its row. Raises RecordError for a line that is no row of the rank."""
-    row = _row(line, path, number, older=any(segment.id is None for segment in manifest.starts()))
-    segment = row.pop("segment", None)
-    if segment is not None and row.pop("rank", None) != manifest.rank:
+    row = _row(line, path, number)
+    segment: str = row.pop("segment")
+    if row.pop("rank", None) != manifest.rank:
         raise no_row(path, number, " of this rank")
     return segment, row
 
@@ -123,18 +104,16 @@ def rank_row(row: JsonObject, path: Path) -> RankRow:
     return structured(RankRow, row, f"{path}: step {row['step']}", numbers=RankRow.__struct_fields__)
 
 
-def _row(line: bytes, path: Path, number: int, *, older: bool) -> JsonObject:
+def _row(line: bytes, path: Path, number: int) -> JsonObject:
     try:
-        row = json.loads(line) if older and not digests.is_sealed(line) else digests.opened(line)
-        if "segment" in row and not digests.is_sealed(line):
-            raise digests.Unsealed("it has lost its digest")
-        if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row.get("segment"), str | None):
+        row = digests.opened(line)
+        if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row["segment"], str):
             raise ValueError("step")
     except digests.Unsealed as error:
         raise no_row(path, number, f": {error}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise no_row(path, number) from None
-    return dict(row)
+    return row
 
 
 def _listed(files: Mapping[str, str], path: Path) -> Iterator[tuple[str, int, str]]:

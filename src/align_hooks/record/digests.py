@@ -87,11 +87,6 @@ def seal(text: bytes) -> bytes:
     return body + before + xxh3(body).encode() + after
 
 
-def is_sealed(text: bytes) -> bool:
-    """Whether a text ends as a sealed text does."""
-    return _split(text) is not None
-
-
 def opened(text: bytes) -> JsonObject:
     """The object of a sealed text, without the digest; raises Unsealed where the digest is not that of the text."""
     parts = _split(text)

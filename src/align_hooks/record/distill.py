@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from align_hooks.errors import RecordError
-from align_hooks.messages import message, rendered
+from align_hooks.messages import message
 from align_hooks.process.archive import LARGEST, Archive, Member, packed, packed_sizes
 from align_hooks.process.storage import opened
 from align_hooks.process.work import ALONE, Work
@@ -84,7 +84,7 @@ class Distilled:
 
 def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: Work = ALONE) -> Distilled:
     """Distil a run, made by ``open_run``. ``choices`` map names of :data:`CHOICES` to the steps that are kept; all are where nothing is
-    said. The workers of ``work`` read tensors. Raises RecordError for a run that is not whole, was made by hand, or has no digests."""
+    said. The workers of ``work`` read tensors. Raises RecordError for a run that is not whole or was made by hand."""
     refuse(run)
     chosen = choices or {}
     kept = {kind: [step for step in had(run, kind) if step in chosen.get(kind.variable, ALL)] for kind in KEPT}
@@ -116,8 +116,6 @@ def refuse(run: Run) -> None:
         raise RecordError(f"{run.path} was made by hand and holds batches alone; record the run with {PREFIX}RUN")
     if run.problems:
         raise RecordError(f"{run.path} is not whole, as a reference must be: {run.problems[0]}; record the run again")
-    if run.undigested:
-        raise RecordError(f"{run.path}: {rendered(run.without_digests)}; record the run again with this version")
 
 
 def had(run: Run, kind: Kind) -> list[int]:

@@ -1,12 +1,10 @@
 """How a rank's run ended: what its process writes into the manifest, and what a reader makes of it.
 
-A manifest has it twice: ``end`` for programs, and ``ended`` in words for people. Earlier records have the words alone: they are part of the
-format, and :func:`from_words` is all that reads them.
+A manifest has it twice: ``end`` for programs, and ``ended`` in words for people.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from enum import Enum
 from string import Formatter
@@ -69,19 +67,8 @@ FORMS = {
     "stopped_between_steps": (End.STOPPED, "stopped recording between two steps while writing {what}: {error}"),
 }
 """The forms of an ending, and the words of each; ``rank.FORM`` is its message."""
-NUMBERS = ("made", "planned", "step", "code")
-SLOTS = {**dict.fromkeys(NUMBERS, "[0-9]{1,18}"), "code": "-?[0-9]{1,18}", "what": ".+?", "error": ".+", "where": ".+"}
-"""What may fill a slot."""
-
-
-def _pattern(words: str) -> re.Pattern[str]:
-    parts = Formatter().parse(words)
-    text = "".join(re.escape(literal) + (f"(?P<{slot}>{SLOTS[slot]})" if slot else "") for literal, slot, _, _ in parts)
-    return re.compile(text, re.DOTALL)
-
-
-PATTERNS = {form: _pattern(words) for form, (_, words) in FORMS.items()}
-"""Of the words of an older manifest the first form that fits counts."""
+SLOTS = {form: {slot for _, slot, _, _ in Formatter().parse(words) if slot} for form, (_, words) in FORMS.items()}
+"""The names in the words of each form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +95,7 @@ class HowEnded:
     @property
     def is_known(self) -> bool:
         """Whether this version has its form, and just the slots of that are filled."""
-        return self.form in PATTERNS and self.values().keys() == PATTERNS[self.form].groupindex.keys()
+        return self.values().keys() == SLOTS.get(self.form)
 
     def facts(self) -> dict[str, int | str]:
         """``end`` of the manifest."""
@@ -125,9 +112,7 @@ class Ending:
 
 def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) -> Ending:
     """The ending by ``end`` and ``ended`` of a manifest, or by the last words of a process that did not live to write them."""
-    if how is None or not how.is_known:  # of an older version, or of a newer one
-        how = from_words(str(ended)) if ended else None
-    if how is not None:
+    if how is not None and how.is_known:
         arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
         if how.step is not None:
             arguments["iteration"] = how.step + 1
@@ -143,13 +128,3 @@ def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) 
     file, line, function = words.stack[0]
     where = message("rank.ended_by_signal_in", rank=rank, signal=words.signal, file=file, line=line, function=function)
     return Ending(End.SIGNALLED, where)
-
-
-def from_words(text: str) -> HowEnded | None:
-    """What the words of an older manifest say; None where they fit no form."""
-    for form, pattern in PATTERNS.items():
-        if match := pattern.fullmatch(text):
-            slots: dict[str, str] = match.groupdict()
-            made, planned, step, code = (int(slots[name]) if name in slots else None for name in NUMBERS)
-            return HowEnded(form, made, planned, step, code, slots.get("what"), slots.get("error"))
-    return None

@@ -13,7 +13,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.process.storage import PIECE, Stored, is_remote, opened, reading
-from align_hooks.record import digests, layout
+from align_hooks.record import digests
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
 from align_hooks.regular import is_within, listed, refuse_swollen
@@ -39,15 +39,10 @@ def read_json(path: Path, digest: str | None = None, *, within: Path | None = No
     return parsed(content, path)
 
 
-def read_sealed(path: Path, *, older: bool = False) -> JsonObject:
-    """A JSON object that holds its own digest; with ``older`` also an object of format 1, which never had a digest."""
-    text = _bytes(path)
-    if older and not digests.is_sealed(text):
-        content = parsed(text, path)
-        if content.get("format") != layout.FORMAT and "segment" not in content:  # no object named a segment before format 2
-            return content
+def read_sealed(path: Path) -> JsonObject:
+    """Return a JSON object that holds its own digest."""
     try:
-        return digests.opened(text)
+        return digests.opened(_bytes(path))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
 

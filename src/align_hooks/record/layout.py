@@ -43,10 +43,8 @@ Array: TypeAlias = NDArray[Any]
 """Numbers of any type: the content of a ``.npy`` file, or a tensor."""
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as it was read. :func:`.schema.structured` gives it types."""
-FORMAT = 2
-"""Since format 2, rows list their step's files with digests, and rows, manifests and ``run.json`` hold their own digests."""
-READ = (1, 2)
-"""The formats that are read."""
+FORMAT = 1
+"""The number of the format, the only one that is read."""
 FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
 MOMENTS = optimizer_state.MOMENTS
 

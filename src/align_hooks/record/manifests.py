@@ -47,7 +47,7 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest]
 
 def read_manifest(path: Path) -> Manifest:
     """One rank's manifest; raises RecordError where it cannot be read."""
-    content = read_sealed(path, older=True)
+    content = read_sealed(path)
     _refuse_format(content, path)
     manifest = structured(Manifest, content, path, numbers=("groups",))
     if len({shard.name for shard in manifest.parameters}) < len(manifest.parameters):
@@ -61,7 +61,7 @@ def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Gr
     path = layout.run_file(run)
     if not path.exists():
         return Facts()
-    content = read_sealed(inside(run, path), older=True)
+    content = read_sealed(inside(run, path))
     _refuse_format(content, path)
     facts = structured(Facts, content, path, numbers=("optimizer",))
     strangers = {manifest.run_id for manifest in manifests.values() if manifest.run_id} - {facts.run_id}
@@ -76,10 +76,9 @@ def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Gr
 
 
 def _refuse_format(content: JsonObject, path: Path) -> None:
-    if content.get("format") not in layout.READ:
+    if content.get("format") != layout.FORMAT:
         raise RecordError(
-            f"{path} has format {str(content.get('format'))[:20]!r}, this version reads {', '.join(map(str, layout.READ))}; "
-            "use the version that wrote it"
+            f"{path} has format {str(content.get('format'))[:20]!r}, this version reads {layout.FORMAT}; use the version that wrote it"
         )
 
 

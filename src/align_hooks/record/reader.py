@@ -157,16 +157,6 @@ class Run(RunFiles):
         return [weakness(text) for text in dict.fromkeys(text for manifest in self.manifests.values() for text in manifest.weaker)]
 
     @cached_property
-    def undigested(self) -> list[int]:
-        """The steps without digests, because they were recorded before format 2: a change in them goes unnoticed."""
-        return sorted({step for committed in self.committed.values() for step in committed.unlisted})
-
-    @property
-    def without_digests(self) -> Message | None:
-        """The consequence of :attr:`undigested`; None where every step has digests."""
-        return message("run.without_digests", count=len(self.undigested)) if self.undigested else None
-
-    @cached_property
     def unrecorded_inputs(self) -> list[str]:
         """Names of the model's inputs beside the batch, on any rank: they are neither recorded nor replayed."""
         return sorted({name for committed in self.committed.values() for name in committed.rows.unrecorded_inputs})

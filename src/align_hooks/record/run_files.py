@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -84,31 +84,25 @@ class RunFiles:
         """Each rank's batch.json."""
         return {rank: described(self.source(step, rank)) for rank in self.manifests}
 
-    def file(self, rank: int, step: int, name: str) -> tuple[Path, str | None]:
-        """The path of a step's file, by its name in :mod:`.layout`, and its digest, None without one; raises RecordError where the file is
-        missing, and where a link leads out of the run."""
-        path = inside(self.path, layout.step(self.path, step, rank) / name)
-        if not path.exists():
+    def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
+        """Return the path of a step's file, by its name in :mod:`.layout`, and its digest; raises RecordError where the file is missing or
+        not listed, and where a link leads out of the run."""
+        path, digest = inside(self.path, layout.step(self.path, step, rank) / name), self.recorded(rank, name).get(step)
+        if digest is None or not path.exists():
             raise RecordError(f"{path} is missing; copy it again, or record step {step} again")
-        return path, self.committed[rank].digest(name, step)
+        return path, digest
 
     def has_file(self, rank: int, step: int, name: str) -> bool:
-        """Whether a file was recorded: a row lists it, or rows list nothing and the file exists."""
-        committed = self.committed[rank]
-        if step in committed.listed.get(name, {}):
-            return True
-        return committed.may_be_unlisted(name, step) and (layout.step(self.path, step, rank) / name).exists()
+        """Whether a file was recorded: a row lists it."""
+        return step in self.committed[rank].listed.get(name, {})
 
-    def recorded(self, rank: int, name: str) -> Iterator[int]:
-        """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`."""
-        committed = self.committed[rank]
-        yield from committed.listed.get(name, {})
-        if committed.older is not None:
-            yield from (step for step in layout.steps_with(self.path, rank, name) if committed.may_be_unlisted(name, step))
+    def recorded(self, rank: int, name: str) -> Mapping[int, str]:
+        """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`, each with its digest."""
+        return self.committed[rank].listed.get(name, {})
 
     def source(self, step: int, rank: int) -> Source:
         """The directory of a rank's batch."""
-        return Source(self.path, layout.step(self.path, step, rank), self.committed[rank].digest(layout.BATCH, step))
+        return Source(self.path, layout.step(self.path, step, rank), self.recorded(rank, layout.BATCH).get(step))
 
     def lines(self, name: str, rank: int) -> Lines:
         """A rank's rows of a quantity, by its name."""
@@ -122,8 +116,7 @@ def _committed(run: Path, rank: int, manifest: Manifest) -> Committed:
 
 
 def _lines(run: Path, name: str, rank: int, committed: Committed) -> Lines:
-    unlisted = partial(committed.may_be_unlisted, name) if committed.older is not None else None
-    return Lines(inside(run, layout.rows(run, name, rank)), committed.listed.get(name, {}), unlisted)
+    return Lines(inside(run, layout.rows(run, name, rank)), committed.listed.get(name, {}))
 
 
 def _rows(run: Path, of_rank: tuple[int, Manifest]) -> tuple[Committed, NormRows | None]:

@@ -187,10 +187,10 @@ class Hook(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True, rename={"id": "segment"}):
-    """One start of a job. ``id`` is None where rows have no segment: they were recorded before format 2. Of an earlier segment the steps
-    before ``stop`` count, and the states of number ``stop``, except the kinds that the later segment recorded ``again``."""
+    """One start of a job. Of an earlier segment the steps before ``stop`` count, and the states of number ``stop``, except the kinds that
+    the later segment recorded ``again``."""
 
-    id: str | None = None
+    id: str
     started: str | None = None
     ended: str | None = None
     recorded: dict[str, int] | None = None
@@ -218,7 +218,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     side: str | None = None
     rank: int | None = None
     run_id: Id | None = None
-    segment: str | None = None
+    segment: str = ""
     segments: tuple[Segment, ...] = ()
     started: str | None = None
     ended: str | None = None
@@ -237,8 +237,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     def starts(self) -> tuple[Segment, ...]:
         """The starts of the job that the rank's record is made of, earliest first."""
-        earlier = [segment for segment in self.segments if segment.stop is not None]  # format 1 kept no steps: all of its rows count
-        return (*earlier, Segment(self.segment, self.started, self.ended, self.recorded))
+        return (*self.segments, Segment(self.segment, self.started, self.ended, self.recorded))
 
     def size(self, axis: str) -> int:
         """How many ranks there are along an axis of the layout."""
@@ -342,10 +341,10 @@ class NormRow(Struct, frozen=True):
 
 
 class SketchRow(Struct, frozen=True):
-    """A row of sketches: canonical name to squared sum and signed sums. ``definition`` is that of :mod:`.sketch`; 1 says nothing."""
+    """A row of sketches: canonical name to squared sum and signed sums. ``definition`` is that of :mod:`.sketch`."""
 
     sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
-    definition: Annotated[int, Meta(ge=1)] = 1
+    definition: Annotated[int, Meta(ge=1)]
 
     def __post_init__(self) -> None:
         _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})
@@ -369,12 +368,12 @@ def _refuse_no_positions(slices: Slices | None) -> None:
 
 
 class Stored(Struct, frozen=True):
-    """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file; None before format 2."""
+    """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file."""
 
     dtype: str
     shape: tuple[Size, ...]
     sha256: str
-    file: str | None = None
+    file: str
 
 
 class JoinedFirst(Struct, frozen=True):

@@ -80,9 +80,9 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
 
 
 def _read(path: Path) -> Manifest | None:
-    """A rank's manifest, of any format; None where it cannot be read."""
+    """Return a rank's manifest, of any format; None where it cannot be read."""
     try:
-        return structured(Manifest, read_sealed(path, older=True), path, numbers=("groups",))
+        return structured(Manifest, read_sealed(path), path, numbers=("groups",))
     except RecordError:
         return None
 

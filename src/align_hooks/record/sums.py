@@ -82,8 +82,7 @@ def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sket
     for rank, lines in files.items():
         row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
         if row.definition != DEFINITION:
-            which = "an older" if row.definition < DEFINITION else "a newer"
-            raise RecordError(f"{lines.path}: its signed sums are of {which} definition than this version's; record the run again")
+            raise RecordError(f"{lines.path}: its signed sums are of another definition than this version's; record the run again")
         for shard in run.counted(rank, trainable=SKETCHES[kind].trainable):
             if shard.name not in row.sums:
                 raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.messages import Message, message, sentences
+from align_hooks.messages import Message, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.storage import size_of
 from align_hooks.process.work import Work
@@ -29,12 +29,11 @@ from align_hooks.record.reader import Run
 
 @dataclass(slots=True)
 class Verified:
-    """How many ``files`` of a ``run`` were held against their digests, each row of norms and sketches counted as a file; how many files
-    have ``no_digest``; and the problems of files that are ``wrong``."""
+    """How many ``files`` of a ``run`` were held against their digests, each row of norms and sketches counted as a file; and the problems
+    of files that are ``wrong``."""
 
     run: Path
     files: int = 0
-    no_digest: int = 0
     wrong: list[Problem] = field(default_factory=list)
     _sizes: dict[Path, int] = field(default_factory=dict)
 
@@ -49,10 +48,7 @@ class Verified:
             self._sizes[piece.path] = size_of(piece.path)
         else:
             self.wrong.append(unreadable(error, piece.rank, piece.step, str(piece.path.relative_to(self.run))))
-        if piece.digest is None:
-            self.no_digest += 1
-        else:
-            self.files += 1
+        self.files += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,6 @@ class Piece:
     """A file, or a row, of a rank and a step where it has them, and the function that reads it, which a worker can do of a ``file``."""
 
     path: Path
-    digest: str | None
     read: Callable[[], object]
     rank: int | None = None
     step: int | None = None
@@ -71,17 +66,16 @@ def verify(run: Run, progress: Progress = silent, executor: Executor | None = No
     """Read all of a run, made by ``open_run``, by the workers of an ``executor`` or here; memory stays near the largest tensor. Manifests,
     ``run.json`` and the rows of scalars were checked against their digests when the run was opened."""
     verified, work = Verified(run.path), Work(progress, executor)
-    formats = {layout.run_file(run.path): run.facts.format} if run.facts.is_there else {}
-    formats |= {layout.manifest(run.path, rank): manifest.format for rank, manifest in run.manifests.items()}
-    for path, number in formats.items():
-        verified.count(Piece(path, "its own" if number == layout.FORMAT else None, bool), None)
+    opened = [layout.run_file(run.path)] if run.facts.is_there else []
+    for path in (*opened, *(layout.manifest(run.path, rank) for rank in run.manifests)):
+        verified.count(Piece(path, bool), None)
     recorded = [
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
     pieces = [piece for rank, name, step in recorded for piece in _pieces(run, rank, name, step, verified)]
     mask = layout.causal_mask(run.path)
     if mask.exists() and run.manifests:
-        pieces.append(Piece(mask, "its content", partial(_causal, run.path, mask)))
+        pieces.append(Piece(mask, partial(_causal, run.path, mask)))
     files = [piece for piece in pieces if piece.file]
     tried = work.map(_tried, [piece.read for piece in files], [size_of(piece.path) for piece in files])
     for done, piece in enumerate(pieces):
@@ -105,14 +99,13 @@ def _tried(read: Callable[[], object]) -> RecordError | None:
 def summary(verified: Verified) -> Message:
     """The result of :func:`verify`, as a message."""
     size = f"{verified.bytes / 1e9:.1f} GB" if verified.bytes >= 1e9 else f"{verified.bytes / 1e6:.1f} MB"
-    checked, without = None, None
-    if verified.files and verified.wrong:
+    if not verified.files:
+        return message("verify.nothing")
+    if verified.wrong:
         checked = message("verify.wrong", files=verified.files, size=size, count=len(verified.wrong))
-    elif verified.files:
+    else:
         checked = message("verify.right", count=verified.files, size=size)
-    if verified.no_digest:
-        without = message("verify.without_digests", count=verified.no_digest)
-    return message("verify.verified", what=sentences(checked, without)) if checked or without else message("verify.nothing")
+    return message("verify.verified", what=checked)
 
 
 def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[Piece]:
@@ -120,7 +113,7 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
     if name in layout.LINES:
         lines = run.lines(name, rank)
         if step in lines.steps:  # a missing line is lost, which the run's problems say
-            yield Piece(lines.path, lines.listed.get(step), partial(lines.row, step), rank, step, file=False)
+            yield Piece(lines.path, partial(lines.row, step), rank, step, file=False)
         return
     try:
         path, digest = run.file(rank, step, name)
@@ -131,17 +124,17 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
         return
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
-        yield Piece(path, digest, partial(described, source), rank, step)
+        yield Piece(path, partial(described, source), rank, step)
         with suppress(RecordError):  # an error is reported where batch.json itself is read
             for array, stored in described(source).arrays.items():
-                yield Piece(source.place / f"{array}.npy", stored.file, partial(source.array, array, stored.file), rank, step)
+                yield Piece(source.place / f"{array}.npy", partial(source.array, array, stored.file), rank, step)
     elif name.endswith(".json"):
-        yield Piece(path, digest, partial(read_json, path, digest), rank, step)
+        yield Piece(path, partial(read_json, path, digest), rank, step)
     else:
-        yield Piece(path, digest, partial(_tensors, path, digest), rank, step)
+        yield Piece(path, partial(_tensors, path, digest), rank, step)
 
 
-def _tensors(path: Path, digest: str | None) -> None:
+def _tensors(path: Path, digest: str) -> None:
     file = TensorFile(path, digest, types=tuple(STORED))
     for name in file:
         for _ in file.part(name).blocks():

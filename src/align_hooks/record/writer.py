@@ -133,7 +133,7 @@ class Writer:
     def _run_facts(self) -> Facts:
         """The earlier record's ``run.json``."""
         path = layout.run_file(self.run)
-        return structured(Facts, read_sealed(path, older=True), path, numbers=("optimizer",)) if path.exists() else Facts()
+        return structured(Facts, read_sealed(path), path, numbers=("optimizer",)) if path.exists() else Facts()
 
     def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: JsonObject, steps: range) -> bool:
         """Write the facts that are known once model and optimizer are built, before the first step. Here an earlier record in the directory

@@ -1,8 +1,9 @@
 """A witness script in whose steps calls that our code makes fail, each once: ``planted_calls.py WITNESS_SCRIPT [ARGUMENT ...]``.
 
 A *site* is a line in the source of align_hooks that calls something, ours or not: the line fails, for an error that is raised where
-Python 3.12.1 tells of a call crashes it. In the first steps nothing fails: the sites that they reach become known. Then one site fails in each step, or with PLANTED_TOGETHER every site that was not tried before, in the order in which a
-step reaches them, as if recording went on behind each. PLANTED names a file for what was tried, as JSON.
+Python 3.12.1 tells of a call crashes it. In the first steps nothing fails: the sites that they reach become known. Then one site fails in
+each step, or with PLANTED_TOGETHER every site that was not tried before, in the order in which a step reaches them, as if recording went
+on behind each. PLANTED names a file for what was tried, as JSON.
 """
 
 from __future__ import annotations
