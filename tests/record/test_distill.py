@@ -272,7 +272,8 @@ def test_each_quantity_that_may_be_kept_has_an_option() -> None:
     assert {f"--{name.replace('_', '-')}" for name in CHOICES} < options
 
 
-def test_an_object_storage_may_hold_it(run: Run) -> None:
+def test_an_object_storage_may_hold_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIGN_HOOKS_STORAGE", "memory")
     upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
     place = upath.UPath("memory://distilled/reference.zip")
     place.fs.pipe_file(place.path, distill(run).content)

@@ -11,7 +11,7 @@ import typer
 from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, Choices, convert_weights
 from align_hooks.checkpoints.forms import is_weights
 from align_hooks.cli.application import app
-from align_hooks.cli.files import place_of
+from align_hooks.cli.files import destination_of, place_of
 from align_hooks.cli.output import output
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
@@ -73,7 +73,7 @@ def convert(
 
     Example: align-hooks convert megatron.log runs/megatron_log
     """
-    source, destination = place_of(source), place_of(destination)
+    source, destination = place_of(source), destination_of("DESTINATION", destination)
     choices = Choices(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
     of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
     if to is None and names is not None and is_numbered(source):
