@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from align_hooks import __version__
-from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
@@ -84,5 +84,5 @@ def main() -> None:
         report(RecordError(f"{where}cannot be read or written: {error.strerror or error}"))
         sys.exit(RecordError.exit_code)
     except Exception as error:
-        print(f"align_hooks: internal error, please report it: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"align_hooks: internal error, please report it: {printable(in_a_line(error))}", file=sys.stderr)
         sys.exit(INTERNAL)

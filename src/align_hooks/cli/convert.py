@@ -30,6 +30,7 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
+            readable=False,  # what cannot be read is said below, in one line
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
             "with --to a checkpoint, or a record (RUN@N)"
@@ -39,6 +40,7 @@ def convert(
     names: Annotated[
         Path | None,
         typer.Option(
+            readable=False,
             help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
             "grad_N.npy, by either for the norms of msprobe's monitor"
         ),
@@ -47,6 +49,7 @@ def convert(
     config: Annotated[
         Path | None,
         typer.Option(
+            readable=False,
             help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of"
         ),
     ] = None,
