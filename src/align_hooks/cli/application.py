@@ -35,14 +35,14 @@ class Command(TyperCommand):
             _context.reset(token)
 
 
-_context: ContextVar[Any] = ContextVar("context")
+_context: ContextVar[Any] = ContextVar("context", default=None)
 
 
 def parameters() -> Iterator[tuple[str, object]]:
     """What the command that runs was given: each argument by the name in its help, each option by its first spelling, and the value."""
     # not click's own context: some releases of typer bring a click of theirs
     context = _context.get()
-    for parameter in context.command.params:
+    for parameter in context.command.params if context is not None else ():  # a caller from Python has named no parameter
         spelled = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
         yield spelled, context.params.get(parameter.name)
 

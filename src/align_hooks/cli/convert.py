@@ -33,7 +33,7 @@ def convert(
             readable=False,  # what cannot be read is said below, in one line
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
-            "with --to a checkpoint, or a record (RUN@N)"
+            "with --to a checkpoint, or a record (RUN@N)",
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="the record to write; with --to the checkpoint")],
@@ -42,7 +42,7 @@ def convert(
         typer.Option(
             readable=False,
             help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
-            "grad_N.npy, by either for the norms of msprobe's monitor"
+            "grad_N.npy, by either for the norms of msprobe's monitor",
         ),
     ] = None,
     to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
@@ -50,7 +50,7 @@ def convert(
         Path | None,
         typer.Option(
             readable=False,
-            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of"
+            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,

@@ -119,7 +119,7 @@ def report(error: AlignHooksError) -> None:
     """Print an error of ours, a line for each problem, with no traceback, and without control characters that a record may hold."""
     flush(sys.stdout)
     # only refusals are of several lines: a line break in any other message is of a name in it
-    for line in str(error).split("\n") if isinstance(error, SettingsError | RefusedRun) else [str(error)]:
+    for line in str(error).splitlines() if isinstance(error, SettingsError | RefusedRun) else [str(error)]:
         plain = printable(well_formed(line))
         if first_to_say(plain):
             say(f"align_hooks: {plain}", sys.stderr)
