@@ -192,6 +192,7 @@ def test_report_imports_only_what_is_reported() -> None:
         "comparison.unmoved",
         "scenarios",
         "doctor.examination",
+        "errors",
         "doctor.frameworks",
         "record.holdings",
         "record.schema",

@@ -29,10 +29,14 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Foreign text in one line that shows all of it: controls, marks of direction, surrogates and separators of lines as their escapes."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text)
+
+
 def shown(text: str) -> str:
     """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
-    cut = text if len(text) <= LONG else f"{text[:LONG]}…"
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in cut)
+    return printable(text if len(text) <= LONG else f"{text[:LONG]}…")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import SettingsError, shown
-from align_hooks.process.paths import path_of, well_formed
+from align_hooks.process.paths import ADDRESS, path_of, well_formed
 from align_hooks.process.storage import place_of
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.batches import BATCHES
@@ -216,6 +216,13 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _protocols(text: str) -> Patterns:
+    names = Patterns.parse(text)
+    if odd := next((name for name in names.parts if not ADDRESS.fullmatch(f"{name}://")), None):
+        raise ValueError(f"'{shown(odd)}' is no protocol of an address; write s3, or gs,abfs")
+    return names
+
+
 def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str) -> Any:
     return field(default=default, metadata={"parse": parse, "value": value, "effect": effect})
 
@@ -276,6 +283,9 @@ class Settings:
         _seed, None, "integer", "move every loaded weight by one eps of the compute type, up or down by this seed: compare's --noise"
     )
     learning_rate: float | None = _variable(_rate, None, "number", "constant learning rate; 0 for the weights-not-updated experiment")
+    storage: Patterns = _variable(
+        _protocols, Patterns(), "protocols", "open addresses of these, such as s3://bucket/run; no other is opened, by any command"
+    )
     device: str | None = _variable(_one_of("cpu"), None, "cpu", "rehearsal with no accelerator; everything it changes is listed")
     on_error: str = _variable(_one_of("warn", "raise"), "warn", "warn, raise", "a recorder that fails: stop recording, or stop the run")
 
@@ -320,7 +330,8 @@ class Settings:
 
     def any_set(self) -> bool:
         """Whether any variable asks for anything: with everything off no hook is installed."""
-        return any(getattr(self, setting.name) != setting.default for setting in fields(self))
+        asked = (setting for setting in fields(self) if setting.name != "storage")  # a permission asks for nothing
+        return any(getattr(self, setting.name) != setting.default for setting in asked)
 
     def as_text(self) -> dict[str, str | None]:
         """The settings as a record keeps them: field name to text, None where not set."""

@@ -16,6 +16,7 @@ from align_hooks import Run
 from align_hooks.cli import app
 from align_hooks.comparison.band.watching import Sign, Watch, Watched
 from align_hooks.errors import RecordError
+from align_hooks.messages import message, rendered
 from align_hooks.record.ending import HowEnded
 from synthetic import Array, scalars_only
 
@@ -137,3 +138,10 @@ def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run], tmp_
     assert max(len(curve.steps) for curve in watch.curves(MOST)) <= MOST + 1
     assert len(watch.curves(50)[0].steps) <= 51
     assert watch.curves(50)[0].steps[-1] == STEPS - 1
+
+
+def test_a_job_without_a_loss_is_in_no_band(runs: list[Run], tmp_path: Path) -> None:
+    run = scalars_only([None] * STEPS)
+    code, output, said = watched(runs, run.write(tmp_path / "run"))
+    assert (code, said["outcome"]) == (4, "open")
+    assert rendered(message("watch.no_loss")) in " ".join(output.split())

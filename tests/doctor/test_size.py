@@ -61,6 +61,13 @@ def test_what_is_not_said_is_not_known() -> None:
     assert size == Size(None, None, None, 1, "the command")
 
 
+def test_numbers_that_no_training_has_are_not_known(tmp_path: Path) -> None:
+    size = of_configuration(
+        read_command(f"{PUBLISHED['llama2 7b'][1]} --train-iters {10**30} --seq-length {10**400} --hidden-size {10**400}", {})
+    )
+    assert (size.elements, size.tokens, size.steps) == (None, None, None)
+
+
 def test_of_a_record(tmp_path: Path) -> None:
     Synthetic().write(tmp_path / "run")
     size = of_run(open_run(tmp_path / "run"))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app, main
-from align_hooks.errors import RecordError
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.process import archive
 from align_hooks.process.archive import packed
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import Work
@@ -27,7 +32,7 @@ from align_hooks.settings import Steps
 from comparison.test_points import run as with_points
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import HONEST_SKETCHED, STEPS, Synthetic, by_hand, described, routed, row
+from synthetic import HONEST_SKETCHED, STEPS, Synthetic, batch, by_hand, described, routed, row
 
 NONE = Steps.parse("none")
 
@@ -270,8 +275,55 @@ def test_each_quantity_that_may_be_kept_has_an_option() -> None:
     assert {f"--{name.replace('_', '-')}" for name in CHOICES} < options
 
 
-def test_an_object_storage_may_hold_it(run: Run) -> None:
+def test_an_object_storage_may_hold_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIGN_HOOKS_STORAGE", "memory")
     upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
     place = upath.UPath("memory://distilled/reference.zip")
     place.fs.pipe_file(place.path, distill(run).content)
     assert open_run("memory://distilled/reference.zip").scalars() == run.scalars()
+
+
+ODD = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([None, 0.0, -0.0, 5e-324, 1.7e308, 1e154])
+NAMES_OF = st.text(st.characters(exclude_characters="#"), min_size=1, max_size=40).filter(
+    lambda name: name.isprintable() and "/" not in name
+)
+
+
+@settings(max_examples=25)
+@given(
+    numbers=st.lists(st.tuples(ODD, ODD, ODD), min_size=1, max_size=4),
+    name=NAMES_OF,
+    asked=st.sets(st.sampled_from([*Synthetic().settings])),
+)
+def test_whatever_is_distilled_is_taken_or_nothing_is_written(numbers: list[tuple[float | None, ...]], name: str, asked: set[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row(step, loss=a, grad_norm=b, learning_rate=c) for step, (a, b, c) in enumerate(numbers)]
+        shapes = {name: (2, 3), "empty.weight": (0, 3)}
+        tensors_of = {"empty.weight": np.zeros((0, 3), np.float32), name: np.float32([[np.nan, np.inf, -np.inf], [3e38, 0, 1e-45]])}
+        run = Synthetic(
+            settings=dict.fromkeys(asked, "all"),
+            shapes=shapes,
+            rows=rows,
+            batches={step: batch(step) for step in range(len(rows))},
+            weights={},
+            gradients=dict.fromkeys(range(len(rows)), tensors_of),
+            model={name: name},
+        )
+        path, file = run.write(Path(folder) / "run"), Path(folder) / "run.zip"
+        done = CliRunner().invoke(app, ["distill", str(path), str(file)])
+        assert isinstance(done.exception, AlignHooksError | None), done.exception
+        assert file.exists() == (done.exit_code == 0)
+        if file.exists():
+            assert repr(open_run(file).scalars()) == repr(open_run(path).scalars())
+            for command in (["show", str(file)], ["compare", str(path), str(file)], ["compare", str(file), str(file)]):
+                taken = CliRunner().invoke(app, command)
+                assert isinstance(taken.exception, SystemExit | None), taken.exception
+
+
+@pytest.mark.parametrize("limit", ["LARGEST", "LONGEST_DIRECTORY", "LONGEST_NAME"])
+def test_what_no_reader_would_take_is_not_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(archive, limit, 5)
+    done = CliRunner().invoke(app, ["distill", str(run.path), str(tmp_path / "run.zip")])
+    assert isinstance(done.exception, RecordError)
+    assert "would be no run that can be read" in str(done.exception)
+    assert not (tmp_path / "run.zip").exists()

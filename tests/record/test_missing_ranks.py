@@ -9,21 +9,25 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from align_hooks import open_run
+from align_hooks.cli import app
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import Side, message, rendered
+from align_hooks.record import layout, problems
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.problems import ProblemKind
+from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
 from holder import held
-from record.conftest import failing
+from record.conftest import failing, of_ranks
 from sharded import Grid, Model, write
-from synthetic import Synthetic, begun, job
+from synthetic import ROWS, Synthetic, batch, begun, job, row
 
 MISSING = message("run.ranks_missing", count=1, ranks=4, rank=3)
 
@@ -133,3 +137,24 @@ def test_only_a_rank_that_holds_all_of_a_model_makes_a_checkpoint(tmp_path: Path
         writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.weights(0, Synthetic().weights[0], {"model_type": "llama"})
         assert (tmp_path / name / "step_0/rank_0/weights/config.json").exists() == (name == "whole")
+
+
+def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = 8
+
+    def record(writer: Writer, rank: int) -> None:
+        for step in range(2):
+            writer.batch(step, batch(step), [ROWS])
+            writer.scalars(row(step))
+
+    path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": ranks} for rank in range(ranks)], record, steps=range(2), batches="all")
+    read: list[object] = []
+    plain = problems.described
+    monkeypatch.setattr(problems, "described", lambda source: (read.append(source), plain(source))[1])
+    assert not open_run(path).problems
+    assert len(read) == 2  # a step each: equal descriptions are read once, and of arrays none
+    layout.step(path, 1, 5).joinpath("labels.npy").unlink()
+    (problem,) = open_run(path).problems
+    assert (problem.kind, problem.rank, problem.step, problem.place) == (ProblemKind.LOST, 5, 1, "step_1/rank_5/labels.npy")
+    assert CliRunner().invoke(app, ["show", str(path)]).exit_code == 3
+    assert CliRunner().invoke(app, ["compare", str(path), str(path)]).exit_code == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from align_hooks import open_run
+from align_hooks.cli import app
 from align_hooks.comparison.health import health
 from align_hooks.comparison.runs import compare
-from align_hooks.errors import RecordError, SettingsError
+from align_hooks.errors import AlignHooksError, RecordError, SettingsError
 from align_hooks.messages import rendered
 from align_hooks.process.executors import executor_of
+from align_hooks.process.storage import ALLOWED
 from align_hooks.record.holdings import bytes_by_kind, holdings
 from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
@@ -39,6 +43,11 @@ def put(folder: Path, address: str) -> str:
             place.fs.makedirs(str((place / str(file.relative_to(folder))).parent.path), exist_ok=True)
             place.fs.pipe_file((place / str(file.relative_to(folder))).path, file.read_bytes())
     return address
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOWED, "memory, s3,nowhere")
 
 
 @pytest.fixture
@@ -119,6 +128,68 @@ def test_a_rank_that_lacks_an_end_is_named(tmp_path: Path, bucket: str) -> None:
 def test_an_address_that_leads_nowhere_is_refused(address: str, why: str) -> None:
     with pytest.raises(RecordError, match=why):
         open_run(address)
+
+
+COMMANDS = (
+    *("show AT", "compare AT RUN", "compare RUN AT", "compare RUN RUN --noise AT", "compare RUN RUN --tokenizer AT", "check AT RUN"),
+    *(
+        "check RUN AT",
+        "accept AT RUN",
+        "accept RUN AT",
+        "accept RUN RUN --noise AT",
+        "watch AT RUN",
+        "watch RUN AT",
+        "watch RUN RUN --noise AT",
+    ),
+    *("distill AT ZIP", "convert AT OUT", "convert AT OUT --to huggingface", "convert RUN OUT --to huggingface --config AT"),
+    *("frozen --run AT --from RUN", "frozen --run RUN --from AT", "arbitrate AT RUN", "arbitrate RUN AT", "doctor AT", "ladder AT"),
+    *("show RUN --html AT", "show RUN --json AT", "compare RUN RUN --plan AT", "check RUN RUN --fix AT", "dump-config AT"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("protocols", ["", "s3"])
+def test_no_command_opens_an_address_that_nobody_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, protocols: str
+) -> None:
+    monkeypatch.setenv(ALLOWED, protocols) if protocols else monkeypatch.delenv(ALLOWED)
+    run = Synthetic().write(tmp_path / "run")
+    opened: list[object] = []
+    monkeypatch.setattr(upath, "UPath", opened.append)
+    monkeypatch.setattr(socket.socket, "connect", opened.append)
+    places = {"AT": "http://127.0.0.1:9/run", "RUN": str(run), "ZIP": str(tmp_path / "a.zip"), "OUT": str(tmp_path / "out")}
+    words = [word.removesuffix("@0") for word in command.split()]
+    done = CliRunner().invoke(app, [places.get(word, word) for word in words])
+    assert isinstance(done.exception, AlignHooksError | SystemExit), done.exception
+    assert not opened
+    assert done.exit_code
+
+
+@pytest.mark.parametrize("name", ["REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"])
+def test_no_variable_opens_an_address_that_nobody_allowed(monkeypatch: pytest.MonkeyPatch, bucket: str, name: str) -> None:
+    monkeypatch.setenv(ALLOWED, "s3")
+    with pytest.raises(SettingsError, match=r"is an address, which nothing opens unasked; set ALIGN_HOOKS_STORAGE=memory, or name"):
+        Settings.from_environment({f"ALIGN_HOOKS_{name}": f"{bucket}/run@0"})
+
+
+def test_a_permission_asks_for_nothing_and_names_protocols() -> None:
+    assert not Settings.from_environment({ALLOWED: "s3, gs"}).any_set()
+    with pytest.raises(SettingsError, match="is no protocol of an address"):
+        Settings.from_environment({ALLOWED: "s3://bucket"})
+
+
+def test_an_address_in_a_record_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
+    there = put(Synthetic().write(tmp_path / "there"), f"{bucket}/run")
+    fed = {"run": there, "run_id": "other", "steps": [0]}
+    facts = {"converted": {"log": there, "names": there}, "injected": fed, "routed": fed, "taught": fed, "model": {"_name_or_path": there}}
+    asked = {**Synthetic().settings, **dict.fromkeys(("replay_batches", "load_weights", "inject_gradients"), f"{there}@0")}
+    runs = [Synthetic(facts=facts, settings=asked).write(tmp_path / name) for name in ("one", "other")]
+    opened: list[object] = []
+    monkeypatch.setattr(upath, "UPath", opened.append)
+    for command in (["show"], ["compare", str(runs[1])], ["check", str(runs[1])], ["accept", str(runs[1])], ["doctor"]):
+        done = CliRunner().invoke(app, [command[0], str(runs[0]), *command[1:]])
+        assert isinstance(done.exception, AlignHooksError | SystemExit | None), done.exception
+    assert not opened
 
 
 def test_a_run_in_storage_feeds_another_and_none_is_recorded_there(tmp_path: Path, bucket: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from align_hooks import __version__
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
@@ -24,6 +25,26 @@ class Command(TyperCommand):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.help = (self.help or "").replace(f"\n\n{EXAMPLE}", f"\n\n\b\n{EXAMPLE}")  # click's mark of what is not wrapped
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, whose arguments :func:`parameters` has meanwhile."""
+        token = _context.set(ctx)
+        try:
+            return super().invoke(ctx)
+        finally:
+            _context.reset(token)
+
+
+_context: ContextVar[Any] = ContextVar("context", default=None)
+
+
+def parameters() -> Iterator[tuple[str, object]]:
+    """What the command that runs was given: each argument by the name in its help, each option by its first spelling, and the value."""
+    # not click's own context: some releases of typer bring a click of theirs
+    context = _context.get()
+    for parameter in context.command.params if context is not None else ():  # a caller from Python has named no parameter
+        spelled = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
+        yield spelled, context.params.get(parameter.name)
 
 
 class Application(typer.Typer):
@@ -58,6 +79,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:  # of a file that nobody may read, or that vanished: of the machine, and not of ours
+        where = "" if error.filename is None else f"{error.filename} "
+        report(RecordError(f"{where}cannot be read or written: {error.strerror or error}"))
+        sys.exit(RecordError.exit_code)
     except Exception as error:
-        print(f"align_hooks: internal error, please report it: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"align_hooks: internal error, please report it: {printable(in_a_line(error))}", file=sys.stderr)
         sys.exit(INTERNAL)

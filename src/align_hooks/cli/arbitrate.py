@@ -21,8 +21,8 @@ from align_hooks.report.arbitration_text import render_arbitration
 
 @app.command()
 def arbitrate(
-    reference: Annotated[Path, typer.Argument(help="a recorded run; its config.json says what the model is")],
-    candidate: Annotated[Path, typer.Argument(help="the other recorded run")],
+    reference: Annotated[str, typer.Argument(help="a recorded run; its config.json says what the model is")],
+    candidate: Annotated[str, typer.Argument(help="the other recorded run")],
     step: Annotated[int | None, typer.Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:

@@ -15,7 +15,6 @@ from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
-from align_hooks.errors import AlignHooksError
 from align_hooks.record.atomic import json_text
 from align_hooks.report.check_fix import render_fix
 from align_hooks.report.check_machine import check_as_json
@@ -44,7 +43,7 @@ def check(
     Example: align-hooks check pretrain_llama.sh llama.yaml
     """
     html, json = report_files(html, json)
-    fix = fix_file(fix, candidate, html, json)
+    fix = report_file("--fix", fix)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         checked = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
@@ -60,13 +59,3 @@ def check(
 
         written("--html", html, lambda: check_page(checked, __version__))
     raise typer.Exit(checked.exit_code)
-
-
-def fix_file(fix: Path | None, candidate: str, *others: Path | None) -> Path | None:
-    """The file that ``--fix`` names; raises AlignHooksError where it is the candidate itself, which stays as it is, or another report."""
-    file = report_file("--fix", fix)
-    if file is not None and file.exists() and Path(candidate).exists() and file.samefile(candidate):
-        raise AlignHooksError(f"--fix {fix} is the candidate itself; name another file, beside it")
-    if file is not None and file in others:
-        raise AlignHooksError(f"--fix and another option name the same file, {fix}; give each its own")
-    return file

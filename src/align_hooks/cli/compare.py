@@ -12,7 +12,7 @@ from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
-from align_hooks.cli.files import refuse_one_for_two, report_file, report_files, run_of, written
+from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.runs import compare as compare_runs
@@ -57,7 +57,6 @@ def compare(
     """
     html, json = report_files(html, json)
     plan, junit, markdown = report_file("--plan", plan), report_file("--junit", junit), report_file("--markdown", markdown)
-    refuse_one_for_two({"--html": html, "--json": json, "--junit": junit, "--markdown": markdown, "--plan": plan})
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         repeats = [run_of(path, "--noise ") for path in noise or ()]

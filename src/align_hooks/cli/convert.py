@@ -11,7 +11,7 @@ import typer
 from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, Choices, convert_weights
 from align_hooks.checkpoints.forms import is_weights
 from align_hooks.cli.application import app
-from align_hooks.cli.files import place_of
+from align_hooks.cli.files import destination_of, place_of
 from align_hooks.cli.output import output
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
@@ -30,24 +30,27 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
+            readable=False,  # what cannot be read is said below, in one line
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
-            "with --to a checkpoint, or a record (RUN@N)"
+            "with --to a checkpoint, or a record (RUN@N)",
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="the record to write; with --to the checkpoint")],
     names: Annotated[
         Path | None,
         typer.Option(
+            readable=False,
             help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
-            "grad_N.npy, by either for the norms of msprobe's monitor"
+            "grad_N.npy, by either for the norms of msprobe's monitor",
         ),
     ] = None,
     to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of"
+            readable=False,
+            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,
@@ -73,7 +76,7 @@ def convert(
 
     Example: align-hooks convert megatron.log runs/megatron_log
     """
-    source, destination = place_of(source), place_of(destination)
+    source, destination = place_of(source), destination_of("DESTINATION", destination)
     choices = Choices(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
     of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
     if to is None and names is not None and is_numbered(source):

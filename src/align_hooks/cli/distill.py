@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from align_hooks.cli.application import app
-from align_hooks.cli.files import report_file, run_of
+from align_hooks.cli.files import report_file, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.archive import is_archive
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import Work
-from align_hooks.record import atomic
 from align_hooks.record.distill import distill as distill_run
 from align_hooks.report.distill_text import render_distilled
 from align_hooks.settings import Steps
@@ -51,10 +50,7 @@ def distill(
     with progress() as say, executor_of(executor) as workers:
         distilled = distill_run(run_of(run), choices, Work(say, workers))
         distilled.at(place)
-    try:
-        atomic.write_bytes(place, distilled.content)
-    except OSError as error:
-        raise AlignHooksError(f"FILE {place} cannot be written: {error.strerror or error}; name a file that you may write") from None
+    written("FILE", place, lambda: distilled.content)
     render_distilled(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out, output())
 
 

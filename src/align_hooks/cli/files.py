@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.process import storage
-from align_hooks.process.paths import path_of, well_formed
-from align_hooks.record import atomic
+from align_hooks.process.paths import path_of
+from align_hooks.record import output
 from align_hooks.record.reader import Run, open_run
 from align_hooks.report.console import plain
 
@@ -30,48 +31,61 @@ def run_of(text: str, option: str = "") -> Run:
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:
-    """The files that the options name; raises AlignHooksError, before anything is read, for what stands in their way.
-
-    That is a library that a page needs, one file for two reports, and a folder or a device in the place of a file.
-    """
+    """The files that the options name; raises AlignHooksError, before anything is read, as :func:`report_file` does, and for a library that
+    a page needs."""
     if html is not None:
         try:
             import align_hooks.report.run_page  # noqa: F401
         except ModuleNotFoundError as error:
             raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
-    files = report_file("--html", html), report_file("--json", json)
-    if files[0] is not None and files[0] == files[1]:
-        raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
-    return files
+    return report_file("--html", html), report_file("--json", json)
 
 
 def report_file(option: str, path: Path | None) -> Path | None:
-    """The file that an option names; raises AlignHooksError where it can be none."""
+    """The file that an option names; raises AlignHooksError where it can be none, and as :func:`destination_of` does."""
     if path is None:
         return None
-    try:
-        file = path_of(path)
-        if file.exists() and not file.is_file():
-            raise ValueError("is no file; name a file that you may write")
-    except (OSError, ValueError) as error:
-        raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
+    file = destination_of(option, path)
+    if file.exists() and not file.is_file():
+        raise AlignHooksError(f"{option} {shown(str(path))} is no file; name a file that you may write")
     return file
 
 
-def refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
-    """Raise AlignHooksError where two options name the same file."""
-    named: dict[Path, str] = {}
-    for option, file in files.items():
-        if file is not None and (other := named.setdefault(file, option)) != option:
+def destination_of(option: str, path: Path) -> Path:
+    """The place that an option, or an argument, lets a command write.
+
+    Raises AlignHooksError for a link, a file of a record, a file that the command reads or writes besides, and where no file can be.
+    """
+    try:
+        file = output.place_of(path)
+    except (OSError, ValueError) as error:
+        raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
+    for other, value in parameters():
+        if other != option and any(_is(file, each) for each in _places(value)):
             raise AlignHooksError(f"{other} and {option} name the same file, {file}; give each its own")
+    return file
 
 
-def written(option: str, path: Path | None, text: Callable[[], str]) -> None:
+def _places(value: object) -> Iterator[str]:
+    """The texts of a parameter that may be paths: each word, where it is a command."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str | Path):
+            yield from {str(text), *str(text).split()}
+
+
+def _is(file: Path, text: str) -> bool:
+    try:
+        return path_of(text) == file or (file.exists() and file.samefile(text))
+    except (OSError, ValueError):
+        return False
+
+
+def written(option: str, path: Path | None, text: Callable[[], str | bytes]) -> None:
     """Write what an option asked for to the file that it names; nothing where it names none."""
     if path is None:
         return
     try:
-        atomic.write_text(path, well_formed(text()))
+        output.write(path, text())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None

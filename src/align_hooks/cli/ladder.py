@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,6 @@ from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
 from align_hooks.messages import message, with_commands
-from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.ladder_text import as_json, render, render_rung
@@ -43,11 +43,9 @@ def ladder(
     if scripts is not None:
         for index, rung in enumerate(asked.rungs):
             write_config(asked, rung)
-            scripts.mkdir(parents=True, exist_ok=True)
             file = scripts / f"{index + 1:02}_{rung.name}.sh"
-            atomic.write_text(file, script(asked, index))
+            written("--scripts", file, partial(script, asked, index))
             file.chmod(0o755)
-            print(f"written: {file}")
         paragraph(console, with_commands(message("ladder.judge_then"), f"align-hooks ladder {plan} --judge"), 0)
         raise typer.Exit
     steps = []

@@ -22,10 +22,10 @@ from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
-from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
 from align_hooks.record.ending import End
 from align_hooks.record.follow import Followed
+from align_hooks.record.output import write as write_output
 from align_hooks.report.console import paragraph
 from align_hooks.report.machine import watch_as_json
 from align_hooks.report.watch_text import alarm_words, progress_words, render, view
@@ -109,8 +109,8 @@ def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> Non
     from align_hooks.report.watch_page import watch_page
 
     try:
-        atomic.write_text(html, watch_page(watched, candidate, None, None, __version__, max(int(every), 1)))
-    except OSError:
+        write_output(html, watch_page(watched, candidate, None, None, __version__, max(int(every), 1)))
+    except (OSError, ValueError):
         return
 
 

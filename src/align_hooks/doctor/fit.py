@@ -137,7 +137,7 @@ def _replay(configuration: Configuration, settings: Settings, elsewhere: str) ->
     assert settings.replay_batches is not None
     first, feed = first_step(configuration, elsewhere), Replay(settings.replay_batches)
     if first is None:
-        return Replay(settings.replay_batches, next(step for step in range(feed.last + 1) if step in settings.replay_batches.steps))
+        return Replay(settings.replay_batches, feed.first_chosen)
     return feed
 
 

@@ -13,6 +13,9 @@ from align_hooks.configuration.values import Configuration
 from align_hooks.families.family import size_of
 from align_hooks.record.reader import Run
 
+BEYOND = 10**15
+"""A number that no training has, of anything; floating point holds every smaller one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -86,14 +89,14 @@ class Rows:
     def number(self, name: str) -> int:
         """The number that a row means; raises TypeError where that is not known."""
         value = self.value(name)
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float) or not abs(value) < BEYOND:
             raise TypeError(f"{name} is not known")
         return int(value)
 
     def count(self, name: str) -> int | None:
         """The number above 0 that a row means; None for any other value."""
         value = self.value(name)
-        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < BEYOND else None
 
 
 def _of_any_decoder(rows: Rows) -> int:

@@ -61,6 +61,13 @@ def read_archive(path: Path, is_known: Callable[[str], bool]) -> Path:
             content = bytes(file.read(0, file.size))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from None
+    return unpacked(content, path, is_known)
+
+
+def unpacked(content: bytes, path: Path, is_known: Callable[[str], bool]) -> Path:
+    """The root of a zip file, of its ``content``; raises ValueError as :func:`read_archive` does."""
+    if len(content) > LARGEST:
+        raise ValueError(f"has more than {LARGEST >> 20} MiB")
     count = _files_listed(content)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 """The beginning of an address of object storage."""
+COLLAPSED = re.compile(r"[a-z][a-z0-9+.-]+:/")
+"""The same, also as ``pathlib`` keeps it, with one slash."""
 
 
 def path_of(text: str | os.PathLike[str]) -> Path:
@@ -18,7 +20,7 @@ def path_of(text: str | os.PathLike[str]) -> Path:
     name = os.fspath(text)
     if not name:
         raise ValueError("names nothing")
-    if ADDRESS.match(name):
+    if COLLAPSED.match(name):
         raise ValueError("is an address of object storage, which is read and never written; name a directory, and copy it there afterwards")
     if "\0" in name or name.splitlines() != [name]:
         raise ValueError("holds a NUL or a line break, which the name of no run or report may")

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-from align_hooks.errors import AlignHooksError, SettingsError
+from align_hooks.errors import AlignHooksError, RefusedRun, SettingsError, printable
 from align_hooks.process.once import first_to_say
 from align_hooks.process.paths import well_formed
 from align_hooks.process.streams import flush, say
@@ -118,8 +118,9 @@ def die_of_interrupt() -> None:
 def report(error: AlignHooksError) -> None:
     """Print an error of ours, a line for each problem, with no traceback, and without control characters that a record may hold."""
     flush(sys.stdout)
-    for line in str(error).splitlines():
-        plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in well_formed(line))
+    # only refusals are of several lines: a line break in any other message is of a name in it
+    for line in str(error).splitlines() if isinstance(error, SettingsError | RefusedRun) else [str(error)]:
+        plain = printable(well_formed(line))
         if first_to_say(plain):
             say(f"align_hooks: {plain}", sys.stderr)
 

@@ -21,6 +21,8 @@ PIECE = 1 << 24
 """Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
 Identity: TypeAlias = tuple[object, ...]
 """Facts of a file that change when it is replaced or written to."""
+ALLOWED = "ALIGN_HOOKS_STORAGE"
+"""The variable that names the protocols whose addresses are opened."""
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 """What storages say of an object that changes when it is written again. The first is taken: a listing and an answer write times unlike."""
 
@@ -44,9 +46,13 @@ def is_address(text: str | os.PathLike[str]) -> bool:
 
 
 def place_of(text: str | os.PathLike[str]) -> Path:
-    """The place that a path or an address names; raises ValueError for what names none, and where what reads a storage is not installed."""
+    """The place that a path or an address names; raises ValueError for what names none, for an address whose protocol nobody allowed, and
+    where what reads a storage is not installed."""
     if not is_address(text):
         return path_of(text)
+    protocol = str(text).partition("://")[0]
+    if protocol not in map(str.strip, os.environ.get(ALLOWED, "").split(",")):
+        raise ValueError(f"is an address, which nothing opens unasked; set {ALLOWED}={protocol}, or name a directory")
     try:
         from upath import UPath
     except ImportError as error:

@@ -15,7 +15,7 @@ from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Finding, StageResult, Value
 from align_hooks.errors import AlignHooksError, needing
 from align_hooks.messages import rendered
-from align_hooks.record import atomic
+from align_hooks.record import output
 from align_hooks.record.frames import imported
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.reader import Run
@@ -93,7 +93,7 @@ class Comparison(verdict.Comparison):
         file cannot be written."""
         with needing("html", "a page"):
             from align_hooks.report.page import page
-        atomic.write_text(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
+        output.write(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
 
 
 COLUMNS = {

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
-from align_hooks.process.archive import LARGEST, Archive, Member, packed, packed_sizes
+from align_hooks.process.archive import LARGEST, packed, packed_sizes, unpacked
 from align_hooks.process.storage import opened
 from align_hooks.process.work import ALONE, Work
 from align_hooks.quantities.activations import TENSORS as WHOLE_ACTIVATIONS
@@ -76,7 +76,10 @@ class Distilled:
 
     def at(self, path: Path) -> Run:
         """The run that the zip file holds, as it will be read from ``path``; raises RecordError where anything of it is not whole."""
-        run = open_run(Member(Archive(path, self.files)))  # type: ignore[arg-type]
+        try:
+            run = open_run(unpacked(self.content, path, layout.is_file_of_record))
+        except ValueError as error:
+            raise RecordError(f"{path} would be no run that can be read: it {error}; keep fewer steps") from None
         if wrong := [*run.problems, *verify(run).wrong]:
             raise RecordError(str(wrong[0]))
         return run

@@ -16,6 +16,7 @@ from align_hooks.process.storage import opened, size_of
 from align_hooks.record import last_words, layout
 from align_hooks.record.committed import rank_row, written
 from align_hooks.record.ending import Ending, ending
+from align_hooks.record.files import in_words
 from align_hooks.record.folder import inside
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.scalar_rows import merged_row
@@ -46,7 +47,13 @@ class Followed:
 
     def rows(self) -> list[Row]:
         """The rows of the steps that were completed since the last call, ascending; empty where the run has not begun. Raises RecordError
-        for what is no record."""
+        for what is no record, or cannot be read."""
+        try:
+            return self._rows()
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{getattr(error, 'filename', None) or self.path} cannot be read: {in_words(error)}") from None
+
+    def _rows(self) -> list[Row]:
         ranks = layout.ranks(self.path)
         if not ranks:
             return []
@@ -81,7 +88,7 @@ class Followed:
     def _look_again(self, ranks: Sequence[int]) -> None:
         """Read the manifests again where any was written since."""
         paths = [layout.manifest(self.path, rank) for rank in ranks]
-        stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
+        stamp = tuple((facts.st_ino, facts.st_mtime_ns, facts.st_size) for facts in (path.lstat() for path in paths))
         if stamp == self._stamp:
             return
         before = self.run and {rank: manifest.segment for rank, manifest in self.run.manifests.items()}

@@ -132,7 +132,7 @@ def is_file_of_record(name: str) -> bool:
 
 def steps(run: Path) -> Iterator[tuple[int, Path]]:
     """Every ``step_N`` by its number."""
-    numbers = ((number(path.name, "step_"), path) for path in run.glob("step_*"))
+    numbers = ((number(path.name, "step_"), path) for path in _inside(run))
     return ((step, path) for step, path in numbers if step is not None)
 
 
@@ -152,5 +152,13 @@ def steps_with(run: Path, rank: int, name: str) -> list[int]:
 
 def ranks(run: Path) -> list[int]:
     """The ranks that left a manifest, ascending."""
-    numbers = (number(path.stem, "rank_") for path in (run / "manifest").glob("rank_*.json"))
+    numbers = (number(path.stem, "rank_") for path in _inside(run / "manifest") if path.suffix == ".json")
     return sorted(rank for rank in numbers if rank is not None)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """What a folder holds, nothing where it is none; raises OSError where it cannot be listed, over which ``glob`` passes silently."""
+    try:
+        yield from folder.iterdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return

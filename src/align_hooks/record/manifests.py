@@ -59,7 +59,7 @@ def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Gr
     """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only. Raises RecordError where
     ``run.json`` and the ``manifests`` are of different runs."""
     path = layout.run_file(run)
-    if not path.exists():
+    if not exists(path):
         return Facts()
     content = read_sealed(inside(run, path))
     _refuse_format(content, path)

@@ -6,14 +6,16 @@ some may not have been seen when it was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from align_hooks.errors import RecordError
 from align_hooks.messages import Joined, Message, message, rendered, sentences
 from align_hooks.process.storage import exists
 from align_hooks.record import layout
+from align_hooks.record.batch import described
 from align_hooks.record.ending import End
 
 if TYPE_CHECKING:
@@ -89,13 +91,14 @@ def lacking(run: Run) -> Iterator[Problem]:
 
 def _lost(run: Run) -> Iterator[Problem]:
     """What was recorded and is gone, one problem for every kind of thing that a rank has lost."""
+    of_description: dict[str, tuple[str, ...]] = {}
     for rank, committed in run.committed.items():
         for segment in run.manifests[rank].starts():
             count = committed.counts[segment.id]
             if count < (segment.rows or 0):
                 words = message("segment.rows_cut", rank=rank, recorded=segment.rows, there=count)
                 yield Problem(ProblemKind.ROWS_CUT, words, rank, place=f"scalars/rank_{rank}.jsonl")
-        for name, listed in committed.listed.items():
+        for name, listed in {**committed.listed, **_arrays(run, rank, of_description)}.items():
             if name in layout.LINES:
                 gone = run.lines(name, rank).lost
             else:
@@ -108,3 +111,18 @@ def _lost(run: Run) -> Iterator[Problem]:
                 if len(gone) > 1:
                     words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step, iteration=step + 1)
                 yield Problem(ProblemKind.LOST, words, rank, step, path)
+
+
+def _arrays(run: Run, rank: int, of_description: dict[str, tuple[str, ...]]) -> Mapping[str, Sequence[int]]:
+    """The file of each array of a rank's batches, and the steps that have it. Ranks that were fed alike wrote the same description, and of
+    equal digests one is read: its arrays go to ``of_description``."""
+    found: dict[str, list[int]] = {}
+    for step, digest in run.committed[rank].listed.get(layout.BATCH, {}).items():
+        if digest not in of_description:
+            try:
+                of_description[digest] = tuple(described(run.source(step, rank)).arrays)
+            except RecordError:  # a problem of its own, where the batch is read
+                continue
+        for array in of_description[digest]:
+            found.setdefault(f"{array}.npy", []).append(step)
+    return found

@@ -379,8 +379,14 @@ def open_run(path: str | Path) -> Run:
         run = path if not isinstance(path, str) and is_remote(path) else place_of(path)
         if not run.is_dir() and is_archive(run):
             run = read_archive(run, layout.is_file_of_record)
+        return _opened(run)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
+    except OSError as error:  # not ours to read, or gone since it was listed
+        raise RecordError(f"{error.filename or path} cannot be read: {error.strerror or error}; copy it, or ask whose it is") from None
+
+
+def _opened(run: Path) -> Run:
     if not run.is_dir():
         raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
     inside(run, run / "manifest")

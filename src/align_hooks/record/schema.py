@@ -122,7 +122,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     created: str | None = None
     settings: dict[str, str | None] = {}
-    planned_steps: int | None = None
+    planned_steps: Step | None = None
     framework: str | None = None
     versions: Table = {}
     model: Table = {}

@@ -8,7 +8,7 @@ ends it where this one goes on (:mod:`.committed`). After the rename, the files 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,10 +97,10 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
             raise RefusedRun(f"{link} is a link, and nothing is written through one; remove it, or choose another directory")
 
 
-def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
-    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves. Only directories that exist are checked:
-    a run may intend a million ``steps``."""
-    for place in (layout.step(run, step, rank) for step in {step for step, _ in layout.steps(run)}.intersection(steps)):
+def refuse_unwritable(run: Path, rank: int, *among: Container[int]) -> None:
+    """Raise RefusedRun where the directory of a step ``among`` these is another user's: nothing is replaced by halves."""
+    # the directories that exist are walked, not the steps: a run may intend 10**9 of them
+    for place in (layout.step(run, step, rank) for step, _ in layout.steps(run) if any(step in steps for steps in among)):
         for path in (place, *(place / below for below in FOLDERS)):
             if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")

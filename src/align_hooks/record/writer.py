@@ -215,7 +215,7 @@ class Writer:
         self._check()
         start.refuse_links(run, rank, steps)
         known = [] if earlier is None else start.steps_of(earlier.manifest, rows)
-        start.refuse_unwritable(run, rank, (*known, *steps))
+        start.refuse_unwritable(run, rank, {*known}, steps)
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
             names = {SCALARS.name: rows.rows, **rows.listed}

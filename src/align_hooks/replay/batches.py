@@ -66,6 +66,11 @@ class Replay:
             say(f"{self.source} leaves out {batches}: step {first} is fed the batch of step {self.fed(first)}")
 
     @property
+    def first_chosen(self) -> int:
+        """The first recorded step that was named; raises RecordError as :attr:`last` does."""
+        return min(self._chosen, default=self.last)
+
+    @property
     def last(self) -> int:
         """The last step that can be replayed; raises RecordError where there is none."""
         recorded = self.run.batch_steps()

@@ -14,15 +14,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.errors import printable
 from align_hooks.messages import Argument, Joined, Separator, rendered
 
 STEP = 2
 """Columns by which a paragraph, and below it its later lines, are moved in."""
-
-
-def plain(text: str) -> str:
-    """Text without a terminal's control sequences, which show as their escapes."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+plain = printable
 
 
 def verdict(console: Console, word: Argument, style: str, text: Argument, between: str = ": ", indent: int = 0) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -46,7 +47,7 @@ def render(file: str, data: Table, **content: object) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     environment = Environment(
-        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.globals |= GLOBALS
     text = environment.get_template(file).render(
@@ -54,12 +55,21 @@ def render(file: str, data: Table, **content: object) -> str:
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
-        data=Markup(json_text(data | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
+        data=Markup(json_text(_shown(data) | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
         vega=vl_convert.get_vega_version(),
         made=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **content,
     )
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _shown(value: Any) -> Any:
+    """A value for a page, all of its text printable; text that is the page's own markup, and its line breaks, stay."""
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    return "\n".join(map(plain, value.split("\n"))) if type(value) is str else value
 
 
 @cache

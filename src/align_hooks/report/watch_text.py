@@ -29,6 +29,8 @@ def alarm_words(alarm: Alarm) -> Message:
 
 def judged_by(watch: Watch) -> Message:
     """What a job's numbers are held against."""
+    if watch.lacks_loss:
+        return message("watch.no_loss")
     if not watch.has_bands:
         return message("watch.by_guide")
     return message("watch.by_repeats", count=len(watch.repeats), percent=100 * watch.false_alarms)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
-from align_hooks.record import atomic
+from align_hooks.record import output
 from align_hooks.scenarios.plan import SLOTS, Plan, Rung
 from align_hooks.settings import PREFIX
 
@@ -48,9 +48,8 @@ def write_config(plan: Plan, rung: Rung) -> None:
     source, target = Path(plan.side(rung).config or ""), configured(plan, rung)
     try:
         text = with_settings(source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.keys.items()})
-        target.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(target, text)
-    except (OSError, UnicodeDecodeError) as error:
+        output.write(target, text)
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{rung.name}: {getattr(error, 'filename', None) or source} {getattr(error, 'strerror', error)}") from None
 
 

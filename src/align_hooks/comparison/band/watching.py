@@ -165,7 +165,12 @@ class Watch:
             return Watched.LEFT
         if not ended:
             return Watched.STOPPED
-        return Watched.STAYED if self.seen else Watched.OPEN
+        return Watched.STAYED if self.shown["loss"] else Watched.OPEN
+
+    @property
+    def lacks_loss(self) -> bool:
+        """Whether steps of the job were seen, and none of them had a loss that the reference has too."""
+        return not self.shown["loss"] and (self.seen > 0 or any(self.shown.values()))
 
     def curves(self, most: int) -> list[Curve]:
         """Both sides of each number, at no more than ``most`` steps: every one, or every n-th and the last."""

@@ -26,6 +26,7 @@ from align_hooks.process.paths import well_formed
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.layout import Array
+from align_hooks.record.ranges import ranges
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
@@ -75,7 +76,7 @@ def convert_dump(
     steps = [step + moved for step in sorted(by_step)]
     if steps[-1] - steps[0] >= MOST_STEPS:
         raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
-    asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ",".join(map(str, steps)), f"{PREFIX}RUN": str(run)})
+    asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ranges(steps), f"{PREFIX}RUN": str(run)})
     writer = begin(run, dump.side, asked)
     facts = {
         "framework": FRAMEWORKS[dump.side],
