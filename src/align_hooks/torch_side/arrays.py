@@ -26,7 +26,9 @@ def to_numpy(tensor: torch.Tensor) -> Array:
 
 def fetched(values: Mapping[str, torch.Tensor | float]) -> dict[str, Array]:
     """Return numbers as flat fp64 arrays on the host, those of a device in one transfer."""
-    flat = {key: torch.as_tensor(value).detach().reshape(-1) for key, value in values.items()}
+    # torch would make fp32 of a number of Python's
+    numbers = {key: torch.tensor([value], dtype=torch.float64) for key, value in values.items() if not isinstance(value, torch.Tensor)}
+    flat = numbers | {key: value.detach().reshape(-1) for key, value in values.items() if isinstance(value, torch.Tensor)}
     there = [key for key, tensor in flat.items() if tensor.device.type != "cpu"]
     if there:
         flat |= zip(there, moved([flat[key] for key in there]), strict=True)
