@@ -189,6 +189,17 @@ def test_a_base_is_read_back_from_its_frequencies(base: float, size: int) -> Non
     assert base_of([one / (1 + at) for at, one in enumerate(turned)]) is None or size == 4  # two numbers are powers of something
 
 
+@pytest.mark.parametrize("base", [10000.0, 500000.0, 1234567.0, 8e6, 25600000.0, 1e10])
+@pytest.mark.parametrize("size", [4, 6, 40, 64, 72, 80, 96, 120, 128, 256])
+def test_a_base_that_a_model_states_is_its_own_where_it_turns_by_it(base: float, size: int) -> None:
+    """torch rounds the exponent to fp32 before it takes the power."""
+    exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+    turned = [float(one) for one in 1 / np.float32(base) ** exponents]
+    assert base_of(turned, [base * 1.01, base]) == base
+    assert base_of(turned) == pytest.approx(base, rel=3e-6)
+    assert base_of([one / (1 + at) for at, one in enumerate(turned)], [base]) is None or size == 4
+
+
 @pytest.mark.parametrize(
     ("settings", "args", "wanted"),
     [

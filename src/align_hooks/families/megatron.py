@@ -69,7 +69,7 @@ LATER = (
 BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,
     "rotary_percent": lambda gpt, args: getattr(gpt, "rotary_percent", None),
-    "frequencies of one base": lambda gpt, args: not (turned := frequencies(gpt)) or base_of(turned) is not None,
+    "frequencies of one base": lambda gpt, args: not frequencies(gpt) or rotary_base(gpt, args) is not None,
     "layers that do nothing": lambda gpt, args: bool(getattr(args, "noop_layers", None)),  # MindSpeed's
     "dense layers between experts": lambda gpt, args: not all(sparse_layers(gpt.config)),
     "dense layers after the first with experts": lambda gpt, args: list(sparse_layers(gpt.config)) != sorted(sparse_layers(gpt.config)),
@@ -147,7 +147,7 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
         hidden=getattr(config, "hidden_size", None),
         layers=config.num_layers,
         epsilon=getattr(config, "layernorm_epsilon", None),
-        rotary_base=rotary_base(gpt),
+        rotary_base=rotary_base(gpt, args),
         positions=getattr(gpt, "max_sequence_length", None),
         tied=None if tied is None else bool(tied),
         routing=routing(config, normalised=normalised(config, args)),
@@ -162,12 +162,12 @@ def known(config: Any, name: str, *, unset: Any) -> Any:
     return (getattr(config, name) or unset) if hasattr(config, name) else None
 
 
-def rotary_base(gpt: GPTModel) -> float | None:
+def rotary_base(gpt: GPTModel, args: Args) -> float | None:
     """The base of a built model's rotary positions; None where it is unknown. MindSpeed-LLM's models keep the frequencies alone."""
-    if turned := frequencies(gpt):
-        return base_of(turned)
-    base = getattr(gpt.config if getattr(gpt.config, "multi_latent_attention", False) else gpt, "rotary_base", None)
-    return None if base is None else float(base)
+    turned = frequencies(gpt)
+    owners = (gpt, gpt.config, args) if turned else (gpt.config if getattr(gpt.config, "multi_latent_attention", False) else gpt,)
+    stated = [float(base) for owner in owners if (base := getattr(owner, "rotary_base", None)) is not None]
+    return base_of(turned, stated) if turned else next(iter(stated), None)
 
 
 def frequencies(gpt: GPTModel) -> list[float]:
@@ -183,16 +183,20 @@ def embedding(gpt: GPTModel) -> Any:
     return next((found for owner in owners if (found := getattr(owner, "rotary_pos_emb", None)) is not None), None)
 
 
-def base_of(turned: Sequence[float]) -> float | None:
-    """The shortest number whose powers are these frequencies, to within the rounding of fp32; None where they are scaled."""
+def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | None:
+    """A number whose powers are these frequencies: a ``stated`` one, else the shortest; None where they are scaled."""
     size = 2 * len(turned)
     if not all(one > 0 for one in turned):
         return None
     near = turned[-1] ** (-size / (size - 2))
-    bases = (float(f"{near:.{digits}g}") for digits in range(1, 10))
-    return next(
-        (base for base in bases if all(math.isclose(one, base ** (-2 * at / size), rel_tol=5e-7) for at, one in enumerate(turned))), None
-    )
+    shortest = [float(f"{near:.{digits}g}") for digits in range(1, 10)]
+    # the exponent is rounded to fp32 before the power is taken, whose last bits each device rounds as it will
+    for units, bases in ((12, stated), (4, shortest), (12, shortest)):
+        for base in (base for base in bases if base > 0):
+            near_enough = (units + abs(math.log(base))) * 2**-24
+            if all(math.isclose(one, base ** (-2 * at / size), rel_tol=near_enough) for at, one in enumerate(turned)):
+                return base
+    return None
 
 
 def normalised(config: Any, args: Args) -> bool | None:

@@ -177,7 +177,7 @@ def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
 def as_built(gpt: GPTModel, described: Decoder) -> Decoder:
     """The facts of a built model. Its class may pass on another base than its configuration has, and does not always pass on tying."""
     tied = getattr(gpt, "share_embeddings_and_output_weights", described.tied)
-    base = megatron.rotary_base(gpt) if megatron.frequencies(gpt) else described.rotary_base
+    base = megatron.rotary_base(gpt, described) if megatron.frequencies(gpt) else described.rotary_base
     return replace(described, tied=tied, rotary_base=base)
 
 
