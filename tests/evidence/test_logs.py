@@ -143,6 +143,11 @@ CASES: dict[str, tuple[str, Sequence[bool]]] = {
         lines_alone(megatron(FIVE[:3])) + "\n" + lines_alone(megatron(FIVE[3:], first=4, at=60)),
         (True, True, True, True, False),
     ),
+    "two processes, one step made twice": (
+        megatron(FIVE[:3]) + "\n" + START + megatron(FIVE, begun=(0, 2), at=60).rpartition(START)[2],
+        ALL,
+    ),
+    "the same, lines alone": (lines_alone(megatron(FIVE[:3])) + "\n" + cut(megatron(FIVE, begun=(0, 2), at=60), 2), ALL),
     "a single line": (lines_alone(megatron(FIVE[:1], first=10)), (False,)),
     "a single line of 0.15": (megatron(FIVE[:1], newer=False, first=10), (False,)),
     "the first line of a run of 0.15": (megatron(FIVE[:1], newer=False), (True,)),

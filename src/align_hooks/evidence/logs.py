@@ -63,6 +63,8 @@ class Line:
     """When Megatron-LM printed them, with microseconds since 0.16."""
     started: bool = False
     """Whether a process is seen to begin between the line before and this one."""
+    repeated: bool = False
+    """Whether a second process printed the line of this step again, with which it began."""
 
 
 class LossOf(Enum):
@@ -112,15 +114,17 @@ def _of_steps(lines: Iterable[tuple[int, str]], side: str) -> Iterator[Line]:
 
 
 def _once(lines: Iterable[Line], name: str) -> list[Line]:
-    """Each step once; a line that stands twice, from two handlers say, counts once."""
+    """Each step once; a line that stands twice, from two handlers or two processes, counts once."""
     by_step: dict[int, Line] = {}
     for line in lines:
-        first = by_step.setdefault(line.step, line)
+        first = by_step.get(line.step, line)
         if TIMED.sub("", first.text) != TIMED.sub("", line.text):
             raise RecordError(
                 f"{name} has two runs in it: lines {first.number} and {line.number} are both of iteration {line.step + 1}, and differ; "
                 f"give the log of one"
             )
+        repeated = first.repeated or line.when != first.when
+        by_step[line.step] = replace(line, started=first.started or line.started, repeated=repeated)
     return [by_step[step] for step in sorted(by_step)]
 
 
@@ -172,9 +176,10 @@ def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
     """Whether each line is the first of a process; None where the log does not show it. Lines alone, without what else was printed, show it
     only of iteration 1, and that no process began where there was no time for it."""
     shown = any(line.started for line in lines)
-    begins: list[bool | None] = [lines[0].started or lines[0].step == 0 or None]
+    first = lines[0]
+    begins: list[bool | None] = [first.started or first.repeated or first.step == 0 or None]
     for before, line in itertools.pairwise(lines):
-        begins.append(True if line.started else False if shown or not _paused(before, line) else None)
+        begins.append(True if line.started or line.repeated else False if shown or not _paused(before, line) else None)
     return begins
 
 
