@@ -18,7 +18,7 @@ WORKER = "import json, os; from align_hooks.process.restarts import launchers; p
 AGENT = """
 import os, subprocess, sys
 for words in sys.argv[2:]:
-    subprocess.run(["bash", "-c", words], env=os.environ | dict([sys.argv[1].split("=")]), check=True)
+    subprocess.run(["bash", "-c", words], env=os.environ | dict(mark.split("=") for mark in sys.argv[1].split()), check=True)
 """
 PYTHON = f"{sys.executable} -c '{WORKER}'"
 TWICE = f"{PYTHON}; {PYTHON}; true"
@@ -26,7 +26,7 @@ TWICE = f"{PYTHON}; {PYTHON}; true"
 
 
 def starts(mark: str, *commands: str) -> list[dict[str, int]]:
-    """What workers know of their launchers: an agent hands a variable to each command, one after another."""
+    """What workers know of their launchers: an agent hands variables to each command, one after another."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC_", "MS_ROLE", "SLURM_"))}
     done = subprocess.run([sys.executable, "-c", AGENT, mark, *commands], env=clean, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -52,9 +52,15 @@ def test_jobs_of_one_id_are_two_jobs() -> None:
     assert one and other and not is_restart(one, other) and not is_restart(other, one)
 
 
-@pytest.mark.parametrize("mark", ["MS_ROLE=MS_WORKER", "RANK=0"])
+def test_one_process_may_be_the_agent_of_two_jobs() -> None:
+    first, second = starts("TORCHELASTIC_RUN_ID=none", PYTHON, f"export TORCHELASTIC_RUN_ID=other; exec {PYTHON}")
+    assert first and not is_restart(first, second)
+
+
+@pytest.mark.parametrize("mark", ["MS_ROLE=MS_WORKER", "RANK=0", "TORCHELASTIC_RUN_ID=none TORCHELASTIC_MAX_RESTARTS=0"])
 def test_what_is_no_agent_starts_nothing_again(mark: str) -> None:
-    """A script that sets MindSpore's variable is no msrun: a user may run it twice."""
+    """A script that sets MindSpore's variable is no msrun, and a notebook that launches is told to start nothing again: a user may run
+    both twice."""
     assert starts(mark, PYTHON) == [{}]
 
 

@@ -26,6 +26,8 @@ def launchers(environment: Mapping[str, str]) -> dict[str, int]:
         count = environment.get("SLURM_RESTART_COUNT", "0")  # Slurm sets it once a job was queued again
         found[f"Slurm {cluster} {job} {step}"] = int(count) if count.isdecimal() else 0
     name = next((name for name in AGENTS if name in environment), None)
+    if name == "TORCHELASTIC_RUN_ID" and environment.get("TORCHELASTIC_MAX_RESTARTS") == "0":
+        name = None  # a notebook may be the agent of several jobs, one after another
     try:
         return found | (_agent(name, environment[name]) if name is not None else {})
     except (OSError, ValueError):  # no /proc, or processes that are hidden
@@ -47,14 +49,15 @@ def born(process: object) -> str:
 
 
 def _agent(name: str, value: str) -> dict[str, int]:
-    """Return the agent above this process and the time at which it started the process below it, perhaps a script around this one."""
+    """Return the agent above this process, with the id that it gave, and the time at which it started the process below it, perhaps a
+    script around this one."""
     worker, above = os.getpid(), os.getppid()
     while f"{name}={value}".encode() in _words(above, "environ"):
         worker, above = above, int(_facts(above)[1])
     if not any(re.fullmatch(AGENTS[name], os.fsdecode(word)) for word in _words(above, "cmdline")):
         return {}
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return {f"process {above} {_facts(above)[19]} {os.uname().nodename} {boot}": int(_facts(worker)[19])}
+    return {f"process {above} {_facts(above)[19]} {os.uname().nodename} {boot} {value}": int(_facts(worker)[19])}
 
 
 def _facts(process: int) -> list[str]:
