@@ -43,6 +43,21 @@ def test_jobs_are_written_in_order_on_another_thread() -> None:
     assert threads == {"align_hooks writes"}
 
 
+class Panic(BaseException):
+    """As compiled code raises it."""
+
+
+def test_what_is_no_exception_stops_recording_too() -> None:
+    told = Told()
+
+    def panic() -> None:
+        raise Panic("out of cheese")
+
+    told.put("first", before=panic)
+    told.writing.drain()
+    assert told.failures == [("first", "out of cheese")] and told.written == []
+
+
 def test_nothing_to_drain_starts_no_thread() -> None:
     told = Told()
     told.writing.drain()

@@ -76,7 +76,7 @@ class Recording:
         waited = f"{self.writing.waited:.1f} s"
         say(f"align_hooks: rank {self.launch.rank} has waited {waited} for its disk: record fewer steps, or on a faster disk", sys.stderr)
 
-    def _stop(self, what: str, step: int | None, error: Exception) -> None:
+    def _stop(self, what: str, step: int | None, error: BaseException) -> None:
         """End recording, and say so; what fails afterwards follows from the first failure."""
         if self.stopped is None:
             form = "stopped" if step is not None else "stopped_between_steps"

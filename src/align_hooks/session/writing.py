@@ -42,7 +42,7 @@ class Writing:
     """``failed`` is called on the thread with what failed to be written, its step and the error; no further job is written. ``slow`` is
     called once, on the training's thread, when it has waited for :data:`NOTED` seconds."""
 
-    def __init__(self, failed: Callable[[str, int | None, Exception], None], slow: Callable[[], None]) -> None:
+    def __init__(self, failed: Callable[[str, int | None, BaseException], None], slow: Callable[[], None]) -> None:
         self._failed, self._slow = failed, slow
         self._jobs: deque[Job] = deque()
         self._held = 0
@@ -93,7 +93,7 @@ class Writing:
                     self._held -= job.size
                     self._changed.notify_all()
                 del job  # its arrays are not kept until the next comes
-        except Exception as error:
+        except BaseException as error:  # a panic of compiled code is no Exception
             self._failed(what, step, error)
         finally:  # nobody waits for a thread that is gone
             with self._changed:

@@ -64,6 +64,9 @@ class Terms(Callback):  # type: ignore[misc]
         session = self.session
         session.terms = {}
         with session.recording.surviving("the terms of the loss"):
+            if session.recording.is_on:
+                with session.recording.must_succeed(RuntimeError):  # what failed on the device ends training without us too
+                    run_context.original_args().net_outputs[LOSS].asnumpy()  # waits for it: the seconds are to be the step's
             if session.recording.is_on and session.model is not None and has_terms(session.model):
                 read = functools.partial(read_terms, session.train_cell, session.model)
                 session.terms = session.recording.attempt("the terms of the loss", read, {})
@@ -211,14 +214,11 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record the step that just ended."""
         session, step = self.session, self.session.step
         assert step is not None
-        outputs = loop.net_outputs
-        if session.recording.is_on:
-            outputs[LOSS].asnumpy()  # waits for the device, so that the seconds are those of the step
         seconds = time.perf_counter() - self.started
         with session.recording.surviving("gradients"):
             self.gradients()
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
-        ended = Ended(session, step, outputs, read_batch, self.update, seconds)
+        ended = Ended(session, step, loop.net_outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session))
 
     def gradients(self) -> None:

@@ -1,0 +1,28 @@
+"""A step whose number cannot be read: a run that is fed ends, for nothing would feed it, and another goes on without a record."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from align_hooks.hooking.guard import guarded
+from align_hooks.process.ranks import Launch
+from align_hooks.settings import Settings
+from align_hooks.torch_side.hooks import train_step
+from align_hooks.torch_side.session import TorchSession
+
+
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_a_loop_that_counts_no_iterations(is_fed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_step, "get_args", SimpleNamespace)
+    session = TorchSession("torch", Settings(), Launch())
+    session.injection = cast(Any, object()) if is_fed else None
+    around = (lambda *call: train_step.wrap(session, *call), session, lambda: "trained", None, (), {})
+    if is_fed:
+        with pytest.raises(AttributeError, match="curr_iteration"):
+            guarded(*around)
+    else:
+        assert guarded(*around) == "trained"
+    assert (session.recording.stopped is None) is is_fed
