@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks.errors import RecordError
 from align_hooks.record.files import is_folder_in, list_folder
-from align_hooks.regular import Bounds, lines_of, listed, open_regular, read_regular, whole_number
+from align_hooks.regular import Bounds, lines_of, listed, read_regular, whole_number
 
 
 def linked_out(folder: Path) -> None:
@@ -36,14 +36,20 @@ def test_what_is_no_file_of_a_folder_is_refused_without_waiting(case: str, tmp_p
         read_regular(tmp_path / "folder" / "file", 10, tmp_path / "folder")
 
 
-def test_the_links_of_hugging_faces_cache_lead_to_its_own_files(tmp_path: Path) -> None:
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "snapshots" / "main").mkdir(parents=True)
-    (tmp_path / "blobs" / "1").write_text("x")
-    file = tmp_path / "snapshots" / "main" / "config.json"
-    file.symlink_to("../../blobs/1")
-    with open_regular(file, file.parent) as opened:
-        assert opened.read() == b"x"
+@pytest.mark.parametrize(("repository", "is_read"), [("models--owner--name", True), ("mine", False)])
+def test_links_may_lead_to_what_hugging_faces_cache_keeps_once(repository: str, is_read: bool, tmp_path: Path) -> None:
+    cache, local = tmp_path / "cache" / repository, tmp_path / "local"
+    for folder in (cache / "blobs", cache / "snapshots" / "main", local):
+        folder.mkdir(parents=True)
+    (cache / "blobs" / "1").write_text("x")
+    (cache / "snapshots" / "main" / "config.json").symlink_to("../../blobs/1")
+    (local / "config.json").symlink_to(cache / "blobs" / "1")  # as huggingface_hub downloads into a folder that it is given
+    for folder in (cache / "snapshots" / "main", local):
+        if is_read:
+            assert read_regular(folder / "config.json", within=folder) == b"x"
+        else:
+            with pytest.raises(ValueError, match="leads out of its folder"):
+                read_regular(folder / "config.json", within=folder)
 
 
 def test_a_line_and_a_number_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-SNAPSHOTS = "snapshots"
-"""The folder in Hugging Face's cache whose folders hold links to ``blobs`` beside it."""
+CACHED = ("models--", "blobs")
+"""The beginning of a folder's name in Hugging Face's cache, and the folder in it that keeps each file once."""
 
 
 class Bounds:
@@ -50,10 +50,11 @@ def open_regular(path: str | os.PathLike[str], within: str | os.PathLike[str] | 
 
 
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a path lies in a folder, all links followed; those of Hugging Face's cache may lead to the files that it keeps once."""
-    home, real = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
-    homes = [home, home.parents[1] / "blobs"] if home.parent.name == SNAPSHOTS else [home]
-    return any(real.is_relative_to(one) for one in homes)
+    """Whether a path lies in a folder, all links followed; one may lead to what Hugging Face's cache keeps once, as a snapshot's do, and
+    those of a download into a folder of one's own."""
+    real, (repository, blobs) = Path(os.path.realpath(path)), CACHED
+    of_cache = real.parent.name == blobs and real.parents[1].name.startswith(repository)
+    return of_cache or real.is_relative_to(os.path.realpath(folder))
 
 
 def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None) -> bytes:

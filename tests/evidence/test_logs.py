@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -302,3 +303,14 @@ def test_the_command(tmp_path: Path) -> None:
     headline = terms(["Megatron-LM", message("health.ranks", count=1), message("health.steps_of", count=3, planned=3)])
     assert shown.stdout.startswith(rendered(Condition.CLEAN))
     assert rendered(headline) in shown.stdout
+
+
+def test_a_log_may_come_out_of_a_shells_pipe(tmp_path: Path) -> None:
+    """``<(zcat …)``, whose path leads nowhere once it is resolved."""
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "w") as text:
+        text.write(megatron())
+        text.close()
+        done = CliRunner().invoke(app, ["convert", f"/dev/fd/{read}", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert len(open_run(tmp_path / "run").steps) == 3

@@ -28,10 +28,13 @@ def path_of(text: str | os.PathLike[str]) -> Path:
         path = Path(name).expanduser()
     except RuntimeError:
         raise ValueError("begins with the home directory of a user whom this machine does not know; write the path in full") from None
+    named = path
     try:
         path = path.resolve()
         os.stat(path)  # noqa: PTH116 -- Path.exists() hides the errors that are looked for
     except (FileNotFoundError, NotADirectoryError, PermissionError):
+        if os.path.exists(named):  # noqa: PTH110 -- a shell's <(…), to which no path leads but its own
+            return named
         if not path.is_absolute():
             raise ValueError("is a place below a working directory that is gone; write the path in full") from None
     except RuntimeError:  # of a link to itself, before Python 3.13
