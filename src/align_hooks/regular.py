@@ -19,7 +19,7 @@ class Bounds:
     """Bytes of a table, a description or a log."""
     LINE = 1 << 20
     """Characters of a line of a table."""
-    CELLS = 4_000_000
+    CELLS = 12_000_000
     """Cells of a table, those that a short row lacks included."""
     ENTRIES = 1_000_000
     """Names in a folder."""

@@ -9,6 +9,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert_curves, is_curves
+from align_hooks.regular import Bounds
 
 SummaryWriter = pytest.importorskip("tensorboardX").SummaryWriter
 
@@ -76,3 +77,15 @@ def test_a_curve_of_no_loss_names_what_there_is(tmp_path: Path) -> None:
     logged(tmp_path / "board", range(1, 3), "validation")
     with pytest.raises(RecordError, match=r"has no curve of the loss.*'grad-norm'"):
         convert_curves(tmp_path / "board", tmp_path / "run", "torch")
+
+
+def test_what_no_copy_would_mend_is_not_to_be_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged(tmp_path / "board", range(1, 3))
+    monkeypatch.setattr(Bounds, "FILE", 10)
+    with pytest.raises(RecordError, match="larger than 10 bytes; name a directory that holds the events of one run"):
+        convert_curves(tmp_path / "board", tmp_path / "run")
+    monkeypatch.setattr(Bounds, "CELLS", 3)
+    (tmp_path / "loss.csv").write_text("step,loss\n1,9\n2,8\n")
+    monkeypatch.setattr(Bounds, "FILE", 100)
+    with pytest.raises(RecordError, match="more than 3 cells; export it again, of fewer steps or columns"):
+        convert_curves(tmp_path / "loss.csv", tmp_path / "run")

@@ -84,7 +84,7 @@ def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, obj
                 raise ValueError(f"it has more than {Bounds.CELLS} cells")
             yield row
     except (OSError, ValueError, csv.Error) as error:
-        raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; export it again") from None
+        raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; export it again, of fewer steps or columns") from None
 
 
 def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:

@@ -45,7 +45,8 @@ def read_events(source: Path) -> Found:
     except ImportError:
         raise RecordError(f"{source} is of TensorBoard, which is not installed; pip install 'align-hooks[tensorboard]'") from None
     except (OSError, ValueError) as error:
-        raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; copy it again") from None
+        way = "name a directory that holds the events of one run, as files of its own"
+        raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; {way}") from None
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     try:
         reader = EventAccumulator(str(source), size_guidance={"scalars": 0}, purge_orphaned_data=False)
