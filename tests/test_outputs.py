@@ -121,6 +121,12 @@ def test_a_device_or_a_folder_is_no_file_and_beside_a_record_there_is_room(folde
     assert place_of(folder / "new" / "deep" / "file") == folder / "new" / "deep" / "file"
 
 
+@pytest.mark.parametrize("name", ["step_100_hf", "step_200", "step_100/report.html"])
+def test_a_folder_of_checkpoints_by_step_is_no_record(name: str, tmp_path: Path) -> None:
+    (tmp_path / "step_100").mkdir()
+    assert place_of(tmp_path / name) == tmp_path / name
+
+
 READING = (
     *("show RUN", "show RUN --verify", "compare RUN RUN", "accept RUN RUN", "check RUN RUN", "watch RUN RUN", "distill RUN AT"),
     *("convert RUN AT --to huggingface", "frozen --run RUN --from RUN", "arbitrate RUN RUN", "doctor RUN"),
