@@ -121,6 +121,14 @@ def test_a_device_or_a_folder_is_no_file_and_beside_a_record_there_is_room(folde
     assert place_of(folder / "new" / "deep" / "file") == folder / "new" / "deep" / "file"
 
 
+def test_a_new_file_may_have_the_name_of_a_choice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    code, said = ran(["convert", "run", "huggingface", "--to", "huggingface"])
+    assert "name the same file" not in said, (code, said)
+    code, said = ran(["show", "run", "--json", "one", "--html", "one"])
+    assert code == 2 and "--json and --html name the same file" in said
+
+
 @pytest.mark.parametrize("name", ["step_100_hf", "step_200", "step_100/report.html"])
 def test_a_folder_of_checkpoints_by_step_is_no_record(name: str, tmp_path: Path) -> None:
     (tmp_path / "step_100").mkdir()

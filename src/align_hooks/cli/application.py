@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -38,13 +39,16 @@ class Command(TyperCommand):
 _context: ContextVar[Any] = ContextVar("context", default=None)
 
 
-def parameters() -> Iterator[tuple[str, object]]:
-    """What the command that runs was given: each argument by the name in its help, each option by its first spelling, and the value."""
+def parameters() -> Iterator[tuple[str, object, bool]]:
+    """What the command that runs was given: each argument by the name in its help, each option by its first spelling, the value, and
+    whether that is surely a path."""
     # not click's own context: some releases of typer bring a click of theirs
     context = _context.get()
     for parameter in context.command.params if context is not None else ():  # a caller from Python has named no parameter
         spelled = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
-        yield spelled, context.params.get(parameter.name)
+        value = context.params.get(parameter.name)
+        # of click's own types the value is a text yet
+        yield spelled, value, isinstance(value, Path) or getattr(getattr(parameter, "type", None), "name", "") == "path"
 
 
 class Application(typer.Typer):

@@ -60,8 +60,9 @@ def destination_of(option: str, path: Path) -> Path:
         file = output.place_of(path)
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
-    for other, value in parameters():
-        if other != option and any(_is(file, each) for each in _places(value)):
+    for other, value, is_path in parameters():
+        # a word that names nothing yet may be none: --to mindspore
+        if other != option and any(_is(file, each) for each in _places(value) if is_path or file.exists()):
             raise AlignHooksError(f"{other} and {option} name the same file, {file}; give each its own")
     return file
 
