@@ -54,10 +54,12 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
 
 def decouples(inner: Optimizer) -> bool | None:
     """Whether an optimizer takes weight decay off the weights rather than into the gradient; None where it does not say."""
-    name, fused = type(inner).__name__, getattr(inner, "adam_w_mode", None)  # of Apex's and Transformer Engine's FusedAdam
-    if fused is not None:
-        return bool(fused)
-    return True if "AdamW" in name else False if type(inner).__module__.startswith("torch.") else None
+    # adam_w_mode is of Apex's and Transformer Engine's FusedAdam; groups of torch's Adam say it themselves
+    named = (group["decoupled_weight_decay"] for group in inner.param_groups if "decoupled_weight_decay" in group)
+    stated = next(named, getattr(inner, "adam_w_mode", None))
+    if stated is not None:
+        return bool(stated)
+    return True if "AdamW" in type(inner).__name__ else False if type(inner) in (torch.optim.Adam, torch.optim.SGD) else None
 
 
 def corrects(inner: Optimizer, group: Mapping[str, object]) -> bool | None:
