@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align_hooks.configuration.values import Setting
-from align_hooks.errors import AlignHooksError, shown
+from align_hooks.errors import AlignHooksError, needing, shown
 from align_hooks.process.paths import path_of
 from align_hooks.record.look import Decode
 
@@ -17,10 +17,8 @@ def tokenizer(path: str) -> Decode:
 
     :raises AlignHooksError: there is none, or the library is not installed.
     """
-    try:
+    with needing("tokenizer", "--tokenizer"):
         import tokenizers
-    except ModuleNotFoundError:
-        raise AlignHooksError("--tokenizer needs tokenizers, which is not installed; pip install 'align-hooks[tokenizer]'") from None
     try:
         file = path_of(path)
         file = file / "tokenizer.json" if file.is_dir() else file

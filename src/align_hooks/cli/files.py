@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from align_hooks.cli.application import parameters
-from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.errors import AlignHooksError, RecordError, needing, shown
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of
 from align_hooks.record import output
@@ -34,10 +34,8 @@ def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | No
     """The files that the options name; raises AlignHooksError, before anything is read, as :func:`report_file` does, and for a library that
     a page needs."""
     if html is not None:
-        try:
+        with needing("html", "--html"):
             import align_hooks.report.run_page  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
     return report_file("--html", html), report_file("--json", json)
 
 

@@ -61,9 +61,7 @@ def place_of(text: str | os.PathLike[str]) -> Path:
         place = UPath(str(text).rstrip("/"))
         with _as_os_errors():
             list(files_of_storage(place))
-    except ImportError as error:  # fsspec names the library that it needs
-        raise ValueError(f"cannot be read: {in_a_line(error)}") from None
-    except (ValueError, OSError) as error:
+    except (ImportError, ValueError, OSError) as error:  # fsspec names the library that it needs
         raise ValueError(f"cannot be read: {in_a_line(error)}") from None
     return cast("Path", place)
 
