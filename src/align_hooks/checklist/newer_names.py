@@ -21,8 +21,14 @@ EVERY = _GROUPS["EVERY"]
 
 def _instead(head: str) -> dict[str, Argument]:
     """Return what to write instead of each name of a section: another name, or a message about two of them."""
-    rows = (line.split() for line in _TABLES[head])
-    return {name: message(first, name=two[0], other=two[1]) if two else first for name, first, *two in rows}
+    return {name: _advice(*names) for name, *names in map(str.split, _TABLES[head])}
+
+
+def _advice(name: str, of_deepseek: str = "") -> Argument:
+    if of_deepseek:
+        return message("instead.num_experts", name=name, other=of_deepseek)
+    first, _, second = name.partition("|")
+    return message("instead.either", name=first, other=second) if second else name
 
 
 def _by_family(head: str) -> list[tuple[tuple[str, ...], list[str]]]:
