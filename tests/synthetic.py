@@ -188,6 +188,7 @@ class Synthetic:
     model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
     ended: HowEnded | None = HowEnded("finished")
+    hooks: Mapping[str, object] = field(default_factory=dict)
     side: str = "torch"
     micro_batches: list[int] | None = None
     padded: int | None = None
@@ -276,7 +277,7 @@ class Synthetic:
                 writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
             writer.scalars(scalars)
         if self.ended:
-            writer.finish(self.ended, hooks={})
+            writer.finish(self.ended, hooks=self.hooks)
         return path
 
 

@@ -96,7 +96,7 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
 
 
 FLOORS = (
-    ("errors", "messages", "quantities", "regular"),
+    ("data_file", "errors", "messages", "quantities", "regular"),
     ("names", "process", "configuration"),
     ("families", "settings"),
     ("record",),
@@ -161,7 +161,18 @@ READS = (
 def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.comparison")]
     record, process = (f"record.{module}" for module in READS), ("process.work", "process.storage")
-    below = ("comparison", "messages", "families.registry", "names.blocks", "names.points", "quantities", "settings", *process, *record)
+    below = (
+        "comparison",
+        "data_file",
+        "messages",
+        "families.registry",
+        "names.blocks",
+        "names.points",
+        "quantities",
+        "settings",
+        *process,
+        *record,
+    )
     assert len(rooms) > 5
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [

@@ -1,64 +1,132 @@
-"""docs/schemas/ and docs/json.md, made from the types of the JSON that commands write: ``python tests/docs/schemas.py``."""
+"""docs/schemas/, made of the tables of docs/json.md: ``python tests/docs/schemas.py``."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
-
-import msgspec
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from align_hooks.report import check_json_types, json_types
-from align_hooks.report.check_json_types import CheckJson
-from align_hooks.report.json_types import AcceptanceJson, ComparisonJson, RunJson, WatchJson
-from docs.reference import table
+from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, FOLDER = DOCS / "json.md", DOCS / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DOCUMENTS: dict[str, Any] = {
-    "compare": ComparisonJson,
-    "check": CheckJson,
-    "show": RunJson,
-    "watch": WatchJson,
-    "accept": AcceptanceJson,
+DOCUMENTS = {
+    "compare": "ComparisonJson",
+    "check": "CheckJson",
+    "show": "RunJson",
+    "watch": "WatchJson",
+    "accept": "AcceptanceJson",
 }
-"""Name of a command to the type of what its ``--json`` writes."""
-TYPES = vars(json_types) | vars(check_json_types)
-HEAD = """# The JSON that commands write
+"""Name of a command, whose section has its name, to the title of the object that its ``--json`` writes."""
+HEADING = re.compile(r"##+ (?P<name>.+)")
+ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<holds>.+?) \| (?P<what>.+) \|")
+REFERENCE = re.compile(r"\[(?P<name>[\w ]+)\]\(#[\w-]+\)")
 
-`compare`, `check`, `show`, `watch` and `accept` write everything that they print, and more, to the file that `--json` names. Each has a
-JSON Schema (draft 2020-12) in [schemas](schemas). Schemas and this page are made from the code by `python tests/docs/schemas.py`. A test
-holds them current, and holds real output against them: no key is written that is not here.
+NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["-inf", "inf", "nan"]}]}
+DATA = {
+    "title": "message as data",
+    "description": "An object with an `id` and `arguments`, or with the `id` of what joins it and its `parts`; the `id` alone of a member "
+    "of an enumeration; null where there is none; or a text or a number as it is.",
+}
+PLAIN: Mapping[str, Mapping[str, Any]] = {
+    "text": {"type": "string"},
+    "whole number": {"type": "integer"},
+    "true or false": {"type": "boolean"},
+    "number": {"description": "A number. NaN and the infinities are texts that float() reads.", **NUMBER},
+    "message as data": DATA,
+    "table": {"type": "object"},
+}
+"""What the page calls a value, to its schema."""
+COUNTS = ("special",)
+"""Keys whose lists of a fixed length hold whole numbers; those of all others hold texts."""
 
-```sh
-align-hooks compare runs/megatron runs/mindformers --json comparison.json
-align-hooks show runs/megatron --json megatron.json
-```
 
-From Python, `align_hooks.compare(…).to_dict()` is the same as the first ([python.md](python.md)). What holds for all of them:
+@dataclass
+class Section:
+    """An object of the page: what it is, and its keys with what they hold and what they are."""
 
-- `format` goes up when the meaning of a key changes. A new key may come at any time: a reader passes over what it does not know.
-- What people read is English text. Beside it, under `messages`, stands the same as data: the id of the message and its arguments. Ids stay;
-  words may be reworded. Do not read words: `verdict`, `status`, ids and numbers say all that they say.
-- The file is strict JSON. NaN and the infinities are the texts `"nan"`, `"inf"` and `"-inf"`, which Python's `float()` reads.
-- Step N is the iteration that Megatron-LM and MindFormers print as N+1.
-- The exit code of the command stands in the file.
-"""
+    description: str = ""
+    rows: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def sections() -> dict[str, Section]:
+    """The objects of the page by their titles, in its order."""
+    found: dict[str, Section] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if heading := HEADING.fullmatch(line):
+            name = heading["name"]
+            section = found[DOCUMENTS.get(name) or title(name)] = Section()
+        elif row := ROW.fullmatch(line):
+            section.rows[row["key"]] = row["holds"], row["what"]
+        elif found and line and not line.startswith("|"):
+            section.description = line.partition(" Schema: [")[0]
+    return found
+
+
+def title(name: str) -> str:
+    """The title of an object that the page calls ``compared run``: ``ComparedRunJson``."""
+    return "".join(word.capitalize() for word in name.split()) + "Json"
 
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of what a command writes."""
-    made = msgspec.json.schema(DOCUMENTS[name])
-    for kind, properties in made["$defs"].items():
-        order = list(get_type_hints(TYPES[kind]))
-        properties["properties"] = {key: properties["properties"][key] for key in order}
-        properties["required"] = sorted(properties["required"], key=order.index)
-    return {"$schema": DIALECT, "title": f"align-hooks {name} --json", **made}
+    page, first = sections(), DOCUMENTS[name]
+    return {
+        "$schema": DIALECT,
+        "title": f"align-hooks {name} --json",
+        "$ref": f"#/$defs/{first}",
+        "$defs": {kind: definition(kind, page) for kind in reached(page, first)},
+    }
+
+
+def reached(page: Mapping[str, Section], kind: str, met: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The objects that were met and those that an object is made of, itself among them, by its keys in the order of the alphabet."""
+    if kind in met:
+        return met
+    met = (*met, kind)
+    for _, (holds, _) in sorted(page[kind].rows.items()):
+        for name in REFERENCE.findall(holds):
+            met = reached(page, title(name), met)
+    return met
+
+
+def definition(kind: str, page: Mapping[str, Section]) -> dict[str, Any]:
+    """The schema of an object. A key is required, and has a description where that is not the object's that it holds."""
+    properties = {}
+    for key, (holds, what) in page[kind].rows.items():
+        held = shape(key, holds)
+        reference = held.get("$ref", "").rpartition("/")[2]
+        if not reference or page[reference].description != what:
+            held = (held if "title" in held else {"description": what} | held) | {"description": what}
+        properties[key] = held
+    return {
+        "title": kind,
+        "description": page[kind].description,
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def shape(key: str, holds: str) -> dict[str, Any]:
+    """The schema of what the page says that a key holds."""
+    if holds.startswith('"'):
+        return {"enum": json.loads(f"[{holds}]"), "type": "string"}
+    if holds in PLAIN:
+        return dict(PLAIN[holds])
+    if reference := REFERENCE.fullmatch(holds):
+        return {"$ref": f"#/$defs/{title(reference['name'])}"}
+    if length := re.fullmatch(r"list of (\d)", holds):
+        item, count = PLAIN["whole number" if key in COUNTS else "text"], int(length[1])
+        return {"type": "array", "minItems": count, "maxItems": count, "prefixItems": [item] * count, "items": False}
+    if holds.startswith("list of "):
+        return {"type": "array", "items": shape(key, holds.removeprefix("list of "))}
+    if holds.startswith("table of "):
+        return {"type": "object", "additionalProperties": shape(key, holds.removeprefix("table of "))}
+    assert holds.endswith(" or null"), f"docs/json.md: {key} holds {holds!r}"
+    return {"anyOf": [shape(key, holds.removesuffix(" or null")), {"type": "null"}]}
 
 
 def text(name: str) -> str:
@@ -66,90 +134,18 @@ def text(name: str) -> str:
     return json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *sections()])
-
-
-def sections() -> Iterator[str]:
-    """A section a command; what several have is told once."""
-    told: set[str] = set()
-    for name in DOCUMENTS:
-        made = schema(name)
-        yield f"## {name}\n\n{DOCUMENTS[name].__doc__} Schema: [{name}.json](schemas/{name}.json).\n"
-        first = made["$ref"].rpartition("/")[2]
-        for kind in reached(made["$defs"], first):
-            if kind not in told:
-                yield from section(made["$defs"], kind, "" if kind == first else called(kind))
-            told.add(kind)
-
-
-def reached(kinds: dict[str, Any], first: str) -> list[str]:
-    """The objects that a document is made of, in the order in which they are met."""
-    order = [first]
-    for kind in order:
-        order += [other for other in referred(kinds[kind]) if other not in order]
-    return order
-
-
-def referred(value: Any) -> Iterator[str]:
-    """The objects that a part of a schema refers to."""
-    if isinstance(value, dict):
-        if "$ref" in value:
-            yield value["$ref"].rpartition("/")[2]
-        value = value.values()
-    if not isinstance(value, str | int | float | None):
-        for part in value:
-            yield from referred(part)
-
-
-def section(kinds: dict[str, Any], kind: str, title: str) -> Iterator[str]:
-    """The keys of one object."""
-    if title:
-        yield f"### {title}\n\n{kinds[kind]['description']}\n"
-    rows = [(f"`{key}`", shape(value), described(value, kinds)) for key, value in kinds[kind]["properties"].items()]
-    yield table(("key", "holds", "what it is"), rows)
-
-
-def described(value: dict[str, Any], kinds: dict[str, Any]) -> str:
-    """What a key is; of an object what that is, where nothing more is said."""
-    return str(value["description"] if "description" in value else kinds[value["$ref"].rpartition("/")[2]]["description"])
-
-
-def called(kind: str) -> str:
-    """An object's name as the page has it, ``a finding``."""
-    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.removesuffix("Json")).strip()
-    return words[:1].upper() + words[1:]
-
-
-PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "null"}
-
-
-def shape(value: dict[str, Any]) -> str:
-    """What a value is, in words."""
-    if "$ref" in value:
-        name = called(value["$ref"].rpartition("/")[2])
-        return f"[{name.lower()}](#{name.lower().replace(' ', '-')})"
-    if "anyOf" in value:
-        parts = [shape(part) for part in value["anyOf"]]
-        kept = [part for part in parts if part != '"-inf", "inf", "nan"']
-        return " or ".join(dict.fromkeys(kept))
-    if "enum" in value:
-        return ", ".join(f'"{member}"' for member in value["enum"])
-    kind = value.get("type")
-    if kind == "array":
-        items = value.get("prefixItems")
-        return f"list of {len(items)}" if items else f"list of {shape(value['items'])}"
-    if kind == "object":
-        return f"table of {shape(value['additionalProperties'])}" if isinstance(value.get("additionalProperties"), dict) else "table"
-    return PLAIN.get(str(kind)) or value.get("title") or "anything"
+def enumerations() -> Iterator[tuple[str, str, list[str]]]:
+    """Every key that holds one of some texts: the title of its object, the key, and the texts."""
+    for kind, section in sections().items():
+        for key, (holds, _) in section.rows.items():
+            if holds.startswith('"'):
+                yield kind, key, json.loads(f"[{holds}]")
 
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in DOCUMENTS:
         (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from align_hooks import compare
+from align_hooks.checklist.change import Action, Form
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.row import Effect, Group
 from align_hooks.cli import main
+from align_hooks.comparison.acceptance import Outcome as Acceptance
+from align_hooks.comparison.band.watching import Sign, Watched
+from align_hooks.comparison.health import Condition
+from align_hooks.comparison.verdict import Judgement, Place, Status, Unit, Verdict
 from docs import schemas
 from golden.write import cases, other_forward
 from synthetic import LAUNCH, Synthetic, by_hand, routed, scalars_only
@@ -41,6 +49,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here, run = tmp_path_factory.mktemp("json"), Synthetic()
     run.model |= {"rms_norm_eps": 1e-5}
     run.facts = {"framework": "Megatron-LM", "arguments": {"num_layers": 1, "hidden_size": 4}, "versions": {"megatron-core": "0.19.0"}}
+    run.hooks = {"loss": {"state": "attached", "calls": 3}}
     run.write(here / "reference")
     run.drifted().write(here / "honest")
     run.drifted(1e-5).write(here / "noise")
@@ -72,7 +81,12 @@ LINES = {
     "show": ["reference", "faulty", "infinite", "killed", "scalars", "experts", "hand", "reference.zip", "reference --verify"],
     "check": ["reference faulty", "reference honest", "reference.zip reference", "ARGS YAML", "reference YAML"],
     "accept": ["reference honest", "reference faulty --noise noise", "reference infinite"],
-    "watch": ["reference honest --every 0.1", "reference faulty --every 0.1", "reference killed --noise noise --every 0.1 --patience 0"],
+    "watch": [
+        "reference honest --every 0.1",
+        "reference faulty --every 0.1",
+        "reference killed --noise noise --every 0.1 --patience 0",
+        "reference infinite --every 0.1",
+    ],
 }
 
 
@@ -83,19 +97,79 @@ def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-@pytest.mark.parametrize(("command", "line"), [(command, line) for command, lines in LINES.items() for line in lines])
-def test_what_a_command_writes_is_what_its_schema_says(
-    command: str, line: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(here)
-    if "reference.zip" in line:
+CASES = [(command, line) for command, lines in LINES.items() for line in lines]
+Written: TypeAlias = "dict[tuple[str, str], tuple[int, Any]]"
+
+
+@pytest.fixture(scope="module")
+def written(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Command and line to exit code and what the command wrote."""
+    out, results = tmp_path_factory.mktemp("out") / "out.json", {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(here)
         assert called(monkeypatch, "distill", "reference", "reference.zip") == 0
-    words = [{"ARGS": str(LAUNCH / "llama.args"), "YAML": str(LAUNCH / "llama.yaml")}.get(word, word) for word in line.split()]
-    code = called(monkeypatch, command, *words, "--json", str(tmp_path / "out.json"))
-    content = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert wrong(command, content) == [], capsys.readouterr()
+        for command, line in CASES:
+            words = [{"ARGS": str(LAUNCH / "llama.args"), "YAML": str(LAUNCH / "llama.yaml")}.get(word, word) for word in line.split()]
+            code = called(monkeypatch, command, *words, "--json", str(out))
+            results[command, line] = code, json.loads(out.read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    return results
+
+
+@pytest.mark.parametrize(("command", "line"), CASES)
+def test_what_a_command_writes_is_what_its_schema_says(command: str, line: str, written: Written) -> None:
+    code, content = written[command, line]
+    assert wrong(command, content) == []
     assert content["exit_code"] == code
-    assert list(content) == list(schemas.schema(command)["$defs"][schemas.DOCUMENTS[command].__name__]["properties"])
+
+
+def test_every_object_is_written_with_its_keys_in_the_order_of_the_page(written: Written) -> None:
+    met: set[str] = set()
+    for (command, _), (_, content) in written.items():
+        definitions = schemas.schema(command)["$defs"]
+        for kind, value in objects({"$ref": f"#/$defs/{schemas.DOCUMENTS[command]}"}, content, definitions):
+            assert list(value) == list(definitions[kind]["properties"]), kind
+            met.add(kind)
+    assert met == schemas.sections().keys()
+
+
+def objects(schema: Any, content: Any, definitions: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a content that have a definition, with its title."""
+    if "$ref" in schema and content is not None:
+        title = schema["$ref"].rpartition("/")[2]
+        yield title, content
+        for key, held in definitions[title]["properties"].items():
+            yield from objects(held, content[key], definitions)
+    parts = list(content.values()) if isinstance(content, dict) else content if isinstance(content, list) else []
+    for inner in (schema.get("items"), schema.get("additionalProperties")):
+        for part in parts if isinstance(inner, dict) else ():
+            yield from objects(inner, part, definitions)
+    for inner in schema.get("anyOf", ()):
+        yield from objects(inner, content, definitions)
+
+
+ENUMERATIONS: dict[tuple[str, str], type[Enum]] = {
+    ("ComparisonJson", "verdict"): Verdict,
+    ("BlameJson", "place"): Place,
+    ("StageJson", "status"): Status,
+    ("FindingJson", "unit"): Unit,
+    ("RowIdsJson", "group"): Group,
+    ("RowIdsJson", "outcome"): Outcome,
+    ("RowIdsJson", "effect"): Effect,
+    ("ChangeJson", "action"): Action,
+    ("EditJson", "form"): Form,
+    ("RunJson", "condition"): Condition,
+    ("WatchJson", "outcome"): Watched,
+    ("AlarmJson", "sign"): Sign,
+    ("AcceptanceJson", "outcome"): Acceptance,
+}
+"""Object and key to what it holds a member of."""
+
+
+def test_every_enumeration_of_the_page_has_the_members_of_the_code() -> None:
+    members = {
+        place: [member.text if isinstance(member, Judgement) else member.value for member in kind] for place, kind in ENUMERATIONS.items()
+    }
+    assert {(kind, key): texts for kind, key, texts in schemas.enumerations()} == members
 
 
 def test_the_golden_cases_are_what_the_schema_says(tmp_path: Path) -> None:
@@ -124,18 +198,14 @@ def test_another_key_or_value_would_be_noticed(spoil: Callable[[dict[str, Any]],
 
 
 @pytest.mark.parametrize("name", schemas.DOCUMENTS)
-def test_a_schema_is_one_and_describes_every_key(name: str) -> None:
+def test_a_schema_is_one_and_describes_every_object(name: str) -> None:
     made = schemas.schema(name)
     Draft202012Validator.check_schema(made)
-    for title, kind in made["$defs"].items():
-        assert kind["description"], title
-        undescribed = [key for key, value in kind["properties"].items() if not schemas.described(value, made["$defs"])]
-        assert undescribed == []
+    assert all(kind["description"] and kind["properties"] for kind in made["$defs"].values())
 
 
-def test_schemas_and_page_are_made_from_the_code() -> None:
+def test_schemas_are_made_of_the_page() -> None:
     """``python tests/docs/schemas.py`` writes them."""
     assert {path.name: path.read_text(encoding="utf-8") for path in schemas.FOLDER.iterdir()} == {
         f"{name}.json": schemas.text(name) for name in schemas.DOCUMENTS
     }
-    assert schemas.PAGE.read_text(encoding="utf-8") == schemas.page()

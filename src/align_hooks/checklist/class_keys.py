@@ -9,6 +9,7 @@ from pathlib import Path
 from align_hooks.checklist.readings.lookup import is_since
 from align_hooks.checklist.row import MODEL, is_new
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.data_file import sections
 
 FILE = Path(__file__).parent / "class_keys.txt"
 EVERY = "every"
@@ -48,13 +49,9 @@ def not_read(configuration: Configuration) -> Iterator[str]:
 @lru_cache(maxsize=1)
 def classes() -> Mapping[str, tuple[str, Mapping[str, tuple[int, ...]]]]:
     """Class to the class that it is made of, and to its names, each with the release from which on it is read, empty where that is all."""
-    table: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {}
-    section = ""
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            section, _, parent = line.strip("[]").partition(" ")
-            table[section] = (parent, {})
-        for word in line.split() if section and not line.startswith(("#", "[")) else ():
-            name, _, since = word.partition("@")
-            table[section][1][name] = tuple(map(int, since.split("."))) if since else ()
+    table = {}
+    for head, lines in sections(FILE).items():
+        kind, _, parent = head.partition(" ")
+        words = (word.partition("@") for line in lines for word in line.split())
+        table[kind] = parent, {name: tuple(map(int, since.split("."))) if since else () for name, _, since in words}
     return table

@@ -15,6 +15,7 @@ from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.side_value import same, show
 from align_hooks.configuration.megatron import defaults_of, number
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED, Configuration, Setting, Value
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument
 
 FILE = Path(__file__).parent / "changes_nothing.txt"
@@ -85,12 +86,9 @@ def _fits(value: Value, at: Setting) -> bool:
 @lru_cache(maxsize=1)
 def changing_nothing() -> Mapping[str, list[tuple[str, Setting]]]:
     """Framework to what changes nothing there: a pattern of names, and the value at which it does, None for any."""
-    known: dict[str, list[tuple[str, Setting]]] = {}
-    framework = ""
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            framework = line.strip("[]")
-        for word in line.split() if not line.startswith(("#", "[")) else ():
-            name, mark, at = word.partition("=")
-            known.setdefault(framework, []).append((name, number(at) if mark else None))
-    return known
+    return {
+        framework: [
+            (name, number(at) if mark else None) for line in lines for name, mark, at in (word.partition("=") for word in line.split())
+        ]
+        for framework, lines in sections(FILE).items()
+    }

@@ -21,44 +21,14 @@ from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.configuration.words import split
+from align_hooks.data_file import sections
 from align_hooks.errors import shown
 from align_hooks.messages import Argument, message, rendered, with_commands
 
-RENAMED: dict[str, tuple[str, Setting]] = {
-    "norm_epsilon": ("layernorm_epsilon", None),
-    "apply_layernorm_1p": ("layernorm_zero_centered_gamma", True),
-    "disable_bias_linear": ("add_bias_linear", False),
-    "fp8_format": ("fp8", None),
-    "fp4_format": ("fp4", None),
-    "no_position_embedding": ("add_position_embedding", False),
-    "no_masked_softmax_fusion": ("masked_softmax_fusion", False),
-    "no_bias_gelu_fusion": ("bias_gelu_fusion", False),
-    "no_bias_swiglu_fusion": ("bias_swiglu_fusion", False),
-    "no_bias_dropout_fusion": ("bias_dropout_fusion", False),
-    "no_rope_fusion": ("apply_rope_fusion", False),
-    "no_gradient_accumulation_fusion": ("gradient_accumulation_fusion", False),
-    "no_gradient_reduce_div_fusion": ("gradient_reduce_div_fusion", False),
-    "no_check_for_nan_in_loss_and_grad": ("check_for_nan_in_loss_and_grad", False),
-    "no_create_attention_mask_in_dataloader": ("create_attention_mask_in_dataloader", False),
-    "no_pad_vocab_size": ("pad_vocab_size", False),
-    "disable_pad_vocab_size": ("pad_vocab_size", False),
-    "no_initialization": ("perform_initialization", False),
-    "no_data_sharding": ("data_sharding", False),
-    "no_mmap_bin_files": ("mmap_bin_files", False),
-    "use_mcore_models": ("deprecated_use_mcore_models", True),
-    "no_overlap_p2p_communication": ("overlap_p2p_comm", False),
-    "persistent_save_interval": ("save_interval", None),
-    "no_align_grad_reduce": ("align_grad_reduce", False),
-    "no_yarn_correction_range_round_to_int": ("yarn_correction_range_round_to_int", False),
-    "adlr_beta1": ("adam_beta1", None),
-}
+_TABLES = sections(Path(__file__).parent / "megatron_flags.txt")
+RENAMED = mindspeed.renamed(_TABLES["renamed"])
 """Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
-
-_FLAGS = [
-    line.split(maxsplit=2)
-    for line in (Path(__file__).parent / "megatron_flags.txt").read_text(encoding="utf-8").splitlines()
-    if line[0] != "#"
-]
+_FLAGS = [line.split(maxsplit=2) for line in _TABLES[""]]
 OF_DEEPSPEED = frozenset(
     (
         *("loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "fp16", "bf16", "clip_grad"),

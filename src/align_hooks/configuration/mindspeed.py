@@ -12,36 +12,18 @@ from pathlib import Path
 
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.values import MINDSPEED, MINDSPEED_LLM, ConfigurationError, Setting, Value
+from align_hooks.data_file import sections, setting
 
-RENAMED: dict[str, tuple[str, Setting]] = {
-    "multi_head_latent_attention": ("multi_latent_attention", True),
-    "qk_nope_head_dim": ("qk_head_dim", None),
-    "qk_rope_head_dim": ("qk_pos_emb_head_dim", None),
-    "moe_intermediate_size": ("moe_ffn_hidden_size", None),
-    "n_group": ("moe_router_num_groups", None),
-    "topk_group": ("moe_router_group_topk", None),
-    "routed_scaling_factor": ("moe_router_topk_scaling_factor", None),
-    "shared_expert_gate": ("moe_shared_expert_gate", True),
-    "add_rmsnorm_offset": ("layernorm_zero_centered_gamma", True),
-    "rope_scaling_beta_fast": ("beta_fast", None),
-    "rope_scaling_beta_slow": ("beta_slow", None),
-    "cp_attention_mask_type": ("attention_mask_type", None),
-    "use_mc2": ("use_ascend_mc2", True),
-    "use_deter_comp": ("npu_deterministic", True),
-    "input_jitter": ("input_jitter", False),
-    "skip_bias_add": ("skip_bias_add", False),
-    "tokenizer_not_use_fast": ("tokenizer_not_use_fast", False),
-    "optimized_mbs_mode": ("optimized_mbs_mode", False),
-    "no_use_gmm_fp8": ("use_gmm_fp8", False),
-    "no_use_rts": ("use_rts", False),
-}
+
+def renamed(lines: Iterable[str]) -> dict[str, tuple[str, Setting]]:
+    """Return flag to attribute, and the value that the flag gives it, None where the flag takes one; of rows of a table of flags."""
+    return {flag: (attribute, setting(value[0]) if value else None) for flag, attribute, *value in map(str.split, lines)}
+
+
+_TABLES = sections(Path(__file__).parent / "mindspeed_flags.txt")
+RENAMED = renamed(_TABLES["renamed"])
 """Flags that mean an attribute of another name, mostly Megatron's own, which later releases take instead; and flags that switch off."""
-
-_ROWS = [
-    line.split(maxsplit=4)
-    for line in (Path(__file__).parent / "mindspeed_flags.txt").read_text(encoding="utf-8").splitlines()
-    if line[0] != "#"
-]
+_ROWS = [line.split(maxsplit=4) for line in _TABLES[""]]
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, *_ in _ROWS}
 """Every flag without its dashes, and what it takes, as Megatron-LM's."""
 
@@ -55,15 +37,7 @@ ARGUMENTS: Mapping[str, Setting] = {
 OWNERS: Mapping[str, str] = {flag: owner for flag, _, owner, *_ in _ROWS}
 """Flag to who registers it: ``llm``, ``core`` or ``both``."""
 
-OTHERS = frozenset(
-    [
-        *("embed-layernorm", "expert-interval", "greedy", "mamba-d-state", "max-batch-size", "moe-train-capacity-factor", "prompt-type"),
-        *("qk-nope-head-dim", "qk-rope-head-dim", "sliding-window", "task", "temperature", "tokenizer-name-or-path", "top-k", "top-p"),
-        *("append-eod", "dataset-impl", "datasets", "json-keys", "keep-newlines", "output-prefix", "pad-vocab-size-to", "split-sentences"),
-        *("broadcast", "cache-dir", "dataset-dir", "gamma", "lam", "max-length", "max-samples", "pack", "prefetch", "ref-model"),
-        *("reward-model", "stage", "streaming", "workers", "nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port"),
-    ]
-)
+OTHERS = frozenset(" ".join(_TABLES["others"]).split())
 """Flags that other forks of Megatron-LM have too, older releases of it, or torchrun, and words that anybody might take for a flag: they do
 not tell MindSpeed."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
-from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.families.family import Decoder, Family, Level
 from align_hooks.families.qwen3_moe import of_dense, of_sparse
 from align_hooks.names.blocks import HALVES
-from align_hooks.names.table import Rule, Table
+from align_hooks.names.table import Rule
 
 HF, NATIVE = f"{llama.CANONICAL}.self_attn", f"{llama.NATIVE}.self_attention"
 AFTER = "model.layers.{after}"
@@ -163,12 +163,7 @@ DEEPSEEK_V3 = Family(
     levels=LEVELS,
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a DeepSeek-V3", MEGATRON_RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits(HOLDS),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a DeepSeek-V3", MEGATRON_RULES, HOLDS),
     mindformers=tuple(
         mindformers.newer(network, model_type, "a DeepSeek-V3", (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS), mindformers.LATENT)
         for network, model_type in (("DeepseekV3", "deepseek_v3"), ("TeleChat3Moe", "telechat3_moe"))

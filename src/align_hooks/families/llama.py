@@ -12,7 +12,7 @@ newer models TeleChat3 is a Llama (:mod:`.mindformers`).
 from __future__ import annotations
 
 from align_hooks.families import megatron, mindformers
-from align_hooks.families.family import Decoder, Family, InMegatron, InMindFormers, Level, ModelConfig
+from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig
 from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
 from align_hooks.names.table import Rule, Table
 
@@ -54,7 +54,6 @@ MEGATRON_FEED_FORWARD = (
     Rule(f"{NATIVE}.mlp.linear_fc1.weight", GATE_UP, GATE_THEN_UP),
     Rule(f"{NATIVE}.mlp.linear_fc2.weight", DOWN, axis=1),
 )
-MEGATRON_IGNORED = (r".*\._extra_state", r"rotary_pos_emb\.inv_freq")
 
 MINDFORMERS_RULES = (
     Rule("model.tok_embeddings.embedding_weight", ("model.embed_tokens.weight",), VOCABULARY),
@@ -167,12 +166,7 @@ LLAMA = Family(
     levels=(*FIRST, *FEED_FORWARD, *LAST),
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), MEGATRON_IGNORED),
-        misfits=megatron.misfits(megatron.PLAIN),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), megatron.PLAIN),
     mindformers=(
         InMindFormers(
             network="LlamaForCausalLM",

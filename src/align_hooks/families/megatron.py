@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from align_hooks.families.family import Args, Decoder, GPTModel, Latent, Routing, Yarn
-from align_hooks.names.blocks import Dims
+from align_hooks.families.family import Args, Decoder, GPTModel, InMegatron, Latent, Routing, Yarn
+from align_hooks.names.blocks import EXPERT_GATE_THEN_UP, Dims
+from align_hooks.names.table import Rule, Table
 
 Holds = Mapping[str, tuple[object, ...]]
 """Name of a property of a built model to the values that a family allows, the usual value first."""
@@ -245,4 +246,22 @@ def yarn(config: Any) -> Yarn:
         beta_slow=float(config.beta_slow),
         mscale=float(config.mscale),
         mscale_all_dim=float(config.mscale_all_dim),
+    )
+
+
+def built(what: str, rules: Sequence[Rule], holds: Holds) -> InMegatron:
+    """Return how Megatron-LM builds a family: ``what`` it is called in refusals, its parameters, and what it allows of a built model."""
+    table = Table("Megatron", what, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))
+    return InMegatron(table, misfits(holds), dims, decoder)
+
+
+def experts(router: str, gate_up: tuple[str, ...], down: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the rules of a router and its experts, whether these are layers of their own or grouped into a single matrix product."""
+    mlp = "decoder.layers.{layer}.mlp"
+    return (
+        Rule(f"{mlp}.router.weight", (router,)),
+        Rule(f"{mlp}.experts.local_experts.{{expert}}.linear_fc1.weight", gate_up, EXPERT_GATE_THEN_UP),
+        Rule(f"{mlp}.experts.local_experts.{{expert}}.linear_fc2.weight", down, axis=1),
+        Rule(f"{mlp}.experts.linear_fc1.weight{{expert}}", gate_up, EXPERT_GATE_THEN_UP),
+        Rule(f"{mlp}.experts.linear_fc2.weight{{expert}}", down, axis=1),
     )

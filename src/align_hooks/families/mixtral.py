@@ -7,9 +7,7 @@ canonical names yet.
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron
-from align_hooks.families.family import Decoder, Family, InMegatron, Level
-from align_hooks.names.blocks import EXPERT_GATE_THEN_UP
-from align_hooks.names.table import Rule, Table
+from align_hooks.families.family import Decoder, Family, Level
 
 MOE = f"{llama.CANONICAL}.block_sparse_moe"
 GATE_UP = tuple(f"{MOE}.experts.{{expert}}.{name}.weight" for name in ("w1", "w3"))
@@ -24,11 +22,7 @@ EXPERTS: tuple[Level, ...] = (
 MEGATRON_RULES = (
     *llama.MEGATRON_RULES,
     *llama.MEGATRON_FEED_FORWARD,  # no Mixtral has dense layers; with these rules a model that has some is refused for that reason
-    Rule(f"{llama.NATIVE}.mlp.router.weight", (f"{MOE}.gate.weight",)),
-    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc1.weight", GATE_UP, EXPERT_GATE_THEN_UP),
-    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc2.weight", DOWN, axis=1),
-    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc1.weight{{expert}}", GATE_UP, EXPERT_GATE_THEN_UP),
-    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc2.weight{{expert}}", DOWN, axis=1),
+    *megatron.experts(f"{MOE}.gate.weight", GATE_UP, DOWN),
 )
 
 HOLDS: megatron.Holds = {
@@ -66,10 +60,5 @@ MIXTRAL = Family(
     levels=(*llama.FIRST, *EXPERTS, *llama.LAST),
     configured=llama.CONFIGURED | CONFIGURED,
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a Llama with experts as in Mixtral", MEGATRON_RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits(HOLDS),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a Llama with experts as in Mixtral", MEGATRON_RULES, HOLDS),
 )

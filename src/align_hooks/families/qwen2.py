@@ -6,8 +6,7 @@ In MindFormers 1.9 the class of the name is for inference alone; TeleChat3 with 
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
-from align_hooks.families.family import Decoder, Family, InMegatron, Level
-from align_hooks.names.table import Table
+from align_hooks.families.family import Decoder, Family, Level
 
 BIASES: Level = dict(zip(llama.QKV_BIAS, (("queries",), ("keys",), ("keys",)), strict=True))
 RULES = (*llama.MEGATRON_RULES, *llama.MEGATRON_QKV_BIAS, *llama.MEGATRON_FEED_FORWARD)
@@ -29,11 +28,6 @@ QWEN2 = Family(
     levels=(embedding, norm, {**projections, **BIASES}, *rest, *llama.FEED_FORWARD, *llama.LAST),
     configured=llama.CONFIGURED | {"bias_of_queries_keys_and_values": (True,)},
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a Qwen2", RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits(HOLDS),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a Qwen2", RULES, HOLDS),
     mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),),
 )

@@ -7,8 +7,7 @@ In MindFormers also TeleChat3 with ``qk_layernorm: True``, whose specification o
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
-from align_hooks.families.family import Decoder, Family, InMegatron, Level
-from align_hooks.names.table import Table
+from align_hooks.families.family import Decoder, Family, Level
 
 NORMS: Level = {f"{llama.CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
 embedding, norm, projections, *rest = llama.FIRST
@@ -34,12 +33,7 @@ QWEN3 = Family(
     levels=(*FIRST, *llama.FEED_FORWARD, *llama.LAST),
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a Qwen3", RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits(HOLDS),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a Qwen3", RULES, HOLDS),
     mindformers=(
         mindformers.newer("Qwen3", "qwen3", "a Qwen3", RULES, mindformers.PLAIN),
         mindformers.newer("TeleChat3", "telechat3", "a Qwen3", RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),

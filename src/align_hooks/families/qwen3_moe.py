@@ -6,9 +6,7 @@ In MindFormers the experts of a layer are stacked in two parameters, each expert
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers, qwen3
-from align_hooks.families.family import Decoder, Family, InMegatron, Level
-from align_hooks.names.blocks import EXPERT_GATE_THEN_UP
-from align_hooks.names.table import Rule, Table
+from align_hooks.families.family import Decoder, Family, Level
 
 EXPERT = f"{llama.CANONICAL}.mlp.experts.{{expert}}"
 GATE_UP, DOWN = tuple(f"{EXPERT}.{name}_proj.weight" for name in ("gate", "up")), (f"{EXPERT}.down_proj.weight",)
@@ -30,13 +28,7 @@ EXPERTS: tuple[Level, ...] = (
     of_sparse(dict.fromkeys(GATE_UP, ("expert_ffn", "hidden"))),
     of_sparse(dict.fromkeys(DOWN, ("hidden", "expert_ffn"))),
 )
-MEGATRON_EXPERTS = (
-    Rule(f"{llama.NATIVE}.mlp.router.weight", (ROUTER,)),
-    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc1.weight", GATE_UP, EXPERT_GATE_THEN_UP),
-    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc2.weight", DOWN, axis=1),
-    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc1.weight{{expert}}", GATE_UP, EXPERT_GATE_THEN_UP),
-    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc2.weight{{expert}}", DOWN, axis=1),
-)
+MEGATRON_EXPERTS = megatron.experts(ROUTER, GATE_UP, DOWN)
 """A router and its experts, whose names are those of Qwen3-MoE and DeepSeek-V3."""
 RULES = (*qwen3.ATTENTION, *llama.MEGATRON_FEED_FORWARD, *MEGATRON_EXPERTS)
 
@@ -74,11 +66,6 @@ QWEN3_MOE = Family(
     levels=(*qwen3.FIRST, *map(of_dense, llama.FEED_FORWARD), *EXPERTS, *llama.LAST),
     configured=qwen3.CONFIGURED | CONFIGURED,
     huggingface=huggingface,
-    megatron=InMegatron(
-        table=Table("Megatron", "a Qwen3-MoE", RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits({**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
-        dims=megatron.dims,
-        decoder=megatron.decoder,
-    ),
+    megatron=megatron.built("a Qwen3-MoE", RULES, {**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
     mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), RULES, mindformers.WITH_EXPERTS),),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from align_hooks.hooking.hook import Hook
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
@@ -34,43 +36,37 @@ def training(settings: Settings) -> bool:
     return any(source is not None for source in fed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
+_mindformers = functools.partial(Hook, package="mindformers", supports=MINDFORMERS)
+
 HOOKS: tuple[Hook, ...] = (
-    Hook(
+    _mindformers(
         "config",
         asked=_always,
-        package="mindformers",
-        supports=MINDFORMERS,
         trigger="mindformers.core.context.build_context",
         targets=("build_context",),
         body=f"{_ROOM}.config:wrap",
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
-    Hook(
+    _mindformers(
         "pynative",
         asked=_always,
-        package="mindformers",
-        supports=MINDFORMERS,
         trigger="mindformers.pynative.trainer.trainer",
         targets=("Trainer.train",),
         body=f"{_ROOM}.pynative:refuse",
         why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
         must_fire=False,
     ),
-    Hook(
+    _mindformers(
         "dataloader",
         asked=_always,
-        package="mindformers",
-        supports=MINDFORMERS,
         trigger="mindformers.dataset.base_dataset",
         body=f"{_ROOM}.dataloader:install",
         why="registers NumpyDataloader",
         only_a_name=True,
     ),
-    Hook(
+    _mindformers(
         "train_cell",
         asked=_building,
-        package="mindformers",
-        supports=MINDFORMERS,
         trigger="mindformers.wrapper.wrapper",
         targets=("MFTrainOneStepCell.__init__", "MFPipelineWithLossScaleCell.__init__"),
         body=f"{_ROOM}.train_cell:wrap",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
 from align_hooks.record.routing import Routing
 from align_hooks.replay.handed import Handed
@@ -36,12 +35,7 @@ class RoutingReplay(Handed):
     @cached_property
     def recorded(self) -> list[int]:
         """The chosen steps whose routing is recorded; raises RecordError where there are none."""
-        there = self.run.steps_of("routing")
-        chosen = [step for step in there if step in self.source.steps]
-        if not chosen:
-            found = ", ".join(map(str, there[:5])) or "none"
-            raise RecordError(f"{self.source} holds no experts of tokens (recorded: {found}); record them with ALIGN_HOOKS_ROUTING")
-        return chosen
+        return self._chosen("routing", "experts of tokens", "ALIGN_HOOKS_ROUTING")
 
     def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
         """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
@@ -51,17 +45,8 @@ class RoutingReplay(Handed):
         ``recorded`` in the plan is replayed, and in the others tokens choose by themselves. A step that was named must be recorded and
         made.
         """
-        if self.run.missing is not None:
-            raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
-        missing = self.source.steps.first_outside(set(self.recorded))
-        if missing is not None:
-            raise RefusedRun(f"{self.source} has no experts of step {missing}; record them with ALIGN_HOOKS_ROUTING={missing}")
-        self.steps = tuple(step for step in self.recorded if step in planned)
-        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in self.recorded):
-            raise RefusedRun(
-                f"{self.source} has experts of steps {self.recorded[0]} to {self.recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
+        self._refuse_missing_ranks()
+        self._plan(self.recorded, planned, "experts", "ALIGN_HOOKS_ROUTING")
         for step in self.steps if every else self.steps[:1]:
             self._fits(step, routers, tokens)
 

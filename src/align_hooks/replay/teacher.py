@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.messages import rendered
+from align_hooks.errors import RefusedRun
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
@@ -36,14 +35,7 @@ class Teacher(Handed):
     @cached_property
     def recorded(self) -> list[int]:
         """The chosen steps whose activations are recorded; raises RecordError where there are none."""
-        there = self.run.steps_of("activations")
-        chosen = [step for step in there if step in self.source.steps]
-        if not chosen:
-            found = ", ".join(map(str, there[:5])) or "none"
-            raise RecordError(
-                f"{self.source} holds no activations (recorded: {found}); record them with ALIGN_HOOKS_ACTIVATIONS and {RECORD}"
-            )
-        return chosen
+        return self._chosen("activations", "activations", f"ALIGN_HOOKS_ACTIVATIONS and {RECORD}")
 
     def forces(self, name: str) -> bool:
         """Whether a point is given."""
@@ -56,17 +48,8 @@ class Teacher(Handed):
         Without ``every`` the first step alone is looked at. With ``@all`` every step of ``recorded`` in the plan is forced. A step that was
         named must be recorded and made.
         """
-        if self.run.missing is not None:
-            raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
-        missing = self.source.steps.first_outside(set(self.recorded))
-        if missing is not None:
-            raise RefusedRun(f"{self.source} has no activations of step {missing}; record them with ALIGN_HOOKS_ACTIVATIONS={missing}")
-        self.steps = tuple(step for step in self.recorded if step in planned)
-        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in self.recorded):
-            raise RefusedRun(
-                f"{self.source} has activations of steps {self.recorded[0]} to {self.recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
+        self._refuse_missing_ranks()
+        self._plan(self.recorded, planned, "activations", "ALIGN_HOOKS_ACTIVATIONS")
         if not widths:
             raise RefusedRun(f"ALIGN_HOOKS_TEACHER_POINTS={','.join(self.patterns)}: no point of this model that can be given is called so")
         for step in self.steps if every else self.steps[:1]:

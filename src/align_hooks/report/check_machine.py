@@ -15,17 +15,6 @@ from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.check_fix import block_of
-from align_hooks.report.check_json_types import (
-    CellJson,
-    ChangeJson,
-    CheckBodyJson,
-    CourseJson,
-    EditJson,
-    LookJson,
-    RowJson,
-    SideJson,
-    UncoveredJson,
-)
 from align_hooks.report.check_text import advice
 
 FORMAT = 2
@@ -33,7 +22,9 @@ FORMAT = 2
 
 def check_as_json(checklist: Checklist, **about: str) -> Table:
     """All of a check: outcome and exit code, every row, both schedules at every compared step, data, and what no row covers."""
-    body: CheckBodyJson = {
+    return {
+        "format": FORMAT,
+        **about,
         "verdict": rendered(checklist.judgement),
         "exit_code": checklist.exit_code,
         "counts": {rendered(outcome): count for outcome, count in counts(checklist).items()},
@@ -46,10 +37,9 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
         "differ_and_not_covered": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.unlike],
         "messages": {"data": as_data(checklist.data)},
     }
-    return {"format": FORMAT, **about, **body}
 
 
-def _row(checked: Checked) -> RowJson:
+def _row(checked: Checked) -> Table:
     row, change = checked.row, checked.change
     return {
         "id": row.id,
@@ -75,14 +65,14 @@ def _row(checked: Checked) -> RowJson:
     }
 
 
-def _change(change: Change) -> ChangeJson:
+def _change(change: Change) -> Table:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
-    edits: list[EditJson] = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
+    edits: list[Table] = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
     parts, why, value = as_data(change.parts), as_data(change.why), as_data(change.value)
     return {"action": change.action.value, "key": change.key, "value": value, "edits": edits, "parts": parts, "why": why}
 
 
-def _cell(cell: SideValue) -> CellJson:
+def _cell(cell: SideValue) -> Table:
     return {
         "value": rendered(cell.shown),
         "where": rendered(cell.where),
@@ -91,7 +81,7 @@ def _cell(cell: SideValue) -> CellJson:
     }
 
 
-def _course(course: Course) -> CourseJson:
+def _course(course: Course) -> Table:
     return {
         "name": rendered(course.name),
         "same": course.same,
@@ -108,7 +98,7 @@ def _course(course: Course) -> CourseJson:
     }
 
 
-def _side(side: CheckedSide) -> SideJson:
+def _side(side: CheckedSide) -> Table:
     return {
         "framework": side.framework,
         "source": side.source,
@@ -122,11 +112,11 @@ def _side(side: CheckedSide) -> SideJson:
     }
 
 
-def _uncovered(setting: Uncovered) -> UncoveredJson:
+def _uncovered(setting: Uncovered) -> Table:
     return {"name": setting.name, "value": rendered(setting.value), "where": setting.where, "matters": setting.matters}
 
 
-def _look(side: CheckedSide) -> LookJson | None:
+def _look(side: CheckedSide) -> Table | None:
     look = side.look
     if look is None:
         return None

@@ -1,7 +1,7 @@
 """A comparison for programs: everything of it, as versioned strict JSON.
 
 Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back. What each key
-is says :mod:`.json_types`, of which docs/json.md is made.
+is says docs/json.md; tests hold what is written against it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,6 @@ from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Curve, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
-from align_hooks.report.json_types import (
-    BlameJson,
-    ComparisonBodyJson,
-    CriterionJson,
-    CurveJson,
-    FindingJson,
-    StageJson,
-    WatchBodyJson,
-)
 from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 
@@ -26,9 +17,11 @@ FORMAT = 1
 
 
 def as_json(comparison: Comparison, **about: str) -> Table:
-    """All of a comparison, as :class:`.json_types.ComparisonJson`; ``about`` says who compared what."""
+    """All of a comparison; ``about`` says who compared what."""
     advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
-    body: ComparisonBodyJson = {
+    return {
+        "format": FORMAT,
+        **about,
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
         "first": rendered(comparison.first.title) if comparison.first else None,
@@ -51,10 +44,9 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "runs": [{"path": run.path, "ranks": run.ranks, "layout": dict(run.layout), "steps": run.steps} for run in comparison.sides],
         "curves": [curve_as_json(curve) for curve in comparison.curves],
     }
-    return {"format": FORMAT, **about, **body}
 
 
-def _blame(blame: Blame) -> BlameJson:
+def _blame(blame: Blame) -> Table:
     """Suspects and causes in words, and by what they are: names of tensors and settings, ids of messages."""
     return {
         "place": blame.place.value,
@@ -66,7 +58,7 @@ def _blame(blame: Blame) -> BlameJson:
     }
 
 
-def criterion_as_json(criterion: Criterion) -> CriterionJson:
+def criterion_as_json(criterion: Criterion) -> Table:
     """One line of the acceptance standard."""
     return {
         "name": criterion.name,
@@ -77,7 +69,7 @@ def criterion_as_json(criterion: Criterion) -> CriterionJson:
     }
 
 
-def curve_as_json(curve: Curve) -> CurveJson:
+def curve_as_json(curve: Curve) -> Table:
     """One number of every step."""
     return {
         "name": curve.name,
@@ -90,8 +82,10 @@ def curve_as_json(curve: Curve) -> CurveJson:
 
 
 def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
-    """How a watch ended, as :class:`.json_types.WatchJson`: what was wrong with which number, and how far the evidence went."""
-    body: WatchBodyJson = {
+    """How a watch ended: what was wrong with which number, and how far the evidence went."""
+    return {
+        "format": 1,
+        **about,
         "outcome": outcome.text,
         "exit_code": outcome.exit_code,
         "steps": watch.seen,
@@ -109,10 +103,9 @@ def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
         ],
         "numbers": {name: {"last_step": watch.latest(name), "evidence": number.evidence} for name, number in watch.numbers.items()},
     }
-    return {"format": 1, **about, **body}
 
 
-def _stage(result: StageResult) -> StageJson:
+def _stage(result: StageResult) -> Table:
     return {
         "id": result.stage.id,
         "name": rendered(result.title),
@@ -124,7 +117,7 @@ def _stage(result: StageResult) -> StageJson:
     }
 
 
-def finding_as_json(finding: Finding) -> FindingJson:
+def finding_as_json(finding: Finding) -> Table:
     """A finding by its fields; what holds a message in words, and under ``messages`` as data."""
     return {
         "what": rendered(finding.what),

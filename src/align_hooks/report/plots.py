@@ -7,8 +7,9 @@ texts. The browser evaluates no string: Vega interprets expressions from their s
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 
@@ -22,30 +23,9 @@ MANY = 600
 """Rows beyond which dots become a line and dashes solid: a browser takes seconds over ten thousand of either."""
 SILENT: Spec = {"interactive": False, "aria": False}
 """A mark that neither the pointer nor a screen reader meets."""
-CONFIG: Spec = {
-    "axis": {
-        "domainColor": "var(--line)",
-        "gridColor": "var(--grid)",
-        "tickColor": "var(--line)",
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "labelFont": "system-ui, sans-serif",
-        "titleFont": "system-ui, sans-serif",
-        "titleFontWeight": "normal",
-        "titleFontSize": 12,
-        "labelFontSize": 11,
-        "labelOverlap": True,
-        "labelSeparation": 3,
-    },
-    "text": {"font": "system-ui, sans-serif"},
-}
-FRAME: Spec = {
-    "$schema": "https://vega.github.io/schema/vega/v6.json",
-    "autosize": {"type": "fit-x", "contains": "padding"},
-    "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
-    "config": CONFIG,
-}
-"""What every specification begins with."""
+PARTS: Mapping[str, Any] = json.loads((Path(__file__).parent / "web" / "plots.json").read_text(encoding="utf-8"))
+"""The parts of specifications that are the same in every one: ``frame``, what each begins with; ``pointer``, the signals of the pointer,
+which are the steps that are zoomed to, the step under the pointer, and what is being dragged over; and how marks look."""
 SIZE = "max(240, containerSize()[0])"
 WIDTH: Spec = {"name": "width", "init": SIZE, "on": [{"events": {"source": "window", "type": "resize"}, "update": SIZE}]}
 ZH: Spec = {"name": "zh", "value": False}
@@ -55,66 +35,6 @@ ABOVE: Spec = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom",
 """The title of an axis on the left stands above its panel, where there is room to say what kind of axis it is."""
 POWERS = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000) ? '~g' : '.1~e'"
 """The format of a relative difference."""
-DRAG = "[pointerdown, window:pointerup] > window:pointermove!"
-POINTER: list[Spec] = [
-    {"name": "domain", "value": None, "on": [{"events": "dblclick", "update": "null"}]},
-    {
-        "name": "hover",
-        "value": None,
-        "on": [
-            {"events": "pointermove", "update": "clamp(round(invert('x', x())), extent[0], extent[1])"},
-            {"events": "view:pointerout", "update": "null"},
-        ],
-    },
-    {
-        "name": "drag",
-        "value": None,
-        "on": [
-            {"events": "pointerdown", "update": "[invert('x', x()), invert('x', x())]"},
-            {"events": DRAG, "update": "[drag[0], clamp(invert('x', x()), extent[0], extent[1])]"},
-            {"events": "window:pointerup", "update": "null"},
-        ],
-    },
-    {"name": "zoomed", "value": None, "on": [{"events": DRAG, "update": "drag"}]},
-]
-"""The signals of the pointer: the steps that are zoomed to, the step under the pointer, and what is being dragged over."""
-TALL: Spec = {"y": {"value": 0}, "y2": {"signal": "height"}}
-DRAGGED: Spec = {
-    "x": {"signal": "drag ? scale('x', drag[0]) : 0"},
-    "x2": {"signal": "drag ? scale('x', drag[1]) : 0"},
-    **TALL,
-    "fill": {"value": "var(--chosen)"},
-    "opacity": {"signal": "drag ? 1 : 0"},
-}
-HOVERED: Spec = {
-    "x": {"signal": "hover === null ? -9 : scale('x', hover)"},
-    **TALL,
-    "stroke": {"value": "var(--ink)"},
-    "strokeWidth": {"value": 0.8},
-    "opacity": {"signal": "hover === null ? 0 : 1"},
-}
-CELL_RECT: Spec = {
-    "x": {"scale": "x", "field": "column"},
-    "y": {"scale": "y", "field": "row"},
-    "width": {"scale": "x", "band": 1},
-    "height": {"scale": "y", "band": 1},
-    "fill": {"field": "fill"},
-    "stroke": {"signal": "datum.star ? 'var(--ink)' : 'var(--paper)'"},
-    "strokeWidth": {"signal": "datum.star ? 2.5 : few ? 1 : 0.3"},
-    "zindex": {"signal": "datum.star ? 1 : 0"},
-    "tooltip": {"signal": "datum"},
-    "cursor": {"value": "pointer"},
-    "description": {"field": "told"},
-}
-CELL_TEXT: Spec = {
-    "x": {"scale": "x", "field": "column", "band": 0.5},
-    "y": {"scale": "y", "field": "row", "band": 0.5},
-    "text": {"field": "text"},
-    "align": {"value": "center"},
-    "baseline": {"value": "middle"},
-    "fontSize": {"value": 11},
-    "fill": {"signal": "'var(--on-bin-' + datum.bin + ')'"},
-}
 
 
 def title(text: Message) -> Spec:
@@ -190,7 +110,7 @@ def picture() -> Spec:
     bare = {"domain": False, "ticks": False}
     narrow = f"min({SIZE}, {LABELS} + {WIDEST} * length(columns))"
     return {
-        **FRAME,
+        **PARTS["frame"],
         "signals": [
             {"name": "columns", "value": []},
             {"name": "rows", "value": []},
@@ -213,8 +133,8 @@ def picture() -> Spec:
             {"orient": "left", "scale": "y", **bare},
         ],
         "marks": [
-            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": CELL_RECT}},
-            {"type": "text", "from": {"data": "numbered"}, **SILENT, "encode": {"update": CELL_TEXT}},
+            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": PARTS["cell"]}},
+            {"type": "text", "from": {"data": "numbered"}, **SILENT, "encode": {"update": PARTS["number"]}},
         ],
     }
 
@@ -248,14 +168,14 @@ def _panels(
     size = {"width": {"signal": "width"}, "height": {"value": UPPER}}
     across = {"name": "x", "type": "linear", "range": "width", "nice": False}
     return {
-        **FRAME,
+        **PARTS["frame"],
         "height": height,
         "signals": [
             WIDTH,
             ZH,
             {"name": "extent", "value": [0, 1]},
             {"name": "many", "update": f"length(data('rows')) > {MANY}"},
-            *POINTER,
+            *PARTS["pointer"],
             *signals,
         ],
         "data": [{"name": "rows", "values": []}, *data],
@@ -263,8 +183,8 @@ def _panels(
         "marks": [
             {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper},
             *below,
-            {"type": "rect", **SILENT, "encode": {"update": DRAGGED}},
-            {"type": "rule", **SILENT, "encode": {"update": HOVERED}},
+            {"type": "rect", **SILENT, "encode": {"update": PARTS["dragged"]}},
+            {"type": "rule", **SILENT, "encode": {"update": PARTS["hovered"]}},
         ],
         "axes": [
             bottom,

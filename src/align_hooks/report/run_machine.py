@@ -6,16 +6,17 @@ from align_hooks.comparison.health import Health, Rank
 from align_hooks.messages import rendered
 from align_hooks.record.holdings import Holding, ranges
 from align_hooks.record.schema import Table
-from align_hooks.report.json_types import HoldingJson, RankJson, RunBodyJson
 from align_hooks.report.machine import curve_as_json, finding_as_json
 
 FORMAT = 1
 
 
 def run_as_json(health: Health, **about: str) -> Table:
-    """All of a run, as :class:`.json_types.RunJson`; ``about`` says who looked at what."""
+    """All of a run; ``about`` says who looked at what."""
     side = health.side
-    body: RunBodyJson = {
+    return {
+        "format": FORMAT,
+        **about,
         "condition": health.condition.value,
         "exit_code": health.exit_code,
         "framework": side.facts.framework,
@@ -43,15 +44,14 @@ def run_as_json(health: Health, **about: str) -> Table:
         "remarks": [rendered(remark) for remark in health.remarks],
         "curves": [curve_as_json(curve) for curve in health.curves],
     }
-    return {"format": FORMAT, **about, **body}
 
 
-def _holding(holding: Holding) -> HoldingJson:
+def _holding(holding: Holding) -> Table:
     steps = ranges(holding.steps)
     return {"quantity": holding.kind, "steps": steps, "count": len(holding.steps), "asked": holding.asked, "bytes": holding.bytes}
 
 
-def _rank(rank: Rank) -> RankJson:
+def _rank(rank: Rank) -> Table:
     return {
         "rank": rank.rank,
         "host": rank.host,

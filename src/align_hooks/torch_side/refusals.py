@@ -1,7 +1,8 @@
 """Refusals of Megatron's arguments under the settings, and the changes that a rehearsal makes, from the arguments alone.
 
 The hook on ``parse_args`` asks for them before anything is built, and the doctor asks for them before a node is taken, so both say the
-same. Imports no framework. :mod:`.hooks.model` refuses by the built model, and :mod:`.place` by layouts.
+same. What is refused and changed is data, in ``refusals.txt``. Imports no framework. :mod:`.hooks.model` refuses by the built model, and
+:mod:`.place` by layouts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from align_hooks.data_file import sections, setting
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import training
 from align_hooks.torch_side.objects import Argument
@@ -17,96 +19,25 @@ from align_hooks.torch_side.objects import Argument
 Get = Callable[[str], Argument]
 """The value of an argument by the name of its attribute, None where it is not set."""
 
-REHEARSAL: Mapping[str, Argument] = {
-    "transformer_impl": "local",
-    "distributed_backend": "gloo",
-    "use_cpu_initialization": True,
-    "masked_softmax_fusion": False,
-    "bias_swiglu_fusion": False,
-    "bias_dropout_fusion": False,
-    "apply_rope_fusion": False,
-    "gradient_accumulation_fusion": False,
-    "no_persist_layer_norm": True,
-    "cross_entropy_loss_fusion": False,
-    "tp_comm_overlap": False,
-    "fp8_param_gather": False,
-    "delay_wgrad_compute": False,
-    "fine_grained_activation_offloading": False,
-    "use_te_activation_func": False,
-    "te_rng_tracker": False,
-    "use_nccl_ub": False,
-    "use_sharp": False,
-    "moe_enable_deepep": False,
-    "moe_grouped_gemm": False,
-    "moe_permute_fusion": False,
-    "moe_router_fusion": False,
-    "moe_single_grouped_weight": False,
-    "moe_single_grouped_bias": False,
-}
-"""Values that a CPU needs; the mathematics is the same. Which of these arguments there are depends on Megatron's version."""
-
+_TABLES = {head: dict(line.split(" ", 1) for line in lines) for head, lines in sections(Path(__file__).parent / "refusals.txt").items()}
+REHEARSAL: Mapping[str, Argument] = {name: setting(value) for name, value in _TABLES["rehearsal"].items()}
+"""Values that a CPU needs."""
 NOT_RECOMPUTED = ("moe_act", "layernorm")
 """Values of ``--recompute-modules`` that only Transformer Engine or the grouped matrix product recompute."""
 
-ACCELERATED: Mapping[str, str] = {
-    "fp8": "--fp8-format",
-    "fp4": "--fp4-format",
-    "apply_layernorm_1p": "--apply-layernorm-1p",
-    "layernorm_zero_centered_gamma": "--apply-layernorm-1p",
-    "use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-}
-"""Arguments that no CPU can follow, and for which nothing else at hand computes the same; newer versions have the second spellings."""
-
-NOT_DETERMINISTIC: Mapping[str, str] = {
-    "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
-    "tp_comm_overlap": "--tp-comm-overlap",
-}
-
-UNREAD: Mapping[str, str] = {
-    "use_torch_fsdp2": "--use-torch-fsdp2",
-    "use_megatron_fsdp": "--use-megatron-fsdp",
-    "use_custom_fsdp": "--use-custom-fsdp",
-    "use_layer_wise_distributed_optimizer": "the layer-wise distributed optimizer",
-    "optimizer_cpu_offload": "--optimizer-cpu-offload",
-    "optimizer_cuda_graph": "--optimizer-cuda-graph",
-    "layerzero": "--layerzero",  # MindSpeed from here: fully sharded
-    "reuse_fp32_param": "--reuse-fp32-param",  # main parameters lie in the model's own memory, as two halves, between updates
-    "quant_states": "--quant-states",
-    "quant_grads": "--quant-grads",
-    "swap_optimizer": "--swap-optimizer",  # to the host
-    "tp_2d": "--tp-2d",  # cut along two axes
-}
-"""Attribute of Megatron's arguments to its flag. With each, gradients or main parameters are kept where this version does not look."""
-
-HYBRID: Mapping[str, str] = {
-    "hybrid_layer_pattern": "--hybrid-layer-pattern",
-    "hybrid_override_pattern": "--hybrid-override-pattern",
-    "is_hybrid_model": "--is-hybrid-model",
-}
-"""Arguments of models whose layers stand in a pattern, of which a layer is attention, feed-forward or Mamba alone."""
+ACCELERATED, NOT_DETERMINISTIC, UNREAD, HYBRID, CUDA_GRAPHS, QUANTIZED = (
+    _TABLES[head] for head in ("accelerated", "not deterministic", "unread", "hybrid", "CUDA graphs", "quantized")
+)
+"""Attribute to flag of what is refused, each on its own condition."""
 
 CHECKPOINT = "latest_checkpointed_iteration.txt"
 """The file by which a directory is known as a checkpoint of Megatron."""
-
-CUDA_GRAPHS: Mapping[str, str] = {
-    "enable_cuda_graph": "--enable-cuda-graph",
-    "external_cuda_graph": "--external-cuda-graph",
-    "cuda_graph_impl": "--cuda-graph-impl",  # since 0.15, where the other two are deprecated
-}
-"""Arguments by which CUDA graphs replay layers: a hook inside one runs once, while the graph is captured and nothing is computed."""
 
 SCOPES = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated", "cuda_graph_modules")
 """Arguments that say how much of an iteration a CUDA graph takes in, by version."""
 
 IN_LAYERS = ("activations", "teacher", "routing", "replay_routing")
 """Settings that need Python inside the layers in every step."""
-
-QUANTIZED: Mapping[str, str] = {
-    "fp8_param_gather": "--fp8-param-gather",
-    "fp4_param": "--fp4-param-gather",  # 0.15 to 0.17
-    "fp4_param_gather": "--fp4-param-gather",
-}
-"""Arguments by which the model's own weights are quantised, by the distributed optimizer, each rank its range of a tensor."""
 
 
 def rehearsal(get: Get) -> dict[str, Argument]:

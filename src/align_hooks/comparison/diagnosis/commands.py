@@ -1,7 +1,7 @@
 """The commands that advice prints, filled in for a pair: they are pasted as they are, before the command that a run was started with.
 
 That command is not on record; the variables are. So whoever records a side again gets what decides its numbers (seed, determinism, device)
-as it was, and where it is to be compared with what there is, what it recorded too.
+as it was, and where it is to be compared with what there is, what it recorded too. The commands are data, in ``commands.txt``.
 """
 
 from __future__ import annotations
@@ -13,96 +13,32 @@ from pathlib import Path
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import StageResult, first_different
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Side, message
 from align_hooks.process.storage import is_remote
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX, Settings
 
-FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
-FEED_AGAIN = "ALIGN_HOOKS_REPLAY_BATCHES={reference_again} ALIGN_HOOKS_LOAD_WEIGHTS={reference_again}@{first}"
-FEED_FIRST = "ALIGN_HOOKS_REPLAY_BATCHES={reference}@{first} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
-POINTS = (
-    "ALIGN_HOOKS_ACTIVATIONS={first} ALIGN_HOOKS_BATCHES={first} ALIGN_HOOKS_LOCAL_NORMS={first} "
-    "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first} "
-)
-UPDATES = "ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} ALIGN_HOOKS_OPTIMIZER_STATE={states} "
-COMMANDS = {
-    "fed": "ALIGN_HOOKS_RUN={again} {recorded}" + FEED,
-    "fed_again": "ALIGN_HOOKS_RUN={again} {recorded}" + FEED_AGAIN,
-    "compare_fed": "align-hooks compare {reference} {again}",
-    "compare_again": "align-hooks compare {reference_again} {again}",
-    "noise": "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
-    + "{more}"
-    + FEED,
-    "compare_with_noise": "align-hooks compare {reference} {candidate} --noise {noise}",
-    "points_of_reference": "ALIGN_HOOKS_RUN={reference_again} " + POINTS + FEED_FIRST,
-    "points_of_candidate": "ALIGN_HOOKS_RUN={again} " + POINTS + FEED_FIRST,
-    "replayable": "ALIGN_HOOKS_RUN={reference_again} ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_WEIGHTS={first}",
-    "resumed": "ALIGN_HOOKS_RUN={again} {recorded}ALIGN_HOOKS_REPLAY_BATCHES={reference}",
-    "first_step": "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first}",
-    "injected": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_INJECT_GRADIENTS={reference}@{updates} "
-    + UPDATES
-    + FEED,
-    "injected_again": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_INJECT_GRADIENTS={reference_again}@{updates} "
-    + UPDATES
-    + FEED_AGAIN,
-    "injectable": "ALIGN_HOOKS_RUN={reference_again} {its_own}ALIGN_HOOKS_BATCHES={updates} ALIGN_HOOKS_LOCAL_NORMS={updates} "
-    + UPDATES.rstrip(),
-    "routed": "ALIGN_HOOKS_RUN={again} {recorded}ALIGN_HOOKS_REPLAY_ROUTING={reference} " + FEED,
-    "routable": "ALIGN_HOOKS_ROUTING=all",
-    "show": "align-hooks show {broken}",
-    "check": "align-hooks check {reference} {candidate}",
-    "compare": "align-hooks compare {reference} CANDIDATE",
-    "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
-    "beside_dump": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
-    "repeat": "ALIGN_HOOKS_PERTURB=2",
-    "bisect": "align-hooks compare {reference} {candidate} --plan bisect.yaml",
-    "ladder": "align-hooks ladder bisect.yaml",
-    "arbitrate": "align-hooks arbitrate {reference} {candidate}",
-}
+
+def _commands(parts: Sequence[str], commands: Sequence[str]) -> dict[str, str]:
+    """Return name to command of the lines of the file, with what they share filled in."""
+    filled = dict(line.split(": ", 1) for line in commands)
+    for part, text in (line.split(": ", 1) for line in parts):
+        filled = {name: command.replace(f"{{{part}}}", text) for name, command in filled.items()}
+    return filled
+
+
+_TABLES = sections(Path(__file__).parent / "commands.txt")
+COMMANDS = _commands(_TABLES["parts"], _TABLES["commands"])
 """Commands to paste."""
+PASTED = {f"next.{advice}": names.split() for advice, names in (line.split(": ") for line in _TABLES["advice"])}
+"""The commands of each advice, in the order in which they are run."""
 OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "routed", "points_of_candidate")
 OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
 SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)
 """Of commands that are variables to set, the side before whose command they stand."""
 BEFORE = {Side.CANDIDATE: "command.candidate", Side.REFERENCE: "command.reference"}
-FED = ("fed", "compare_fed")
-FED_AGAIN = ("replayable", "fed_again", "compare_again")
-NOISE = ("noise", "compare_with_noise")
-PASTED: dict[str, tuple[str, ...]] = {
-    "next.feed_batches": FED,
-    "next.feed_weights": FED,
-    "next.mend_conversion": FED,
-    "next.without_overlap": FED,
-    "next.look_at_checkpoint": ("resumed", "compare_fed"),
-    "next.without_dropout": FED,
-    "next.record_points": ("points_of_reference", "points_of_candidate", "compare_again"),
-    "next.narrow_down": NOISE,
-    "next.third_opinion": ("arbitrate",),
-    "next.store_first_step": ("first_step",),
-    "next.one_rank": FED,
-    "next.bisect": ("bisect", "ladder"),
-    "next.inject_gradients": ("injected", "compare_fed"),
-    "next.store_updates": ("injectable", "injected_again", "compare_again"),
-    "next.mend": FED,
-    "next.store": FED_AGAIN,
-    "next.replay_routing": ("routed", "compare_fed"),
-    "next.record_routing": ("routable",),
-    "next.measure_noise": NOISE,
-    "next.set_alike_and_record_both": FED_AGAIN,
-    "next.record_both": FED_AGAIN,
-    "next.record_dumped": FED_AGAIN,
-    "next.see_why": ("show",),
-    "next.set_as_told": ("check",),
-    "next.make_as_told": ("check",),
-    "next.same_sizes": ("check",),
-    "next.record_from_reference": FED,
-    "next.two_runs": ("compare",),
-    "next.record_beside_dump": ("beside_dump",),
-    "next.record_more": ("norms_and_sketches",),
-}
-"""The commands of each advice, in the order in which they are run."""
 REHEARSED = ("seed", "deterministic", "device")
 """Settings that decide a run's numbers."""
 RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.name for option in switch.options)))

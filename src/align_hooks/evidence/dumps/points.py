@@ -1,4 +1,4 @@
-"""Where a dump has the points of a model: tables of data, a framework's module paths each.
+"""Where a dump has the points of a model: tables of data, a framework's module paths each, in ``points.txt``.
 
 A point is a place in the forward pass with one canonical name, whatever the framework calls the module (Hugging Face's names). Its value is
 [rows, sequence, width]; its gradient is that of the objective. What a module was given says the gradient of its input alone, not of a
@@ -17,14 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import TypeAlias
 
+from align_hooks.data_file import sections
 from align_hooks.evidence.dumps.entry import INPUT, OUTPUT, Dump
 
 SB, BS = "sb", "bs"
 """The order of the first two axes, or of the tokens where these are one: sequence and rows, or rows and sequence."""
 LAYER = "model.layers.{layer}"
-ATTENTION, MLP = f"{LAYER}.self_attn", f"{LAYER}.mlp"
 PREFIX = r"(?:(?P<chunk>\d+)\.)?(?:(?:module|_orig_mod|network|_backbone|backbone|model|language_model)\.)*?"
 """What may stand before a path: the model's number in a list, and what wraps it."""
 
@@ -35,22 +36,24 @@ one that ran last."""
 MATMUL = ("MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "MatMulV2", "Dense")
 ADD = ("Add", "AddExt", "BiasAdd", "TensorAdd")
 FUSED_NORM = ("RmsNorm", "LayerNorm", "LayerNormV3", "LayerNormExt")
-LINEAR_IN: Operators = ((MATMUL, 1),)
-LINEAR_OUT: Operators = ((ADD, 1), (MATMUL, 1))
-NORM_IN: Operators = ((FUSED_NORM, 1), (("Square", "Pow", "PowTensorScalar"), 1))
-NORM_OUT: Operators = ((FUSED_NORM, 1), (("Mul", "Muls"), 2))
-LAYER_OUT: Operators = ((ADD, 2),)
-EMBEDDING_OUT: Operators = ((("Gather", "GatherV2", "Embedding", "EmbeddingLookup"), 1),)
+OPERATORS: dict[str, Operators] = {
+    "linear_in": ((MATMUL, 1),),
+    "linear_out": ((ADD, 1), (MATMUL, 1)),
+    "norm_in": ((FUSED_NORM, 1), (("Square", "Pow", "PowTensorScalar"), 1)),
+    "norm_out": ((FUSED_NORM, 1), (("Mul", "Muls"), 2)),
+    "layer_out": ((ADD, 2),),
+    "embedding_out": ((("Gather", "GatherV2", "Embedding", "EmbeddingLookup"), 1),),
+}
 
 
 class Fusion(Enum):
     """How a module's output is cut into the points of its row."""
 
-    GROUPS = "query groups"
-    HALVES = "gate and up"
+    GROUPS = "groups"
+    HALVES = "halves"
 
 
-GROUPS, HALVES = Fusion.GROUPS, Fusion.HALVES
+GROUPS = Fusion.GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,126 +88,44 @@ class Table:
     latent: tuple[Row, ...] = ()
 
 
-def _linear(path: str, *points: str, order: str, fusion: Fusion | None = None) -> Row:
-    return Row(path, points, order, operators=LINEAR_OUT, fusion=fusion)
+def _rows(head: str, layer: str) -> tuple[Row, ...]:
+    """Return the rows of a section of ``points.txt``; ``layer`` is the path of the framework's layers."""
+    return tuple(_row(line, layer) for line in SECTIONS[head])
 
 
-def _norm(path: str, point: str, order: str) -> Row:
-    return Row(path, (point,), order, operators=NORM_OUT)
+def _row(line: str, layer: str) -> Row:
+    module, points = line.split(" -> ")
+    path, order, *words = module.split()
+    said = {name: value for name, _, value in (word.partition("=") for word in words)}
+    return Row(
+        "" if path == "-" else _full(path, layer),
+        tuple(_full(point, LAYER) for point in points.split()),
+        order,
+        side=INPUT if "in" in said else OUTPUT,
+        index=said.get("in") or "0",
+        kinds=said.get("kinds", ""),
+        operators=OPERATORS[said["operators"]] if "operators" in said else (),
+        fusion=Fusion(said["cut"]) if "cut" in said else None,
+        alone="alone" in said,
+        modules="inside" not in said,
+    )
 
 
-def _given(
-    path: str, point: str, order: str, operators: Operators, *, alone: bool = False, kinds: str = "", index: str = "0|x|input"
-) -> Row:
-    return Row(path, (point,), order, INPUT, index, kinds, operators, alone=alone)
+def _full(name: str, layer: str) -> str:
+    return f"{layer}{name}".rstrip(".") if name.startswith(".") else name
 
 
+SECTIONS = sections(Path(__file__).parent / "points.txt")
 BLOCK = "decoder.layers.{layer}"
-QKV = tuple(f"{ATTENTION}.{name}_proj" for name in "qkv")
-GATE_UP = (f"{MLP}.gate_proj", f"{MLP}.up_proj")
-HIDDEN = "0|hidden_states|x"
-NO_STAND_IN = "(?!Identity).*"
-"""The class of a norm that is there; where Transformer Engine has it in the next layer, something that does nothing takes its place."""
 MEGATRON = Table(
     "Megatron-LM",
-    (
-        Row("embedding", ("model.embed_tokens",), SB),
-        Row("embedding.word_embeddings", ("model.embed_tokens",), BS, operators=EMBEDDING_OUT, modules=False),
-        Row(BLOCK, (f"{LAYER}.input",), SB, INPUT, HIDDEN),
-        _given(f"{BLOCK}.input_layernorm", f"{LAYER}.input", SB, NORM_IN, kinds=NO_STAND_IN),
-        Row(f"{BLOCK}.input_layernorm", (f"{LAYER}.input_layernorm",), SB, kinds=NO_STAND_IN, operators=NORM_OUT),
-        _linear(f"{BLOCK}.self_attention.linear_qkv", *QKV, order=SB, fusion=GROUPS),
-        _norm(f"{BLOCK}.self_attention.q_layernorm", f"{ATTENTION}.q_norm", SB),
-        _norm(f"{BLOCK}.self_attention.k_layernorm", f"{ATTENTION}.k_norm", SB),
-        *(
-            Row(f"{BLOCK}.self_attention.core_attention", (f"{ATTENTION}.{point}",), SB, INPUT, index, alone=True)
-            for index, point in (("0|query", "query"), ("1|key", "key"), ("2|value", "value"))
-        ),
-        _given(f"{BLOCK}.self_attention.linear_proj", f"{ATTENTION}.core", SB, LINEAR_IN, alone=True),
-        _linear(f"{BLOCK}.self_attention.linear_proj", f"{ATTENTION}.o_proj", order=SB),
-        _given(f"{BLOCK}.pre_mlp_layernorm", f"{LAYER}.residual", SB, NORM_IN, kinds=NO_STAND_IN),
-        Row(f"{BLOCK}.pre_mlp_layernorm", (f"{LAYER}.post_attention_layernorm",), SB, kinds=NO_STAND_IN, operators=NORM_OUT),
-        Row(f"{BLOCK}.mlp.linear_fc1", (f"{LAYER}.residual",), SB, INPUT, kinds="TELayerNorm.*"),
-        _linear(f"{BLOCK}.mlp.linear_fc1", *GATE_UP, order=SB, fusion=HALVES),
-        _given(f"{BLOCK}.mlp.linear_fc2", f"{MLP}.activation", SB, LINEAR_IN, alone=True),
-        _linear(f"{BLOCK}.mlp.linear_fc2", f"{MLP}.down_proj", order=SB),
-        Row(f"{BLOCK}.mlp.router", (f"{MLP}.gate.weights",), SB, kinds="TopKRouter"),
-        Row(f"{BLOCK}.mlp.shared_experts", (f"{MLP}.shared_experts",), SB),
-        Row(f"{BLOCK}.mlp", (MLP,), SB, kinds="MoELayer"),
-        Row(BLOCK, (LAYER,), SB, operators=LAYER_OUT),
-        _norm("decoder.final_layernorm", "model.norm", SB),
-        _linear("output_layer", "lm_head", order=SB),
-        Row("", ("token_losses",), BS, kinds="GPTModel|HybridModel"),
-    ),
+    _rows("Megatron-LM", BLOCK),
     knows=f"{BLOCK}.self_attention.linear_proj",
-    latent=tuple(
-        Row(f"{BLOCK}.self_attention.{path}", (f"{ATTENTION}.{point}",), SB, operators=operators)
-        for path, point, operators in (
-            ("linear_q_proj", "q_proj", LINEAR_OUT),
-            ("linear_q_down_proj", "q_a_proj", LINEAR_OUT),
-            ("q_layernorm", "q_a_layernorm", NORM_OUT),
-            ("linear_q_up_proj", "q_b_proj", LINEAR_OUT),
-            ("linear_qb", "q_b_proj", LINEAR_OUT),
-            ("linear_kv_down_proj", "kv_a_proj_with_mqa", LINEAR_OUT),
-            ("kv_layernorm", "kv_a_layernorm", NORM_OUT),
-            ("k_layernorm", "kv_a_layernorm", NORM_OUT),
-            ("linear_kv_up_proj", "kv_b_proj", LINEAR_OUT),
-            ("linear_kvb", "kv_b_proj", LINEAR_OUT),
-        )
-    ),
+    latent=_rows("Megatron-LM, latent attention", BLOCK),
 )
-"""Megatron-LM with the local and the Transformer Engine layers, and MindFormers' newer models, which have its names."""
-
-MINDFORMERS = Table(
-    "MindFormers, use_legacy: True",
-    (
-        Row("model.tok_embeddings", ("model.embed_tokens",), BS, operators=EMBEDDING_OUT),
-        Row(LAYER, (f"{LAYER}.input",), BS, INPUT, HIDDEN),
-        _given(f"{LAYER}.attention_norm", f"{LAYER}.input", BS, NORM_IN),
-        _norm(f"{LAYER}.attention_norm", f"{LAYER}.input_layernorm", BS),
-        *(_linear(f"{LAYER}.attention.w{name}", point, order=BS) for name, point in zip("qkv", QKV, strict=True)),
-        _linear(f"{LAYER}.attention.w_qkv", *QKV, order=BS, fusion=GROUPS),
-        _given(f"{LAYER}.attention.wo", f"{ATTENTION}.core", BS, LINEAR_IN, alone=True),
-        _linear(f"{LAYER}.attention.wo", f"{ATTENTION}.o_proj", order=BS),
-        _given(f"{LAYER}.ffn_norm", f"{LAYER}.residual", BS, NORM_IN),
-        _norm(f"{LAYER}.ffn_norm", f"{LAYER}.post_attention_layernorm", BS),
-        Row(f"{LAYER}.feed_forward.w1", GATE_UP[:1], BS, operators=LINEAR_OUT, modules=False),  # its activation is inside
-        _linear(f"{LAYER}.feed_forward.w3", GATE_UP[1], order=BS),
-        Row(f"{LAYER}.feed_forward.w_gate_hidden", GATE_UP, BS, operators=LINEAR_OUT, fusion=HALVES),
-        _given(f"{LAYER}.feed_forward.w2", f"{MLP}.activation", BS, LINEAR_IN, alone=True),
-        _linear(f"{LAYER}.feed_forward.w2", f"{MLP}.down_proj", order=BS),
-        Row(LAYER, (LAYER,), BS, operators=LAYER_OUT),
-        _norm("model.norm_out", "model.norm", BS),
-        _linear("lm_head", "lm_head", order=BS),
-    ),
-    knows=f"{LAYER}.attention.wo",
-)
-HUGGING_FACE = Table(
-    "Hugging Face",
-    (
-        Row("model.embed_tokens", ("model.embed_tokens",), BS),
-        Row(LAYER, (f"{LAYER}.input",), BS, INPUT, HIDDEN),
-        *(
-            Row(f"{LAYER}.{name}", (f"{LAYER}.{name}",), BS)
-            for name in (
-                "input_layernorm",
-                *(f"self_attn.{one}_proj" for one in ("q", "k", "v", "q_a", "q_b", "kv_b", "o")),
-                *(f"self_attn.{one}" for one in ("q_norm", "k_norm", "q_a_layernorm", "kv_a_layernorm", "kv_a_proj_with_mqa")),
-                "post_attention_layernorm",
-                *(f"mlp.{one}" for one in ("gate_proj", "up_proj", "down_proj", "shared_experts")),
-            )
-        ),
-        Row(f"{LAYER}.self_attn.o_proj", (f"{ATTENTION}.core",), BS, INPUT, alone=True),
-        Row(f"{LAYER}.post_attention_layernorm", (f"{LAYER}.residual",), BS, INPUT, HIDDEN),
-        Row(f"{LAYER}.mlp.down_proj", (f"{MLP}.activation",), BS, INPUT, alone=True),
-        Row(f"{LAYER}.mlp.gate", (f"{MLP}.gate",), BS, kinds="Linear"),
-        Row(f"{LAYER}.mlp", (MLP,), BS, kinds=".*(?:Moe|MoE|Sparse).*"),
-        Row(LAYER, (LAYER,), BS),
-        Row("model.norm", ("model.norm",), BS),
-        Row("lm_head", ("lm_head",), BS),
-    ),
-    knows=f"{LAYER}.self_attn.o_proj",
-)
+LEGACY = "MindFormers, use_legacy: True"
+MINDFORMERS = Table(LEGACY, _rows(LEGACY, LAYER), knows=f"{LAYER}.attention.wo")
+HUGGING_FACE = Table("Hugging Face", _rows("Hugging Face", LAYER), knows=f"{LAYER}.self_attn.o_proj")
 TABLES = (MEGATRON, MINDFORMERS, HUGGING_FACE)
 BY_HAND = Table(
     "names that a person chose",
