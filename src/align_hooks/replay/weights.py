@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
-from align_hooks.record.files import TensorFile, read_json
+from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
 from align_hooks.record.part import FLOATING
 from align_hooks.record.reader import OptimizerState, Run, open_run
+from align_hooks.regular import read_regular
 from align_hooks.replay.perturb import EPS, Perturbed, Weights
 from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.settings import Source
@@ -30,13 +32,13 @@ class Checkpoint(Mapping[str, Array]):
     def __init__(self, path: Path) -> None:
         index = path / "model.safetensors.index.json"
         try:
-            listed = read_json(index, within=path)["weight_map"] if index.exists() else {"": "model.safetensors"}
+            listed = json.loads(read_regular(index, within=path))["weight_map"] if index.exists() else {"": "model.safetensors"}
             names = sorted({str(name) for name in dict(listed).values()})
             files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY, within=path) for name in names]
             self._homes = {name: file for file in files for name in file}
             if not self._homes:
                 raise ValueError("it holds no tensor")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
 
     def __iter__(self) -> Iterator[str]:
