@@ -61,8 +61,8 @@ def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None
     """Read a whole regular file of at most so many bytes; raises as :func:`open_regular` does, and ValueError for a larger one."""
     with open_regular(path, within) as file:
         size = os.fstat(file.fileno()).st_size
-        content = bytearray()
-        while size <= most and len(content) <= most and (piece := file.read(1 << 24)):
+        content, at_once = bytearray(), min(max(size, 1 << 16), 1 << 24)  # a read takes the memory of all that it may read
+        while size <= most and len(content) <= most and (piece := file.read(at_once)):
             content += piece
         if max(size, len(content)) > most:
             raise ValueError(f"it is larger than {most} bytes")

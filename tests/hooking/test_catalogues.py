@@ -99,7 +99,7 @@ def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("field", [field.name for field in fields(Settings)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Settings) if field.name != "storage"])  # a permission asks for nothing
 def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
     """So that no variable can be set on a side without something that notices when it had no effect."""
     environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}

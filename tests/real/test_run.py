@@ -51,6 +51,7 @@ def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended])
     facts = json.loads((path / "manifest/rank_1.json").read_text())
     idle = [name for name, hook in facts["hooks"].items() if not hook["calls"]]
     not_there = ["mindspeed", "rehearsal_fused_kernels"]  # it is not installed, and Megatron has had none since 0.17
+    not_there += ["checkpoint"]  # none is saved
     assert sorted(idle) == sorted([*not_there, "auxiliary", "prediction", "routing"])  # of models with experts, or that predict further
 
 
