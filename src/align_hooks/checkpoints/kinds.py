@@ -6,8 +6,6 @@ to nearest, ties to even, once: from fp64 to bf16 too, where rounding to fp32 fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from align_hooks.record.layout import Array
@@ -40,15 +38,11 @@ def cast(array: Array, kind: str, to: str) -> tuple[Array, int]:
         return array, 0
     flat, result = np.ascontiguousarray(array).reshape(-1), np.empty(array.size, KINDS[to])
     lost = 0
-    for block in _blocks(array.size):
+    for block in (slice(start, start + BLOCK) for start in range(0, array.size, BLOCK)):
         result[block] = _cast(flat[block], kind, to)
         if narrows(kind, to):
             lost += _infinite(result[block], to) - _infinite(flat[block], kind)
     return result.reshape(array.shape), lost
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def _cast(numbers: Array, kind: str, to: str) -> Array:

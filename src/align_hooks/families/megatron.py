@@ -6,10 +6,13 @@ serves both.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from align_hooks.data_file import sections
 from align_hooks.families.family import Args, Decoder, GPTModel, InMegatron, Latent, Routing, Yarn
 from align_hooks.names.blocks import EXPERT_GATE_THEN_UP, Dims
 from align_hooks.names.table import Rule, Table
@@ -17,55 +20,16 @@ from align_hooks.names.table import Rule, Table
 Holds = Mapping[str, tuple[object, ...]]
 """Name of a property of a built model to the values that a family allows, the usual value first."""
 
-PLAIN: Holds = {
-    "normalization": ("RMSNorm",),
-    "gated_linear_unit": (True,),
-    "multi_latent_attention": (False,),
-    "mtp_num_layers": (None, 0),
-    "add_bias_linear": (False,),
-    "add_qkv_bias": (False,),
-    "qk_layernorm": (False,),
-    "rotary_interleaved": (False,),
-    "layernorm_zero_centered_gamma": (False,),
-    "softmax_type": ("vanilla",),
-    "softmax_scale": (None,),
-    "window_size": (None,),
-    "use_mup": (False,),
-    "qk_clip": (False,),
-    "attention_output_gate": (False,),
-    "heterogeneous_block_specs": (False,),
-    "layers that do nothing": (False,),
-    "experimental_attention_variant": (None,),
-    "position_embedding_type": ("rope",),
-    "rotary_percent": (1.0,),
-    "frequencies of one base": (True,),
-    "use_rope_scaling": (False,),
-    "rotary_seq_len_interpolation_factor": (None,),
-    "activation_func": ("silu",),
-}
-"""What a Llama allows."""
-ROUTER: Holds = {
-    "moe_router_score_function": ("softmax",),
-    "moe_shared_expert_intermediate_size": (None, 0),
-    "moe_shared_expert_gate": (False,),
-    "moe_router_enable_expert_bias": (False,),
-    "moe_router_topk_scaling_factor": (None, 1.0),
-    "moe_router_num_groups": (None,),
-    "moe_expert_capacity_factor": (None,),
-    "moe_latent_size": (None,),
-    "moe_apply_probs_on_input": (False,),
-}
-"""What a router allows that chooses by softmax, without groups, bias or shared experts."""
-LATER = (
-    "softmax_type",
-    "use_mup",
-    "qk_clip",
-    "attention_output_gate",
-    "experimental_attention_variant",
-    "moe_shared_expert_gate",
-    "moe_latent_size",
-)
-"""Properties that Megatron-LM 0.12 does not have: what they switch on came later. Every version has the others."""
+_TABLES = sections(Path(__file__).parent / "megatron.txt")
+
+
+def _holds(head: str) -> Holds:
+    rows = (line.partition(": ") for line in _TABLES[head])
+    return {name: tuple(json.loads(f"[{allowed}]")) for name, _, allowed in rows}
+
+
+PLAIN, ROUTER = _holds("plain"), _holds("router")
+LATER = _TABLES["later"]
 
 BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,

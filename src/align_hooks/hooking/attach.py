@@ -21,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
-from align_hooks.hooking.guard import guarded
+from align_hooks.hooking.guard import Survivor, guarded
 from align_hooks.hooking.hook import Args, Function, Hook, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.settings import Settings
@@ -40,7 +40,7 @@ UNKNOWN_VERSION = "unknown"
 """The version of an imported package that states none."""
 
 
-class Attached(Protocol):
+class Attached(Survivor, Protocol):
     """What hook bodies are handed; the sessions of both sides fit."""
 
     @property
@@ -50,9 +50,6 @@ class Attached(Protocol):
     @property
     def ledger(self) -> Ledger:
         """The account of changes."""
-
-    def survive(self, what: str, error: Exception) -> None:
-        """Stop recording because of ``error`` of ``what``, or raise it where it is to end training."""
 
 
 def attach(hooks: Iterable[Hook], session: Attached) -> None:

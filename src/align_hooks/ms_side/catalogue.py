@@ -26,10 +26,6 @@ def _always(settings: Settings) -> bool:
     return settings.any_set()
 
 
-def _building(settings: Settings) -> bool:
-    return training(settings) or settings.device is not None
-
-
 def training(settings: Settings) -> bool:
     """Whether the training loop is seen or changed."""
     fed = (settings.load_weights, settings.inject_gradients, settings.replay_routing, settings.teacher)
@@ -66,7 +62,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _mindformers(
         "train_cell",
-        asked=_building,
+        asked=lambda settings: training(settings) or settings.device is not None,
         trigger="mindformers.wrapper.wrapper",
         targets=("MFTrainOneStepCell.__init__", "MFPipelineWithLossScaleCell.__init__"),
         body=f"{_ROOM}.train_cell:wrap",

@@ -266,17 +266,13 @@ def _rows(whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
     return Blocks(1, tuple(high - low for low, high in bounds)), bounds
 
 
-def _queries_of_a_group(dims: Dims) -> int:
-    return dims.heads // dims.groups * dims.head_dim
-
-
 def _vocabulary(dims: Dims, shape: Sequence[int]) -> Blocks:
     padding = dims.padded - dims.vocabulary
     return Blocks(1, (dims.vocabulary, padding) if padding > 0 else (shape[0],))
 
 
 def _qkv(dims: Dims) -> tuple[int, int, int]:
-    return (_queries_of_a_group(dims), dims.head_dim, dims.head_dim)
+    return (dims.heads // dims.groups * dims.head_dim, dims.head_dim, dims.head_dim)
 
 
 UNFUSED = FusedLayout("whole", lambda dims, shape: Blocks(1, (shape[0],)))

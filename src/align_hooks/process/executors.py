@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing import get_context
 
 from align_hooks.errors import AlignHooksError, shown
@@ -51,12 +52,8 @@ def _number(text: str) -> int:
     return int(text) if text else len(os.sched_getaffinity(0))
 
 
-def _processes(argument: str, stack: ExitStack) -> Executor:
-    return stack.enter_context(ProcessPoolExecutor(_number(argument), mp_context=get_context("spawn")))
-
-
-def _threads(argument: str, stack: ExitStack) -> Executor:
-    return stack.enter_context(ThreadPoolExecutor(_number(argument)))
+def _pool(kind: Callable[[int], Executor], argument: str, stack: ExitStack) -> Executor:
+    return stack.enter_context(kind(_number(argument)))
 
 
 def _dask(argument: str, stack: ExitStack) -> Executor:
@@ -85,14 +82,10 @@ def _mpi(argument: str, stack: ExitStack) -> Executor:
     return stack.enter_context(MPIPoolExecutor())
 
 
-def _alone(argument: str, stack: ExitStack) -> None:
-    return None
-
-
 STARTED: dict[str, Callable[[str, ExitStack], Executor | None]] = {
-    "processes": _processes,
-    "threads": _threads,
+    "processes": partial(_pool, partial(ProcessPoolExecutor, mp_context=get_context("spawn"))),
+    "threads": partial(_pool, ThreadPoolExecutor),
     "dask": _dask,
     "mpi": _mpi,
-    "none": _alone,
+    "none": lambda argument, stack: None,
 }

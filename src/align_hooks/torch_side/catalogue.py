@@ -44,10 +44,6 @@ def _stepping(settings: Settings) -> bool:
     return _recording(settings) or any(source is not None for source in fed)
 
 
-def _routing(settings: Settings) -> bool:
-    return any(settings.steps(kind) for kind in (BATCHES, ROUTING, ACTIVATIONS))
-
-
 def _gradients(settings: Settings) -> bool:
     return any(settings.steps(kind) for kind in KINDS if kind.of_gradients) or settings.inject_gradients is not None
 
@@ -68,6 +64,7 @@ REHEARSAL = {
 
 _megatron = functools.partial(Hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
+_perhaps = functools.partial(_in_step, must_fire=False)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -141,32 +138,29 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.forward:wrap",
         why="sees the batch that the model consumes, and what else it is given",
     ),
-    _in_step(
+    _perhaps(
         "routing",
-        asked=_routing,
+        asked=lambda settings: any(settings.steps(kind) for kind in (BATCHES, ROUTING, ACTIVATIONS)),
         trigger="megatron.core.transformer.moe.router",
         targets=("TopKRouter.routing",),
         body=f"{_ROOM}.hooks.routing:wrap",
         why="sees what a router makes of its input, and to which experts each token is given",
-        must_fire=False,
     ),
-    _in_step(
+    _perhaps(
         "auxiliary",
         asked=_recorded,
         trigger="megatron.core.transformer.moe.moe_utils",
         targets=("MoEAuxLossAutoScaler.forward",),
         body=f"{_ROOM}.hooks.terms:auxiliary",
         why="sees what balances experts join the loss",
-        must_fire=False,
     ),
-    _in_step(
+    _perhaps(
         "prediction",
         asked=_recorded,
         trigger="megatron.core.transformer.multi_token_prediction",
         targets=("MTPLossAutoScaler.forward",),
         body=f"{_ROOM}.hooks.terms:prediction",
         why="sees what predicts further tokens join the loss",
-        must_fire=False,
     ),
     _in_step(
         "gradients",
@@ -176,32 +170,29 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.hooks.gradients:wrap",
         why="reads and injects gradients: reduced, unscaled, not yet clipped",
     ),
-    _in_step(
+    _perhaps(
         "objective",
         asked=_recorded,
         trigger="megatron.core.pipeline_parallel.schedules",
         targets=("forward_step",),
         body=f"{_ROOM}.hooks.train_step:objective",
         why="sees what is differentiated",
-        must_fire=False,
     ),
-    _in_step(
+    _perhaps(
         "norm",
         asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
         trigger="megatron.core.optimizer.clip_grads",
         targets=("get_grad_norm_fp32",),
         body=f"{_ROOM}.hooks.norm:wrap",
         why="sees of which gradients the global norm is taken",
-        must_fire=False,
     ),
-    _in_step(
+    _perhaps(
         "checkpoint",
         asked=_recorded,
         trigger="megatron.training.checkpointing",
         targets=("save_checkpoint",),
         body=f"{_ROOM}.hooks.checkpoint:wrap",
         why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
-        must_fire=False,
     ),
     _in_step(
         "update",

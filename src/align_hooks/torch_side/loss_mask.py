@@ -47,7 +47,8 @@ def loss_mask(weights: Array | None, handed: Sequence[Array], eps: float, losses
     tensors that may be the mask, of any shape. ``losses`` are each token's loss, None where the model made none, and ``loss`` is what the
     loss function made of them.
     """
-    masks = [] if losses is None else [_in_shape(given, losses) for given in handed if given.size == losses.size and _may_be_a_mask(given)]
+    fit = [given for given in handed if losses is not None and given.size == losses.size and _may_be_a_mask(given)]
+    masks = [given.reshape(losses.shape).astype(np.float32) for given in fit] if losses is not None else []
     if weights is None or np.isnan(weights).any() or (loss and not weights.any()):
         made = (mask for mask in masks if losses is not None and _makes(loss, losses, mask))
         return next(made, Unseen.NO_GRADIENT if weights is None or not weights.any() else Unseen.NOT_A_NUMBER)
@@ -60,10 +61,6 @@ def loss_mask(weights: Array | None, handed: Sequence[Array], eps: float, losses
     if _are_equal(weights[counts], eps) or any((mask == zeros_and_ones).all() for mask in masks):
         return zeros_and_ones
     return Unseen.WEIGHTS
-
-
-def _in_shape(given: Array, losses: Array) -> Array:
-    return given.reshape(losses.shape).astype(np.float32)
 
 
 def _makes(loss: float, losses: Array, mask: Array) -> bool:

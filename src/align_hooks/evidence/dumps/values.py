@@ -110,7 +110,8 @@ def points_of(dump: Dump, dims: Dims | None = None) -> Points:
         raise RecordError(f"{dump.path}: {dump.notes[0]}")
     if table is None:
         known = "Megatron-LM, MindFormers or Hugging Face"
-        raise RecordError(f"{dump.path} names no module of {known}{_hint(dump)}; dump a whole model with its modules")
+        named = f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
+        raise RecordError(f"{dump.path} names no module of {known}{named}; dump a whole model with its modules")
     taking = _Taking(dump, dims)
     values: dict[tuple[object, ...], PointValue] = {}
     for row in rows_of(table, dump.classes):
@@ -122,10 +123,6 @@ def points_of(dump: Dump, dims: Dims | None = None) -> Points:
         )
     ordered = sorted(values.values(), key=lambda value: value.step)
     return Points(table.name, tuple(ordered), (*dump.notes, *taking.notes()))
-
-
-def _hint(dump: Dump) -> str:
-    return f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
 
 
 class _Taking:
