@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,21 @@ def test_norms_of_too_few_digits_are_left_out_and_said(tmp_path: Path, names: Ru
     scalars, _ = convert_monitored(monitored(tmp_path / "monitor", 1, norms | {small: 3e-5}), tmp_path / "run", names.path)
     assert len(open_run(tmp_path / "run").local_norms(0)) == len(norms) - 1
     assert any(small in note for note in scalars.notes)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_norm_of_zero_is_kept_and_one_whose_square_is_none_is_left_out(tmp_path: Path, names: Run, version: int) -> None:
+    norms = of(names, 0)
+    zero, tiny = sorted(norms)[:2]
+    source = monitored(tmp_path / "monitor", version, norms | {zero: 0.0})
+    for file in source.glob("*.csv"):
+        file.write_text(re.sub(rf"(?m)^(.*{re.escape(tiny)},(?:reduced,1|0),)[^,\n]+", r"\g<1>1e-200", file.read_text()))
+    scalars, _ = convert_monitored(source, tmp_path / "run", names.path)
+    kept = open_run(tmp_path / "run").local_norms(0)
+    by_native = {shard.native: shard.name for shard in names.shards(0)}
+    assert kept[by_native[zero]] == 0.0
+    assert by_native[tiny] not in kept
+    assert any("1 norms are too small" in note for note in scalars.notes)
 
 
 def test_ranks_that_hold_the_same_are_one(tmp_path: Path, names: Run) -> None:

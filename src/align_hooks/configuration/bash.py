@@ -89,25 +89,19 @@ def _follow(script: Script, text: str, name: str = "") -> None:
         node = root.descendant_for_byte_range(cut.start(), cut.end())
         if node is None or node.type not in JOINED:
             script.not_followed(written.count(b"\n", 0, cut.start()) + 1, "\\")
-    for bad in (bad for bad in _errors(root) if not _never_done(script, bad)) if root.has_error else ():
+    for bad in _errors(script, root) if root.has_error else ():
         near = next(iter(text_of(bad).strip().splitlines()), "")[:60]
         script.gaps.append(message("configuration.no_bash", place=script.place(line_of(bad)), text=repr(near)))
     _all(script, root)
 
 
-def _errors(node: Node) -> Iterator[Node]:
-    """The places where the grammar broke."""
+def _errors(script: Script, node: Node) -> Iterator[Node]:
+    """The places where the grammar broke, but for those in a loop that is never done."""
     for child in node.children:
         if child.type == "ERROR" or child.is_missing:
             yield child
-        elif child.has_error:
-            yield from _errors(child)
-
-
-def _never_done(script: Script, node: Node) -> bool:
-    """Whether a node stands in a loop that is never done."""
-    above = node.parent
-    return above is not None and (_over_no_argument(script, above) or _never_done(script, above))
+        elif child.has_error and not _over_no_argument(script, child):
+            yield from _errors(script, child)
 
 
 def _all(script: Script, node: Node) -> None:

@@ -36,6 +36,8 @@ WRAPPED = re.compile(r"(?:\d+:)?(?:module\.)*")
 REDUCED = "reduced"
 LARGEST = 1e100
 """Norms of fp32 numbers are smaller, and their squares can be added."""
+SMALLEST = 1e-150
+"""Of a smaller norm nothing is left in its square."""
 WORTH = 0.01
 """A norm whose last decimal leaves open more than this, relative, is left out."""
 
@@ -68,7 +70,9 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
     shards = _pieces(named, monitored, source) if named is not None else {}
     kept, left_out = _kept(monitored, shards)
     resolution = {"grad_norm": monitored.half * math.sqrt(max(map(len, monitored.norms.values())))}
-    resolution |= {"local_norms": max((monitored.half / math.sqrt(one) for step in kept.values() for one in step.values()), default=0.0)}
+    resolution |= {
+        "local_norms": max((monitored.half / math.sqrt(one) for step in kept.values() for one in step.values() if one), default=0.0)
+    }
     scalars = Scalars(side, [_row(step, norms) for step, norms in sorted(monitored.norms.items())], resolution, left_out)
     place = well_formed(str(source.resolve()))
     origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
@@ -168,7 +172,8 @@ def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shar
 
 def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, dict[str, float]], list[str]]:
     """Squared sums by step and canonical name, without what has too few digits; and what was left out."""
-    coarse = {name for norms in monitored.norms.values() for name in shards if 0 < norms[name] < monitored.half / WORTH}
+    least = max(monitored.half / WORTH, SMALLEST)
+    coarse = {name for norms in monitored.norms.values() for name in shards if 0 < norms[name] < least}
     whole = {native: shard.name for native, shard in shards.items() if native not in coarse}
     kept = {
         step: {name: norms[native] * norms[native] for native, name in whole.items()}

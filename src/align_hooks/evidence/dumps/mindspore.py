@@ -174,17 +174,17 @@ def _table(path: Path) -> Iterator[_Row]:
     text = _text(path)
     if not text.endswith("\n"):
         raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
+    rows = csv.reader(io.StringIO(text), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
     try:
-        rows = list(csv.reader(io.StringIO(text), strict=True))
+        head = [name.strip() for name in next(rows, [])]
+        side = next((name for name in SIDE if name in head), None)
+        if side is None or any(name not in head for name in HEAD):
+            raise RecordError(f"{path}:1 is not the head of MindSpore's {STATISTIC}; {AGAIN}")
+        for number, cells in enumerate(rows, 2):
+            if cells:
+                yield _row(dict(zip(head, cells, strict=False)), side, len(cells) >= len(head), f"{path}:{number}")
     except csv.Error as error:
         raise RecordError(f"{path} is no table ({shown(in_words(error))}); {AGAIN}") from None
-    head = [name.strip() for name in rows[0]] if rows else []
-    side = next((name for name in SIDE if name in head), None)
-    if side is None or any(name not in head for name in HEAD):
-        raise RecordError(f"{path}:1 is not the head of MindSpore's {STATISTIC}; {AGAIN}")
-    for number, cells in enumerate(rows[1:], 2):
-        if cells:
-            yield _row(dict(zip(head, cells, strict=False)), side, len(cells) >= len(head), f"{path}:{number}")
 
 
 def _row(cells: Mapping[str, str], side: str, whole: bool, where: str) -> _Row:
