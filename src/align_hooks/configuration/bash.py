@@ -245,7 +245,7 @@ def _unfollowed(script: Script, started: list[Word], line: int) -> None:
 def _edit(script: Script, started: list[Word], line: int) -> None:
     """``sed -i``: what it writes into a script or a configuration is not known to those who read that."""
     if any(re.match(r"-[a-zA-Z]*i|--in-place", word.text) for word in started) and re.search(r"\.(ya?ml|sh|json|py)\b", started[-1].text):
-        _unfollowed(script, started, line)
+        script.not_followed(line, f"sed -i … {started[-1].text}")
 
 
 OF_FILES = frozenset(["cat", "chmod", "cp", "du", "echo", "grep", "kill", "ln", "ls", "mkdir", "mv", "rm", "tar", "touch", "wc"])
