@@ -11,8 +11,8 @@ import pytest
 from align_hooks.checklist.defaults import ARCHITECTURES
 from align_hooks.checklist.row import UNSET, Effect
 from align_hooks.checklist.side_value import read_row, same
+from align_hooks.checklist.sides import check
 from align_hooks.checklist.tables import ROWS
-from align_hooks.checklist.uncovered import uncovered
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration, ConfigurationError
 
@@ -81,10 +81,9 @@ def test_a_table_of_the_yaml_replaces_that_of_the_file(tmp_path: Path) -> None:
 def test_a_published_file_holds_nothing_that_stands_in_the_way_of_clean(family: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": family, **PUBLISHED[family]}))
-    side = read(tmp_path / "model", family)
-    for row in ROWS:
-        read_row(row, side)
-    assert [setting.name for setting in uncovered(side) if setting.matters] == []
+    (tmp_path / "model.yaml").write_text(YAML.format(folder=tmp_path / "model", family=family))
+    checklist = check("--num-layers 2 --hidden-size 64 --lr 1e-3", str(tmp_path / "model.yaml"), {})
+    assert [setting.name for _, setting in checklist.uncovered if setting.matters] == []
 
 
 @pytest.mark.parametrize("text", OTHER_TRAINERS, ids=OTHER_TRAINERS.values())
