@@ -142,6 +142,7 @@ DAMAGE = [
     (table(lambda text: text.replace(",float32,", ',float32,"', 1)), "is no"),
     (table(lambda text: text + "MatMul,x,0,0," + "9" * 4000 + ",input,0,4,float32,(),1,1,1,1\n"), "is no row"),
     (table(lambda text: text + "MatMul,x,0,0,9,input,0,4,float32,(),1,1,1," + "1" * 4000 + "e999\n"), "is no row"),
+    (table(lambda text: text + "MatMul," * 200_000 + "\n"), "holds a line of more than"),
     (without_a_file, "is missing, mapping.csv has it"),
     (without_mapping, "which lacks it; copy the whole dump"),
     (torn_mapping, "mapping.csv"),

@@ -13,7 +13,6 @@ operator once and uses it for all, so that ``Gradients/…/lm_head-Linear/Grad_M
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, Entry, Statistics
 from align_hooks.record.files import in_words, is_folder_in, list_folder, read_array
-from align_hooks.regular import read_regular
+from align_hooks.regular import lines_of
 
 DEEPEST = 6
 """Directories between the one that is named and an iteration's."""
@@ -149,10 +148,10 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
     yield from rows.values() if tabled else ()
 
 
-def _text(path: Path) -> str:
-    """A table; raises RecordError for what is missing, too large, or no text."""
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a table, each with its end; raises RecordError for what is missing, too large, or no text."""
     try:
-        return read_regular(path, within=path.parent).decode()
+        yield from lines_of(path, path.parent)
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; copy it again, or {AGAIN}") from None
 
@@ -161,20 +160,25 @@ def _mapping(path: Path) -> Mapping[str, str]:
     """Name of a file to the name that was too long for it."""
     if not path.exists():
         return {}
-    pairs = [line.split(",", 1) for line in _text(path).splitlines() if line]
+    pairs = [line.split(",", 1) for line in map(str.rstrip, _lines(path)) if line]
     if wrong := next((number for number, pair in enumerate(pairs, 1) if len(pair) != 2 or not HIDDEN.fullmatch(pair[0])), None):
         raise RecordError(f"{path}:{wrong} does not give a name to a file; copy it again, or {AGAIN}")
     return dict(pairs)  # type: ignore[arg-type]
+
+
+def _ended(path: Path) -> Iterator[str]:
+    """The lines of a table that a run wrote to its end."""
+    for line in _lines(path):
+        if line[-1] not in "\r\n":
+            raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
+        yield line
 
 
 def _table(path: Path) -> Iterator[_Row]:
     """The rows of ``statistic.csv``."""
     if not path.exists():
         return
-    text = _text(path)
-    if not text.endswith("\n"):
-        raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
-    rows = csv.reader(io.StringIO(text), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
+    rows = csv.reader(_ended(path), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
     try:
         head = [name.strip() for name in next(rows, [])]
         side = next((name for name in SIDE if name in head), None)
@@ -235,7 +239,7 @@ def _scopes(path: Path) -> Mapping[str, str]:
     scopes: dict[str, str] = {}
     for folder in folders:
         for file in (one for one in list_folder(folder) if re.fullmatch(r"ms_execution_order_graph_.*\.csv", one.name)):
-            for scope in {line.rpartition("/")[0] for line in _text(file).splitlines()}:
+            for scope in {line.rpartition("/")[0] for line in map(str.rstrip, _lines(file))}:
                 scopes[scope.replace("/", "_")] = scope
     return scopes
 
