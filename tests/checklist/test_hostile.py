@@ -263,7 +263,7 @@ CHOSEN = {
     "the value of a flag": ('if $(at_night); then MORE="--seed $(date)"; fi', "$MORE", {"seed"}),
     "evaluated": ('if $(at_night); then MORE=--bf16; fi\nALL="$MORE"', "$ALL", {"bf16"}),
     "what only a run can tell": ("if $(at_night); then MORE=$(cat flags); fi", "$MORE", None),
-    "a loop": ('for I in a b; do MORE="$MORE --seed $I"; done', "$MORE", None),
+    "a loop": ('for I in $(cat seeds); do MORE="$MORE --seed $I"; done', "$MORE", None),
 }
 """What stands before a command, what it takes, and the arguments that may be in it; None where any may be."""
 

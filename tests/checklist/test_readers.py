@@ -314,3 +314,47 @@ def test_words_of_another_file_have_its_lines(tmp_path: Path) -> None:
     for name in ("train.sh", "job.sh"):
         places = {key: value.where for key, value in read(str(tmp_path / name), {}).values.items()}
         assert places == {"lr": "settings.sh:3 --lr", "num_layers": "train.sh:4 --num-layers"}
+
+
+MISQUOTED = {
+    "many arguments in one word": (
+        "A='--num-layers 2 --lr 1e-4'",
+        '"$A" --seed 7',
+        2,
+        "configuration.one_word",
+        "--num-layers 2 --lr 1e-4",
+    ),
+    "an element of an array": ("A=(--lr '1' '--seed 7')", '--num-layers 2 "${A[@]}"', 1, "configuration.one_word", "--seed 7"),
+    "a comment in a text": ("A='--lr 1\n# --seed 7\n'", "--num-layers 2 $A", 2, "configuration.comment_in_quotes", "#"),
+    "an argument commented out": ("A='--lr 1 #--seed 7'", "--num-layers 2 $A", 1, "configuration.comment_in_quotes", "#--seed"),
+}
+"""What stands before a command, what it takes, and the line and text of what Megatron-LM's parser refuses."""
+
+
+@pytest.mark.parametrize("case", MISQUOTED)
+def test_what_quotes_make_of_arguments_is_said(case: str) -> None:
+    before, takes, line, id, text = MISQUOTED[case]
+    found = read_script(f"{before}\ntorchrun pretrain_gpt.py --hidden-size 64 {takes}\n", "train.sh", {})
+    assert message(id, place=f"train.sh:{line}", text=text) in found.gaps
+
+
+def test_a_script_whose_only_argument_is_quoted_whole_says_so() -> None:
+    with pytest.raises(ConfigurationError, match="--num-layers 2 --lr 1 in quotes, which is one argument"):
+        read_script("A='--num-layers 2 --lr 1'\ntorchrun pretrain_gpt.py \"$A\"\n", "train.sh", {})
+
+
+def test_a_variable_before_a_command_may_name_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("$BIND torchrun pretrain_gpt.py --num-layers 2 --lr 1e-4\n")
+    found = read_command(f"BIND=./bind.sh X='a b.sh' bash {tmp_path / 'train.sh'}", {})
+    assert values(found) == {"num_layers": 2, "lr": 1e-4}
+    assert found.gaps == ()
+
+
+def test_a_configuration_that_a_script_edits_is_not_taken_for_the_file_that_is_here() -> None:
+    (gap,) = read_script("sed -i 's/a: 1/a: 2/' llama.yaml\nsed -n 1p hosts\ntorchrun x.py --num-layers 2\n", "train.sh", {}).gaps
+    assert gap == message("configuration.not_followed", place="train.sh:1", text="sed -i … llama.yaml")
+
+
+def test_a_loop_without_end_is_not_followed() -> None:
+    found = read_script("while true; do N=1$N; done\ntorchrun x.py --num-layers 2 --lr 1 --seed $N\n", "train.sh", {})
+    assert values(found)["seed"] == message("configuration.decided", line=1, script="train.sh")

@@ -14,7 +14,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks,
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import is_refused, usable
+from align_hooks.checklist.writable import as_taken, is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Argument
 
@@ -87,7 +87,8 @@ def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
     tried: list[Edits] = []
     try:
         for way in ways:
-            edits = {key: value for key, value in way.items() if not _stands(asked.candidate, key, value)}
+            typed = {key: as_taken(key, value, asked.candidate) for key, value in way.items()}
+            edits = {key: value for key, value in typed.items() if not _stands(asked.candidate, key, value)}
             edits = {**_carried(edits, asked.candidate), **edits}
             if edits and edits not in tried and not is_refused(edits, asked.candidate):
                 tried.append(edits)

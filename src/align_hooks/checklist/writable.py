@@ -79,7 +79,17 @@ def _kind(key: str, candidate: Configuration, switch: bool) -> str:
         return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
     name = key.rpartition(".")[2]
     standing = known(candidate, key)
-    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
+    usual = standing if standing is not None else _usual(name)
     if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
         return "nothing"
     return "number" if isinstance(usual, int | float) else "text"
+
+
+def _usual(name: str) -> Setting:
+    return next(iter(DEFAULTS.get(name, {}).values()), None)
+
+
+def as_taken(key: str, value: Setting, candidate: Configuration) -> Setting:
+    """A value in the type that a key takes: classes of MindFormers refuse ``hidden_dropout: 0``, whose default is a float."""
+    of_floats = candidate.side == MINDFORMERS and isinstance(_usual(key.rpartition(".")[2]), float)
+    return float(value) if of_floats and isinstance(value, int) and not isinstance(value, bool) else value

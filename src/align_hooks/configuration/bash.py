@@ -1,8 +1,9 @@
 """A launch script, followed as far as it can be without running anything.
 
-tree-sitter's grammar of bash reads the text; this module follows assignments, plain conditions, functions and what is sourced, and collects
-the commands that the script would start, word by word, each word with its line. What only a run can tell, and what is rare in scripts that
-train (loops, tables of names, options of bash), stays unknown, with the reason: ``align-hooks run --arguments-only`` is there for it.
+tree-sitter's grammar of bash reads the text; this module follows assignments, plain conditions, functions, loops that start nothing, and
+what is sourced, and collects the commands that the script would start, word by word, each word with its line. What only a run can tell, and
+what is rare in scripts that train (loops that start commands, tables of names, options of bash), stays unknown, with the reason:
+``align-hooks run --arguments-only`` is there for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
+from align_hooks.configuration.beside import file_beside
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.nested import Nested, script_in, written_again
@@ -28,10 +30,10 @@ QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip
 """Commands whose words are not looked at: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
 """Words before a command that change nothing of it."""
-ITSELF = r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"
-DIRNAME = rf"(?:\$\(|`)dirname(?:--)?(?:{ITSELF}|\$\((?:readlink-f|realpath)(?:--)?{ITSELF}\))[)`]"
-BESIDE = re.compile(rf"(?:{DIRNAME}|\$\(cd(?:--)?{DIRNAME}(?:&?>/dev/null)?(?:2>&1)?(?:&&|;)pwd(?:-P)?\)|\$\(pwd\)|\$?`pwd`)/([^$`]*)")
-"""How a script names a file beside itself, without blanks and quotes."""
+COMPUTING = frozenset(["true", ":", "echo", "shift", "set", "exit", "return", "test"])
+"""Commands that start nothing: a loop of these, of assignments and of conditions is followed pass by pass."""
+PASSES = 100
+"""How often a loop is followed; those over a script's arguments take a dozen passes."""
 CUT_WORD = re.compile(rb"(?<=[^\s\\&|;({])\\\n(?=\S)")
 JOINED = ("string", "string_content", "raw_string", "comment", "heredoc_body", "heredoc_content")
 """Where the end of a line cuts no word that the grammar does not join."""
@@ -240,6 +242,12 @@ def _unfollowed(script: Script, started: list[Word], line: int) -> None:
     script.not_followed(line, " ".join(word.text for word in started))
 
 
+def _edit(script: Script, started: list[Word], line: int) -> None:
+    """``sed -i``: what it writes into a script or a configuration is not known to those who read that."""
+    if any(re.match(r"-[a-zA-Z]*i|--in-place", word.text) for word in started) and re.search(r"\.(ya?ml|sh|json|py)\b", started[-1].text):
+        script.not_followed(line, f"sed -i … {started[-1].text}")
+
+
 OF_FILES = frozenset(["cat", "chmod", "cp", "du", "echo", "grep", "kill", "ln", "ls", "mkdir", "mv", "rm", "tar", "touch", "wc"])
 """Commands that set nothing of a training."""
 WITH_VALUE = frozenset(["-n", "-I", "-P", "-d", "-L", "-a", "-s", "-E"])
@@ -261,10 +269,10 @@ def _xargs(script: Script, started: list[Word], line: int) -> None:
 def _source(script: Script, started: list[Word], line: int) -> None:
     """``source``: follow a script that is read into this script, where its file is on this machine."""
     named = started[1] if len(started) > 1 else Word("", line)
-    beside = BESIDE.fullmatch(re.sub("[\"']", "", named.text)) if named.unknown and not script.moved else None
-    path = Path(beside[1] if beside else named.text)
+    beside = file_beside(named.text) if named.unknown and not script.moved else None
+    path = Path(named.text if beside is None else beside)
     try:
-        if (named.unknown and not beside) or script.depth >= DEEPEST or (script.moved and not (beside or path.is_absolute())):
+        if (named.unknown and beside is None) or script.depth >= DEEPEST or (script.moved and beside is None and not path.is_absolute()):
             raise ConfigurationError(named.text)
         text = read_text(path if path.is_absolute() or script.folder is None else script.folder / path, SCRIPT)
     except ConfigurationError:
@@ -367,14 +375,46 @@ def _over_no_argument(script: Script, node: Node) -> bool:
 
 
 def _loop(script: Script, node: Node) -> None:
-    """A loop: only a run can tell how often it repeats, so what it sets is unknown, within it too."""
+    """Follow a loop that starts nothing, pass by pass; of another, or of one that a run decides, what it sets is unknown, within it too."""
     if _over_no_argument(script, node):
         return
+    before = dict(script.variables), set(script.exported), set(script.settled), list(script.gaps)
+    if _computes(node.child_by_field_name("body")) and _every_pass(script, node):
+        return
+    script.variables, script.exported, script.settled, script.gaps = before
     why, started = message("configuration.loop", place=script.place(line_of(node))), len(script.started)
     script.forget(names_set_in(node), line_of(node), why)
     _unsettle(script, node, [[node.child_by_field_name("body")]])
     if len(script.started) > started:
         script.gaps.append(why)
+
+
+def _computes(node: Node) -> bool:
+    """Whether all commands in a node are of :data:`COMPUTING`."""
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    return (name is None or text_of(name) in COMPUTING) and all(_computes(child) for child in node.named_children)
+
+
+def _every_pass(script: Script, node: Node) -> bool:
+    """Follow a loop pass by pass; whether a run would make the same passes."""
+    body, kind = node.child_by_field_name("body"), node.children[0].type
+    if kind == "for" and node.type == "for_statement":
+        listed = any(child.type == "in" for child in node.children)
+        over = (
+            [word for value in node.children_by_field_name("value") for word in words(script, value)] if listed else script.variables["@"]
+        )
+        if len(over) > PASSES or any(word.unknown for word in over):
+            return False
+        for word in list(over):
+            script.set(text_of(node.child_by_field_name("variable")), [word], line_of(node))
+            _walk(script, body)
+        return True
+    for _ in range(PASSES if kind in ("while", "until") else 0):
+        goes_on = holds(script, node.child_by_field_name("condition"))
+        if goes_on is None or goes_on == (kind == "until"):
+            return goes_on is not None
+        _walk(script, body)
+    return False
 
 
 def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) -> None:
@@ -441,6 +481,7 @@ COMMANDS: dict[str, Callable[[Script, list[Word], int], None]] = {
     "xargs": _xargs,
     **dict.fromkeys(("source", "."), _source),
     "cd": _move,
+    "sed": _edit,
     "set": set_options,
     "shift": shift,
     "eval": _evaluate,

@@ -23,7 +23,7 @@ from align_hooks.configuration.values import MEGATRON, Configuration, Configurat
 from align_hooks.configuration.words import split
 from align_hooks.data_file import sections
 from align_hooks.errors import shown
-from align_hooks.messages import Argument, message, rendered, with_commands
+from align_hooks.messages import Argument, Message, message, rendered, with_commands
 
 _TABLES = sections(Path(__file__).parent / "megatron_flags.txt")
 RENAMED = mindspeed.renamed(_TABLES["renamed"])
@@ -77,6 +77,7 @@ OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_
 """Why a variable is not known that a script sets."""
 
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+ASSIGNED = re.compile(r"\w+=")
 LONGEST_NUMBER = 64
 LIST_NAME = "_align_hooks_arguments"
 
@@ -111,7 +112,8 @@ def read_script(
     of_models = [command for command, tells in telling if tells - {OF_DATA}]
     trainings = of_models or [command for command, tells in telling if tells]
     if not trainings:
-        gap = f" ({rendered(script.gaps[0])})" if script.gaps else ""
+        gaps = [*(gap for command, _ in script.started for gap in _misquoted(command, script)), *script.gaps]
+        gap = f" ({rendered(gaps[0])})" if gaps else ""
         if script.ended:
             raise ConfigurationError(
                 f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
@@ -158,9 +160,9 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
-    at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash"))), None)
+    at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash")) and not ASSIGNED.match(word)), None)
     if at is not None and not any(word.startswith("--num-layers") for word in words):
-        settings = dict(word.split("=", 1) for word in words[:at] if re.match(r"^\w+=", word))
+        settings = dict(word.split("=", 1) for word in words[:at] if ASSIGNED.match(word))
         path = Path(words[at])
         text = read_text(path, SCRIPT)
         return read_script(text, path.name, {**environment, **settings}, words[at + 1 :], path.parent)
@@ -197,7 +199,7 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
             notes.append(message(id, flag=flag, first=flags[attribute], second=as_written))
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
-    gaps = list(script.gaps)
+    gaps = [*script.gaps, *_misquoted(words[start:], script)]
     bounded = {} if script.carried else dict.fromkeys(script.absent, frozenset[str]())
     for word in _loose(words[start:], known):
         gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
@@ -215,6 +217,17 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     environment = next((environment for command, environment in script.started if command is words), {})
     told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, fork=fork)
     return replace(told, gaps=tuple(gaps), bounded=bounded)
+
+
+def _misquoted(words: Sequence[Word], script: Script) -> list[Message]:
+    """What is quoted so that Megatron's parser refuses it: many arguments in one word, and a comment within a text."""
+    ids = {r"--[\w-]+\s+\S.*": "configuration.one_word", r"#(-.*)?": "configuration.comment_in_quotes"}
+    return [
+        message(id, place=script.place(word.line), text=shown(word.text[:60]))
+        for at, word in enumerate(words)
+        for text, id in ids.items()
+        if not word.unknown and re.fullmatch(text, word.text, re.DOTALL) and not _is_value(words, at, FLAGS)
+    ]
 
 
 def _flags_in(word: Word, script: Script, known: Mapping[str, str]) -> set[str] | None:

@@ -16,15 +16,20 @@ MOST_BASES = 8
 """Files that stand over one another, one in the next."""
 MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
+OF_GRAPH_MODE = ("model.model_config.", "model_config.", "runner_config.")
+"""Sections that MindFormers' trainer of GRAPH_MODE reads, and the other trainers' files lack."""
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
 
 
 def read_yaml(text: str, name: str, folder: Path) -> Configuration:
     """A YAML file, over the files that its ``base_config`` names; with ``pretrained_model_dir`` the ``config.json`` there, if it is here.
 
-    :raises ConfigurationError: it is no YAML, holds a tag, a key twice, or is no MindFormers configuration.
+    :raises ConfigurationError: it is no YAML, holds a tag, a key twice, is no MindFormers configuration, or one of another trainer.
     """
     values = _with_bases(text, name, folder, (), {})
+    if any(key.startswith("training.") for key in values) and not any(key.startswith(OF_GRAPH_MODE) for key in values):
+        trainer = "MindSpeed-LLM's FSDP2" if any(key.startswith("data.") for key in values) else "MindFormers' PYNATIVE_MODE"
+        raise ConfigurationError(f"{name} has the sections of {trainer}, which are not read yet; name a YAML of GRAPH_MODE, or a run")
     if not any(key.startswith(SECTIONS) for key in values):
         raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
     notes, unread = _hugging_face(values, folder)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from align_hooks.configuration.beside import written_out
+from align_hooks.configuration.cuts import SIGNS, cut
 from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, Word, blank, length_of, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.messages import Message, message
@@ -97,9 +100,9 @@ def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
     return Word(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
 
 
-def unknown(node: Node, why: Message) -> Word:
+def unknown(node: Node, why: Message, text: str = "") -> Word:
     """A text that only a run can tell, as it stands in the script; always one word, with a ``$`` in it."""
-    text = "".join(text_of(node).split())
+    text = "".join((text or text_of(node)).split())
     return Word(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
 
 
@@ -130,7 +133,7 @@ def single(script: Script, node: Node) -> Word:
     if kind == "command_substitution" and (document := printed(script, node)) is not None:
         return document
     if kind in ("command_substitution", "process_substitution"):
-        return unknown(node, message("configuration.output", text=text, place=script.place(line)))
+        return unknown(node, message("configuration.output", text=text, place=script.place(line)), written_out(script, text))
     return unfollowed(script, node)
 
 
@@ -195,7 +198,7 @@ def expansion(script: Script, node: Node) -> list[Word]:
     named = next((child for child in node.named_children if child.type.endswith("variable_name") or child.type == "subscript"), None)
     sign = next((text_of(child) for child in node.children if not child.is_named and child.type not in ("${", "}", "$")), "")
     operands = [child for child in node.named_children if named is None or child.id != named.id]
-    if named is None or (text.startswith(("${#", "${!")) and text != "${#}") or len(operands) > 1:
+    if named is None or (text.startswith(("${#", "${!")) and text != "${#}") or (len(operands) > 1 and sign not in SIGNS):
         return [unfollowed(script, node)]
     holder, _, index = text_of(named).rstrip("]").partition("[")
     value = script.variables.get(holder)
@@ -209,6 +212,8 @@ def expansion(script: Script, node: Node) -> list[Word]:
     empty = not value or (sign.startswith(":") and len(value) == 1 and value[0].raw == "")
     if sign in ("", "?", ":?"):
         return value if value is not None else unset(script, node, holder)
+    if sign in SIGNS:
+        return unset(script, node, holder) if value is None else [_left(script, node, word, sign) for word in value]
     if sign not in (":-", "-", ":=", "=", ":+", "+") or any(SPLIT.match(text_of(operand)) for operand in operands):
         return [unfollowed(script, node)]
     if "+" in sign and value and value[0].unknown:
@@ -221,6 +226,15 @@ def expansion(script: Script, node: Node) -> list[Word]:
     if "=" in sign:
         script.set(holder, substitute, line)
     return substitute
+
+
+def _left(script: Script, node: Node, word: Word, sign: str) -> Word:
+    """What a cut, or a replacement, leaves of a word; a line that goes on within it may hide what would fit."""
+    at = next(child.end_byte for child in node.children if child.type == sign) - node.start_byte
+    written = str(node.text[at:-1].decode("utf-8", "surrogateescape"))  # the grammar gives a blank to no node
+    pattern, _, instead = written.partition("/") if sign[0] == "/" else (written, "", "")
+    left = None if word.unknown or CONTINUED in word.raw else cut(word.raw, sign, pattern, instead)
+    return unfollowed(script, node) if left is None else replace(word, raw=left)
 
 
 def unset(script: Script, node: Node, name: str) -> list[Word]:
