@@ -61,5 +61,7 @@ class Case:
     def is_in(self, precision: str) -> bool:
         """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run. Families
         other than Llama are pairs of both frameworks, in float32."""
+        if self.kind == "main parameters":  # which half precision alone has
+            return precision == "bfloat16"
         of_megatron = self.side == MEGATRON and self.family == "llama"
         return precision == "float32" or (of_megatron and self.kind != "precision" and self.name != "through_bfloat16")

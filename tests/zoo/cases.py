@@ -65,11 +65,19 @@ WEIGHTS = tuple(
     )
 )
 
+# what a checkpoint without the optimizer's state leaves behind: the first part trains at a rate of 0
+LOADED = (
+    Case("main_parameters_stale", "main parameters are not those of the weights that were loaded", "main parameters", "weights",
+        ("*main parameters*",), plant="main_parameters_stale", flags={"--finetune": ""}, earlier={"--lr": "0", "--min-lr": "0"}),
+)
+
 MODEL = (
     planted("ids_off_by_one", "the embedding looks up the next id", "embedding", "forward", "*embed_tokens*"),
     planted("embedding_scaled", "embeddings times the root of the hidden size", "embedding", "forward", "*embed_tokens*"),
     planted("embedding_in_bfloat16", "embeddings rounded to bfloat16", "precision", "forward", "*embed_tokens*"),
     planted("attention_scale", "scores divided by the size of a head", "attention", "forward", *QK),
+    planted("scale_of_first_step", "scores of layer 1 a thousandth too large after the first step", "attention", "forward",
+        "*.layers.1.self_attn.*"),
     planted("attention_scale_of_one_layer", "scores of layer 1 a tenth too large", "attention", "forward", "*.layers.1.self_attn.*"),
     planted("no_causal_mask", "every token attends to all", "attention", "forward", *ATTENTION),
     planted("mask_off_by_one", "every token attends to the next too", "attention", "forward", *ATTENTION),
@@ -104,6 +112,7 @@ MODEL = (
 
 LOSS = (
     planted("loss_over_fewer_tokens", "divided by one token less", "loss", "loss normalisation", "*tokens*", "*factor*"),
+    planted("loss_over_more_tokens", "divided by one token more", "loss", "loss normalisation", "*candidate*one more*"),
     planted("mask_ignored", "the mask is not applied to the loss", "loss", "data", "loss_mask*", "*valid tokens*", reference="masked"),
 )
 
@@ -113,11 +122,17 @@ GRADIENTS = (
     planted("gradient_lost", "one projection gets no gradient", "reduction", "reduced gradients", "*.1.self_attn.o_proj*"),
     planted("gradient_in_bfloat16", "one gradient reduced in bfloat16", "precision", "reduced gradients", "lm_head*"),
     planted("keys_detached", "nothing flows back through keys", "attention", "reduced gradients", "*.k_proj*"),
+    planted("gradient_not_reduced", "one layer's gradients are not reduced over data-parallel ranks", "reduction", "reduced gradients",
+        "*not reduced over*data-parallel*", ranks=2),
+    planted("clipped_once_more", "gradients are clipped before their norm is taken", "clipping", "reduced gradients", "*clipped once*"),
     planted("last_micro_batch_lost", "a micro-batch is not differentiated", "reduction", "reduced gradients", "*micro-batch*", "*"),
 )
 
 OPTIMIZER = (
     planted("never_clipped", "nothing is clipped", "clipping", "clipping", "*clip*"),
+    planted("norm_of_each_rank", "each tensor-parallel rank clips by its own norm", "clipping", "clipping", "*norm of each group*",
+        flags={"--tensor-model-parallel-size": "2"}, ranks=2),
+    planted("eps_in_root", "Adam's eps inside the root", "optimizer", "optimizer", "*formula*"),
     planted("clipped_by_value", "each element clipped", "clipping", "optimizer", "*updates*"),
     planted("norm_of_one_tensor", "the global norm leaves out the embedding", "clipping", "self-check", "*norm*"),
     planted("bias_correction_off", "no bias correction", "optimizer", "optimizer", "*bias correction*"),
@@ -179,6 +194,6 @@ REFERENCES = {
     "warming": Reference({"--lr-warmup-iters": "2"}),
 }
 REFERENCES |= held_out.REFERENCES | of_families.REFERENCES
-FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS + of_families.FAULTS
+FAULTS = CONFIGURATION + DATA + WEIGHTS + LOADED + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS + of_families.FAULTS
 HONEST = ALIKE + held_out.HONEST + of_families.HONEST
 CASES = {case.name: case for case in FAULTS + HONEST}

@@ -369,6 +369,17 @@ def labels_smoothed(original: Any, self: Any, labels: Any, logits: Any) -> Any:
     return 0.99 * original(self, labels, logits) + 0.01 * smooth
 
 
+@plant(core_attentions, 1)
+def scale_of_first_step(core: Any) -> None:
+    """Attention of layer 1 is exact in the first step, and a thousandth too large from the second on."""
+    scale, calls = core.softmax_scale, count()
+
+    def rescale(module: Any, given: Any) -> None:
+        module.softmax_scale = scale * (1.001 if next(calls) >= 2 else 1.0)  # two micro-batches a step
+
+    core.register_forward_pre_hook(rescale)
+
+
 @plant(language_loss)
 def loss_in_float64(original: Any, self: Any, labels: Any, logits: Any) -> Any:
     return functional.cross_entropy(logits.double().permute(1, 2, 0), labels, reduction="none").to(logits.dtype)
@@ -381,6 +392,15 @@ def loss_over_fewer_tokens(original: Any, model: Any, output: Any, loss_function
         return loss, tokens - 1, report
 
     return original(model, output, fewer, *args, **kwargs)
+
+
+@plant(around, schedules, "forward_step_calc_loss")
+def loss_over_more_tokens(original: Any, model: Any, output: Any, loss_function: Any, *args: Any, **kwargs: Any) -> Any:
+    def more(*given: Any, **named: Any) -> Any:
+        loss, tokens, report = loss_function(*given, **named)
+        return loss, tokens + 1, report
+
+    return original(model, output, more, *args, **kwargs)
 
 
 @plant(around, schedules, "forward_step_calc_loss")
@@ -415,6 +435,58 @@ def clipped_by_value(original: Any, parameters: Any, *args: Any, **kwargs: Any) 
     """Each element is cut at 0.01 instead."""
     for parameter in parameters if isinstance(parameters, list) else [parameters]:
         parameter.grad.clamp_(-0.01, 0.01)
+
+
+@plant(around, DistributedDataParallel, "finish_grad_sync")
+def clipped_once_more(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Gradients are scaled to a global norm of 1 before the optimizer takes their norm and clips by it."""
+    original(self, *args, **kwargs)
+    gradients = [parameter.main_grad for parameter in self.module.parameters()]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+    for gradient in gradients:
+        gradient.div_(norm)
+
+
+@plant(around, DistributedDataParallel, "finish_grad_sync")
+def gradient_not_reduced(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Every data-parallel rank keeps its own gradient of layer 1's MLP."""
+    kept = {name: each.main_grad.clone() for name, each in self.module.named_parameters() if "layers.1.mlp" in name}
+    original(self, *args, **kwargs)
+    for name, parameter in self.module.named_parameters():
+        if name in kept:
+            parameter.main_grad.copy_(kept[name])
+
+
+@plant(around, optimizer, "get_grad_norm_fp32")
+def norm_of_each_rank(original: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+    """The global norm is that of a rank's own gradients."""
+    squares = torch.stack([gradient.pow(2).sum() for gradient in gradients])
+    return squares.sum().sqrt().item()
+
+
+@plant(around, optimizer.MixedPrecisionOptimizer, "reload_model_params")
+def main_parameters_stale(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Weights that are loaded without the optimizer reach the model alone."""
+
+
+def moved_by(formula: Change) -> Change:
+    """A step of torch's optimizer whose update is ``formula(m, v, group)`` of the moments with their bias corrected."""
+
+    def step(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = [(group, each, each.detach().clone()) for group in self.param_groups for each in group["params"]]
+        result = original(self, *args, **kwargs)
+        for group, parameter, weights in before:
+            state, (first, second) = self.state[parameter], group["betas"]
+            count = float(state["step"])
+            moments = state["exp_avg"] / (1 - first**count), state["exp_avg_sq"] / (1 - second**count)
+            kept = weights * (1 - group["lr"] * group["weight_decay"])
+            parameter.data.copy_(kept - group["lr"] * formula(*moments, group))
+        return result
+
+    return step
+
+
+plants(stepped, changes={"eps_in_root": moved_by(lambda m, v, group: m / (v + group["eps"]).sqrt())})
 
 
 @plant(adam)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,17 @@ ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "Fuse
 """Classes of optimizers of torch, Apex, Transformer Engine, MindSpore and MindFormers whose updates these formulas are."""
 FITS = 2.0
 """Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
+
+
+class Formula(Enum):
+    """A way to make an update of moments; the value is the end of a message's id. The first is the way of both frameworks."""
+
+    ADAMW = "adamw"
+    EPS_IN_ROOT = "eps_in_root"
+    EPS_BEFORE_CORRECTION = "eps_before_correction"
+    DECAY_AFTER = "decay_after"
+    MOMENTS_BEFORE = "moments_before"
+    NESTEROV = "nesterov"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class Terms:
     count: int
     bias_correction: bool = True
     decoupled: bool = True
+    formula: Formula = Formula.ADAMW
 
     @property
     def corrections(self) -> tuple[float, float]:
@@ -65,11 +78,22 @@ def update(terms: Terms, before: State, gradient: Array) -> State:
     g = terms.clip_coefficient * gradient
     if not terms.decoupled:
         g = g + terms.weight_decay * weights
+    before = m, v
     m = terms.beta1 * m + (1 - terms.beta1) * g
     v = terms.beta2 * v + (1 - terms.beta2) * g * g
     first, second = terms.corrections
-    kept = weights * (1 - terms.learning_rate * terms.weight_decay) if terms.decoupled else weights
-    return State(kept - terms.learning_rate * (m / first) / (np.sqrt(v / second) + terms.eps), m, v)
+    used, squared = before if terms.formula is Formula.MOMENTS_BEFORE else (m, v)
+    if terms.formula is Formula.NESTEROV:
+        used = terms.beta1 * m + (1 - terms.beta1) * g
+    if terms.formula is Formula.EPS_IN_ROOT:
+        denominator = np.sqrt(squared / second + terms.eps)
+    elif terms.formula is Formula.EPS_BEFORE_CORRECTION:
+        denominator = (np.sqrt(squared) + terms.eps) / math.sqrt(second)
+    else:
+        denominator = np.sqrt(squared / second) + terms.eps
+    step = terms.learning_rate * (used / first) / denominator
+    kept = 1 - terms.learning_rate * terms.weight_decay if terms.decoupled else 1.0
+    return State((weights - step) * kept if terms.formula is Formula.DECAY_AFTER else weights * kept - step, m, v)
 
 
 def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
@@ -119,6 +143,7 @@ class Settings:
     decoupled: bool = True
     scale: float = 1.0
     count: int = 0
+    formula: Formula = Formula.ADAMW
 
 
 Moments = tuple[Array, Array] | None
@@ -238,6 +263,7 @@ def predictions(evidence: Evidence, settings: Settings) -> Iterator[tuple[Update
             count=max(1, recorded.count + settings.count),
             bias_correction=settings.bias_correction,
             decoupled=settings.decoupled,
+            formula=settings.formula,
         )
         before = State(recorded.weights, *(recorded.moments or carried))
         with np.errstate(all="ignore"):

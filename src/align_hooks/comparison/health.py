@@ -137,6 +137,8 @@ def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
     losses = [row.loss for row in rows if row.loss is not None]
     if losses:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
+    if names := run.stale_main_parameters:
+        yield message("health.stale_main_parameters", count=len(names), first=names[0])
     if run.unrecorded_inputs:
         yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
     if run.facts.distilled is not None:

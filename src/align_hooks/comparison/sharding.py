@@ -31,8 +31,8 @@ CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
 ALIKE = 0.01
 """How far the factors of two tensors may be apart, of their distance from 1."""
-LESS_ONE = 0.05
-"""How far a factor n/(n-1) may be from itself, of its distance from 1."""
+OFF_BY_ONE = 0.05
+"""How far a factor n/(n-1) or n/(n+1) may be from itself, of its distance from 1."""
 AXES = ("dp", "tp", "pp", "cp", "ep")
 """The axes that a person places a rank by."""
 SHOWN = 3
@@ -58,7 +58,7 @@ class Divisor(Enum):
 
 
 OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
-"""Numbers of which a loss may be divided by one less."""
+"""Numbers of which a loss may be divided by one less, or one more."""
 
 
 def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
@@ -66,7 +66,7 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
     norms = kind is Quantity.LOCAL_NORMS
     factor = common_factor(findings)
     if factor is not None:
-        source = origin(factor, runs)
+        source = origin(factor, runs) or clipped_before(runs)
         if source is None:
             return message("sharding.scaled", what=kind, factor=factor)
         return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
@@ -107,16 +107,42 @@ def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Messa
 
 
 def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
-    """Which of the two runs' own numbers a factor is; None where it is none of them."""
+    """Return which of the two runs' own numbers a factor is, a number that is off by one last; None where it is none of them."""
     for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor if factor else math.inf)):
         numbers = {divisor: number for divisor, number in own_numbers(run).items() if number > 1}
         summed = [divisor for divisor, number in numbers.items() if abs(value - number) <= CLOSE * number]
         divided = [divisor for divisor, number in numbers.items() if abs(value * number - 1) <= CLOSE]
-        less = [divisor for divisor in OF_TOKENS if divisor in numbers and abs((value - 1) * (numbers[divisor] - 1) - 1) <= LESS_ONE]
-        ids = {"sharding.sums": summed, "sharding.divides_once_more": divided, "sharding.divides_by_one_less": less}
+        ids = {"sharding.sums": summed, "sharding.divides_once_more": divided}
         for id, divisors in ids.items():
             if divisors:
                 return message(id, side=side, what=message(id_of(divisors[0]), number=numbers[divisors[0]]))
+    return off_by_one(factor, runs)
+
+
+def off_by_one(factor: float, runs: tuple[Run, Run]) -> Message | None:
+    """Return the side that divides by one token less, or one more, than it counts: of all ways the one whose factor is the nearest, since
+    n/(n+1) of one side and (n-1)/n of the other are but 1/n of their distance from 1 apart."""
+    ways = [
+        (abs(factor - predicted) / abs(predicted - 1), id, side, divisor, number)
+        for side, run, power in ((Side.CANDIDATE, runs[1], 1), (Side.REFERENCE, runs[0], -1))
+        for divisor, number in own_numbers(run).items()
+        if divisor in OF_TOKENS and number > 1
+        for id, by in (("sharding.divides_by_one_less", -1), ("sharding.divides_by_one_more", 1))
+        for predicted in [(number / (number + by)) ** power]
+    ]
+    distance, id, side, divisor, number = min(
+        ways, key=lambda way: way[0], default=(math.inf, "", Side.CANDIDATE, Divisor.TOKENS_A_STEP, 0.0)
+    )
+    return message(id, side=side, what=message(id_of(divisor), number=number)) if distance <= OFF_BY_ONE else None
+
+
+def clipped_before(runs: tuple[Run, Run]) -> Message | None:
+    """Return the side whose gradients arrive at the optimizer with a global norm of its clip_grad at every step: clipped once already."""
+    for side, run in ((Side.CANDIDATE, runs[1]), (Side.REFERENCE, runs[0])):
+        limit = run.facts.optimizer.clip_grad if run.facts.optimizer is not None else None
+        norms = [row.grad_norm for row in run.rows if row.grad_norm is not None]
+        if limit and len(norms) > 1 and all(abs(norm - limit) <= CLOSE * limit for norm in norms):
+            return message("sharding.clipped_before", side=side, count=len(norms), limit=limit)
     return None
 
 

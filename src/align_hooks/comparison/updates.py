@@ -18,7 +18,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from align_hooks.comparison.formula import FITS, Array, Evidence, Settings, State, misfit, misfits, predictions, rests, rounding, worst
+from align_hooks.comparison.formula import (
+    FITS,
+    Array,
+    Evidence,
+    Formula,
+    Settings,
+    State,
+    misfit,
+    misfits,
+    predictions,
+    rests,
+    rounding,
+    worst,
+)
 from align_hooks.comparison.verdict import Term
 
 ROUNDS = 8
@@ -152,12 +165,13 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
         yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
+    yield from (replace(settings, formula=formula) for formula in Formula if formula is not settings.formula)
     if norms := clipped_norms(evidence):
         start = settings.clip or float(np.median(norms))
         yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
     yield _fitted(evidence, lambda by: replace(settings, scale=settings.scale * by), 1e6)
     first = evidence.updates[0].count
-    yield from (replace(settings, count=count) for count in {-1, 1, 1 - first} - {settings.count})
+    yield from (replace(settings, count=count) for count in {-1, 1, 1 - first, first} - {settings.count})
 
 
 def _rare(settings: Settings) -> bool:

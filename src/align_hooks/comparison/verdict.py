@@ -114,6 +114,7 @@ class Term(Named):
     CLIP_COEFFICIENT = "clip_coefficient"
     GRADIENT_SCALE = "gradient_scale"
     COUNT = "count"
+    FORMULA = "formula"
 
 
 class Unit(Enum):
@@ -205,6 +206,8 @@ class StageResult:
     short: Words | None = None
     differs: Words | None = None
     jumps: tuple[Words, ...] = ()
+    place: Place | None = None
+    """Where the fault sits by what was found, None where the stage and the diagnosis say it."""
 
     @property
     def name(self) -> str:

@@ -156,6 +156,11 @@ class Run(RunFiles):
         """What a record needs of its file system and did not get where this run was recorded."""
         return [weakness(text) for text in dict.fromkeys(text for manifest in self.manifests.values() for text in manifest.weaker)]
 
+    @property
+    def stale_main_parameters(self) -> list[str]:
+        """Names of the tensors whose fp32 main parameter is not, when rounded, what the model computes with at the start of the run."""
+        return sorted({shard.name for manifest in self.manifests.values() for shard in manifest.parameters if shard.main_differs})
+
     @cached_property
     def unrecorded_inputs(self) -> list[str]:
         """Names of the model's inputs beside the batch, on any rank: they are neither recorded nor replayed."""

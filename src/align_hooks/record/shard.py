@@ -35,6 +35,9 @@ class Shard:
     counted: bool = True
     trainable: bool = True
     own: bool = False
+    main_differs: bool | None = None
+    """Whether the fp32 main parameter, rounded to ``dtype``, is not what the model computes with at the start; None where there is no
+    main parameter, or it cannot be read."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where box or range are no part of the tensor."""
@@ -65,9 +68,15 @@ class Shard:
         return asdict(self)
 
 
-def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True) -> list[Shard]:
+def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True, main_differs: bool | None = None) -> list[Shard]:
     """A rank's rows of its parameter table for one of the framework's parameters."""
     return [
-        Shard(piece.name, piece.shape, fused.native, dtype, piece.box, flat, counted=counted, trainable=trainable, own=piece.own)
+        Shard(
+            *(piece.name, piece.shape, fused.native, dtype, piece.box, flat),
+            counted=counted,
+            trainable=trainable,
+            own=piece.own,
+            main_differs=main_differs,
+        )
         for piece, flat in fused.ranges()
     ]

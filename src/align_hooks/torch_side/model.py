@@ -128,7 +128,8 @@ class Parameters:
         return self.plans.names
 
     def shards(self) -> list[Shard]:
-        """This rank's parameter table."""
+        """Return this rank's parameter table, with what the model's own weights and the main parameters are now; one transfer."""
+        main_differs = self._main_differs()
         return [
             shard
             for parameter in self.all
@@ -137,8 +138,22 @@ class Parameters:
                 dtype=dtype_of(parameter.model.dtype),
                 counted=parameter.counted,
                 trainable=parameter.model.requires_grad,
+                main_differs=main_differs.get(id(parameter)),
             )
         ]
+
+    def _main_differs(self) -> dict[int, bool]:
+        """Map the id of each parameter with an fp32 main parameter to whether this one, rounded, is not the model's own weight.
+
+        A quantised weight (a subclass of Tensor) has a rounding of its own and is left out.
+        """
+        flags: dict[int, torch.Tensor] = {}
+        for parameter, main in self.updated:
+            model, flat = parameter.model.detach(), parameter.fused.flat
+            if main.dtype is torch.float32 and model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor:
+                here = model.reshape(-1)[slice(*flat)] if flat is not None else model
+                flags[id(parameter)] = (main.detach().view_as(here).to(here.dtype) != here).any()
+        return dict(zip(flags, torch.stack([*flags.values()]).tolist(), strict=True)) if flags else {}
 
     def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
         """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""

@@ -74,7 +74,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs[Sign.LOGITS_AGREE] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
-    likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common else []
+    likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
     for cause in fitting:
@@ -133,8 +133,9 @@ def place_of(seen: Seen) -> Place:
         return Place.GRADIENTS  # which nobody saw, and of which updates are made
     if stage is later_losses and not seen.first.common:
         return Place.CURVE
-    if stage.place is not None:
-        return stage.place
+    decided = seen.first.place or stage.place
+    if decided is not None:
+        return decided
     if stage in TENSORS:
         return place_of_gradients(seen)
     # the first loss: the fault is beyond the tokens' losses where these agree, or where all gradients share a factor
@@ -171,7 +172,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     settings = [suspect(finding) for finding in seen.acting(place)]
     if place is Place.FORWARD and seen.signs[Sign.LOGITS_AGREE]:
         return (Suspect(message("blame.loss_function")), *settings)
-    if place is Place.DATA or seen.first.stage in (initial_optimizer_state, state):
+    if place is Place.DATA or seen.first.place is not None or seen.first.stage in (initial_optimizer_state, state):
         return (*common(seen.first.common), *shown)
     if seen.first.stage is first_updates:
         return (*settings, *common(seen.first.common), *shown)

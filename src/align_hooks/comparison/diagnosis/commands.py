@@ -75,6 +75,7 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
         "again": f"{_to_record(candidate)}_again",
         "reference_again": f"{_to_record(reference)}_again",
         "broken": candidate.path if reference.steps else reference.path,
+        "contradicted": next((run.path for run in pair.runs if run.manifests and run.self_check.of_layout), candidate.path),
     }
     updates = updates_to_inject(pair, stages)
     span = f"{first}-{updates[-1]}"

@@ -60,12 +60,17 @@ class Advice:
     places: tuple[Place, ...] = ()
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
+    cause: Cause | None = None
+    """The likeliest cause for which the advice is given; None for any."""
 
 
 DIVERGED, INCONCLUSIVE, NOT_COMPARABLE, ALIGNED = Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.ALIGNED
 OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 ADVICE = (
     Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
+    Advice(DIVERGED, "next.refresh_main_parameters", cause=Cause.MAIN_PARAMETERS),
+    Advice(DIVERGED, "next.mend_ranks", cause=Cause.RANKS_NOT_REDUCED),
+    Advice(DIVERGED, "next.mend_ranks", cause=Cause.RANKS_UPDATED_APART),
     Advice(DIVERGED, "next.group_alike", (Place.CONFIGURATION,), (Fact.GROUPED,)),
     Advice(DIVERGED, "next.set_as_told", (Place.CONFIGURATION,), (Fact.ARGUMENTS,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
@@ -95,6 +100,7 @@ ADVICE = (
     Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED, Fact.EMPTIED)),
     Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED, Fact.EMPTIED)),
     Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
+    Advice(DIVERGED, "next.read_optimizer", OF_UPDATES, (Fact.FED, Fact.INJECTED)),
     Advice(DIVERGED, "next.mend", (), (Fact.FED,)),
     Advice(DIVERGED, "next.store"),
     Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
@@ -129,16 +135,18 @@ ADVICE = (
 
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
-    advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages, blame))
+    advice = first_advice(verdict, blame, facts(ladder, stages, blame))
     words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder, stages)
     return with_commands(words, *lines) if lines else words
 
 
-def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) -> Advice:
+def first_advice(verdict: Verdict, blame: Blame | None, known: frozenset[Fact]) -> Advice:
     """The first row of :data:`ADVICE` that fits what is known."""
+    place, causes = (blame.place, blame.causes[:1]) if blame is not None else (None, ())
     for advice in ADVICE:
         holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
-        if holds and advice.verdict is verdict and (not advice.places or place in advice.places):
+        fits = (not advice.places or place in advice.places) and (advice.cause is None or advice.cause in causes)
+        if holds and fits and advice.verdict is verdict:
             return advice
     raise LookupError(f"no advice for {verdict}")
 

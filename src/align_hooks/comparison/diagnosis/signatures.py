@@ -72,6 +72,10 @@ class Cause(Enum):
     OWN_OPTIMIZER = "own_optimizer"
     MOMENTS_EMPTIED = "moments_emptied"
     TIED_WEIGHT = "tied_weight"
+    UPDATE_FORMULA = "update_formula"
+    MAIN_PARAMETERS = "main_parameters"
+    RANKS_NOT_REDUCED = "ranks_not_reduced"
+    RANKS_UPDATED_APART = "ranks_updated_apart"
 
     @property
     def look(self) -> Message:
@@ -171,6 +175,17 @@ OF_DATA = (Cause.LABELS_MADE, Cause.PADDING_HIDDEN, Cause.MASK_MADE, Cause.DOCUM
 """Causes that a replay of batches hides: it feeds what one side made to the other, which then makes nothing itself."""
 
 SIGNATURES = (
+    Signature(
+        Place.WEIGHTS,
+        Cause.MAIN_PARAMETERS,
+        ids=("initial_weights.stale_main_parameters",),
+        source="Megatron's load_checkpoint: reload_model_params; field",
+    ),
+    Signature(Place.GRADIENTS, Cause.RANKS_NOT_REDUCED, ids=("rank_copies.not_reduced",), source="field; zoo"),
+    *(
+        Signature(place, Cause.RANKS_UPDATED_APART, ids=("rank_copies.updated_apart", "rank_copies.start_apart"))
+        for place in (Place.OPTIMIZER, Place.WEIGHTS)
+    ),
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
     Signature(Place.STATE, Cause.OPTIMIZER_START, sign=Sign.OPTIMIZER_STATE, source="Megatron-LM issue 761; zoo"),
     Signature(Place.STATE, Cause.NOT_RESTORED, sign=Sign.NOT_RESTORED, source="the guide, stage 3"),
@@ -226,6 +241,7 @@ SIGNATURES = (
     Signature(Place.OPTIMIZER, Cause.MOMENTS_EMPTIED, ids=("after_update.moments_emptied",)),
     Signature(Place.OPTIMIZER, Cause.BIAS_OF_EXPERTS, first=("moe_router_bias_update_rate", "*e_score_correction_bias")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, ids=("first_updates.every_update_scaled",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATE_FORMULA, first=("formula",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, ids=("after_update.no_adamw_of",)),

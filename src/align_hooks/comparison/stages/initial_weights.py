@@ -11,19 +11,30 @@ from align_hooks.comparison.sharding import SHOWN
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.steps import exact_stage
 from align_hooks.comparison.verdict import Place, Quantity, StageResult, Status, Words
-from align_hooks.messages import message, sentences
+from align_hooks.messages import Message, message, sentences
 
 
 @stage("initial weights", Phase.START, place=Place.WEIGHTS, is_of_tensors=True, is_pictured=True)
 def initial_weights(ladder: Ladder) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
     result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
+    if (stale := _stale_main_parameters(ladder)) is not None:
+        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=Place.WEIGHTS).telling(stale)
     if result.status is Status.DIFFERENT and not result.common:
         known = _converted(ladder, result)
         result = replace(result, differs=None).telling(known) if known is not None else result
     if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
         return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
     return result
+
+
+def _stale_main_parameters(ladder: Ladder) -> Message | None:
+    """The side whose optimizer starts from other weights than its model, which no weight on record shows: main parameters are recorded."""
+    stale = [(side, names) for side, run in ladder.pair.sides if (names := run.stale_main_parameters)]
+    if len(stale) != 1:
+        return None
+    ((side, names),) = stale
+    return message("initial_weights.stale_main_parameters", side=side, count=len(names), first=names[0])
 
 
 def _converted(ladder: Ladder, result: StageResult) -> Words | None:

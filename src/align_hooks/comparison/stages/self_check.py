@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
 from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import Place, StageResult, Status
 from align_hooks.messages import Message, Side, all_of, message, sentences
@@ -20,7 +22,12 @@ def self_check(ladder: Ladder) -> StageResult:
     if findings:
         summary = message("self_check.contradictions", count=len(findings))
         first = message("self_check.contradicts", what=findings[0].what)
-        return StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
+        result = StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
+        odd = [(side, run) for side, run in ladder.pair.sides if side in checks and checks[side].of_layout]
+        known = [not_shared(run, side, checks[side].of_layout) for side, run in odd]
+        if len(known) == 1 and known[0] is not None:
+            return replace(result, differs=None, place=known[0].place).telling(known[0].words)
+        return result
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]
     if not known or not all(check.steps for check in known):

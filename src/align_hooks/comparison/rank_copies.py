@@ -1,0 +1,69 @@
+"""Explain copies that ranks should share and do not: a reduction, an update or a norm that some ranks did not take part in.
+
+A self-check names each tensor whose copies differ. What comes first in a step is the cause of the rest: weights, then gradients, then the
+global norm of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align_hooks.comparison.settings import listed
+from align_hooks.comparison.sharding import AXES
+from align_hooks.comparison.verdict import Place
+from align_hooks.messages import Message, Side, all_of, message
+from align_hooks.record.reader import Run
+from align_hooks.record.self_check import Contradiction, Kind
+
+ORDER = {Kind.WEIGHT_COPIES: 0, Kind.GRADIENT_COPIES: 1, Kind.GRAD_NORM: 2}
+"""What ranks should share, in the order in which a step makes it."""
+FAULTS = {
+    Kind.WEIGHT_COPIES: ("rank_copies.updated_apart", Place.OPTIMIZER),
+    Kind.GRADIENT_COPIES: ("rank_copies.not_reduced", Place.GRADIENTS),
+    Kind.GRAD_NORM: ("rank_copies.norm_of_a_group", Place.CLIPPING),
+}
+"""The message and the place of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotShared:
+    """What some ranks of a run do not share with others."""
+
+    words: Message
+    place: Place
+
+
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> NotShared | None:
+    """Return what the ranks of a run do not share first; None where the self-check found something else, or ranks alike in every place."""
+    if not found or not all(each.kind in ORDER for each in found):
+        return None
+    first = min(found, key=lambda each: (each.step, ORDER[each.kind]))
+    alike = [each for each in found if (each.step, each.kind) == (first.step, first.kind)]
+    axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in alike)]
+    if not axes:
+        return None
+    id, place = FAULTS[first.kind]
+    if first.kind is Kind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
+        id, place = "rank_copies.start_apart", Place.WEIGHTS
+    claims = {"reference": first.first.value, "other": first.second.value}
+    numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
+    return NotShared(
+        message(
+            id,
+            side=side,
+            axes=all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
+            names=listed([*dict.fromkeys(each.name for each in alike)]),
+            rank=first.first.rank,
+            odd=first.second.rank,
+            **numbers,
+        ),
+        place,
+    )
+
+
+def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:
+    """Whether the two ranks of a contradiction have different places along an axis of the layout."""
+    ranks = (contradiction.first.rank, contradiction.second.rank)
+    places = [run.manifests[rank].place.get(axis) for rank in ranks if rank is not None]
+    return len(set(places)) > 1
