@@ -68,7 +68,7 @@ WEIGHTS = tuple(
 # what a checkpoint without the optimizer's state leaves behind: the first part trains at a rate of 0
 LOADED = (
     Case("main_parameters_stale", "main parameters are not those of the weights that were loaded", "main parameters", "weights",
-        ("*main parameters*",), plant="main_parameters_stale", flags={"--finetune": ""}, earlier={"--lr": "0", "--min-lr": "0"}),
+        ("*main parameters*",), plant="main_parameters_stale", flags={"--finetune": "", "--init-method-std": "0.09"}, earlier={"--lr": "0", "--min-lr": "0"}),
 )
 
 MODEL = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -16,7 +17,7 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.lookup import is_since
 from align_hooks.checklist.row import MODEL
-from align_hooks.checklist.schedule import RATE, Schedule, differences
+from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, relative_differences
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
@@ -29,6 +30,8 @@ NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
 CLEAN, DIFFERS, UNDECIDED = 0, 1, 4
 ScheduleOf: TypeAlias = Callable[[Configuration], Schedule]
+Rates: TypeAlias = Mapping[int, float]
+"""Step to the learning rate that its update used."""
 
 
 class Judgement(Enum):
@@ -162,11 +165,12 @@ def check(
     looks: tuple[Look | None, Look | None] = (None, None),
     mindformers: str = NEWEST,
     megatron: str = "",
+    rates: tuple[Rates | None, Rates | None] = (None, None),
 ) -> Checklist:
-    """Hold two sides against the CheckList; ``looks`` are at their recorded batches, ``mindformers`` and ``megatron`` the versions that
-    read a YAML and a script, empty where that is not known.
+    """Compare two sides by the CheckList; ``looks`` are at their recorded batches, ``mindformers`` and ``megatron`` the versions that
+    read a YAML and a script, empty where that is not known. ``rates`` are the learning rates on record, which say more than settings do.
 
-    :raises ConfigurationError: a side says nothing that the CheckList asks for, so nothing can be held against anything.
+    :raises ConfigurationError: a side says nothing that the CheckList asks for, so there is nothing to compare.
     """
     reference, candidate = (as_read(side, mindformers, megatron) for side in (reference, candidate))
     checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks))
@@ -176,7 +180,7 @@ def check(
                 f"{configuration.source} says nothing that the CheckList asks for; name the script or YAML of a training"
             )
     courses = (
-        course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate),
+        learning_rates(reference, candidate, rates),
         course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate),
     )
     sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
@@ -224,13 +228,37 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
     steps = at.tolist()
     if not steps or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Course(name, None, message("course.no_numbers"))
-    whole, beyond, most = any(lengths), np.flatnonzero(apart > RATE).tolist(), int(np.argmax(apart))
     of_lengths = (
         message("course.lengths", reference=lengths[0], candidate=lengths[1]) if all(lengths) and lengths[0] != lengths[1] else None
     )
-    constant = len({*ours, *theirs}) <= 2 and len(set(ours)) == len(set(theirs)) == 1
+    compared = laid_beside(name, (steps, ours, theirs), apart, whole=any(lengths))
+    return replace(compared, text=sentences(compared.text, of_lengths), schedules=(schedules[0].text, schedules[1].text))
+
+
+def learning_rates(reference: Configuration, candidate: Configuration, rates: tuple[Rates | None, Rates | None]) -> Course:
+    """Return what is on record of the learning rates where that differs, or the settings do not tell; else what the settings come to."""
+    on_record, derived = recorded_rates(*rates), course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate)
+    return on_record if on_record is not None and (on_record.same is False or derived.same is None) else derived
+
+
+def recorded_rates(reference: Rates | None, candidate: Rates | None) -> Course | None:
+    """Return the learning rates that two records hold of their common steps, compared; None where they have no such step in common."""
+    ours, theirs = reference or {}, candidate or {}
+    steps = sorted(step for step in ours.keys() & theirs.keys() if math.isfinite(ours[step]) and math.isfinite(theirs[step]))
+    if not steps:
+        return None
+    both = [ours[step] for step in steps], [theirs[step] for step in steps]
+    compared = laid_beside(Scheduled.LEARNING_RATE, (steps, *both), relative_differences(*map(np.asarray, both)), whole=True)
+    return replace(compared, text=message("course.on_record", text=compared.text))
+
+
+def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[float]], apart: Floats, *, whole: bool) -> Course:
+    """Return a course of steps, the reference's values and the candidate's, which are ``apart`` by so much, relative; ``whole`` where
+    these are all steps and not only the first."""
+    steps, ours, theirs = series
+    beyond, most = np.flatnonzero(apart > RATE).tolist(), int(np.argmax(apart))
     text: Words = message("course.same" if whole else "course.same_in_the_first", count=len(steps))
-    if constant:
+    if len(set(ours)) == len(set(theirs)) == 1:
         text = message("course.constant", rate=ours[0])
     if beyond:
         first = beyond[0]
@@ -239,7 +267,7 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
             message("course.differs" if whole else "course.differs_in_the_first", differing=len(beyond), steps=len(steps), **rates),
             message("course.most", step=steps[most], iteration=steps[most] + 1, reference=ours[most], candidate=theirs[most]),
         )
-    same = Course(name, not beyond, sentences(text, of_lengths), (schedules[0].text, schedules[1].text), steps, ours, theirs)
+    same = Course(name, not beyond, text, steps=steps, reference=ours, candidate=theirs)
     return replace(same, differing=len(beyond), first=steps[beyond[0]], most=steps[most]) if beyond else same
 
 

@@ -49,13 +49,17 @@ def differences(reference: Schedule, candidate: Schedule) -> tuple[NDArray[np.in
     """The steps that both make, and the relative difference of the two rates at each: 0 where both are 0, inf where either is no number."""
     lengths = [schedule.steps for schedule in (reference, candidate) if schedule.steps]
     steps = sampled(min(lengths) if lengths else FIRST)
-    ours, theirs = reference.at(steps), candidate.at(steps)
+    return steps, relative_differences(reference.at(steps), candidate.at(steps))
+
+
+def relative_differences(ours: Floats, theirs: Floats) -> Floats:
+    """Return the relative difference of two rates of each step, ``[steps]``: 0 where both are 0, inf where either is no number."""
     numbers = np.isfinite(ours) & np.isfinite(theirs)
     ours, theirs = np.where(numbers, ours, 0.0), np.where(numbers, theirs, 0.0)
     scale = np.maximum(np.maximum(np.abs(ours), np.abs(theirs)), np.finfo(np.float64).tiny)
     peak = max(float(np.abs(ours).max(initial=0.0)), float(np.abs(theirs).max(initial=0.0)))
     apart = np.abs(ours - theirs)
-    return steps, np.where(numbers, np.where(apart <= peak * 1e-12, 0.0, apart / scale), np.inf)
+    return np.where(numbers, np.where(apart <= peak * 1e-12, 0.0, apart / scale), np.inf)
 
 
 def needed(configuration: Configuration, key: str) -> float:

@@ -1,4 +1,4 @@
-"""``align-hooks check``: two sides, each a record or a file, held against the guide's CheckList."""
+"""``align-hooks check``: two sides, each a record or a file, compared by the guide's CheckList."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def check(
     special = special_ids(named_ids(ours) | named_ids(theirs))
     ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
     looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
-    return check_configurations(ours, theirs, looks, mindformers or installed(), installed(CORE, ""))
+    rates = rates_of(our_run), rates_of(their_run)
+    return check_configurations(ours, theirs, looks, mindformers or installed(), installed(CORE, ""), rates)
 
 
 def fix(reference: str, candidate: str, environment: Mapping[str, str], checklist: Checklist, mindformers: str | None) -> Fix:
@@ -91,7 +92,15 @@ def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, Look]) -> Ch
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
     seen = [looks[side] if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
-    return check_configurations(ours, theirs, (seen[0], seen[1]))
+    return check_configurations(ours, theirs, (seen[0], seen[1]), rates=(rates_of(reference), rates_of(candidate)))
+
+
+def rates_of(run: Run | None) -> dict[int, float] | None:
+    """Return the learning rate on record of each step, the highest where parameter groups differ; None without a record."""
+    if run is None:
+        return None
+    rates = {row.step: row.learning_rate for row in run.rows if row.learning_rate}
+    return {step: max(rate) if isinstance(rate, list) else rate for step, rate in rates.items()}
 
 
 def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:

@@ -24,6 +24,8 @@ FAULTS = {
     Kind.GRAD_NORM: ("rank_copies.norm_of_a_group", Place.CLIPPING),
 }
 """The message and the place of each."""
+OF_NORMS = (Kind.RANKS_OF_NORM, Kind.NORM_TAKEN_AGAIN, Kind.NORM_OF_RANKS, Kind.ELEMENTS, Kind.LEFT_OUT, Kind.COUNTED_ALONE)
+"""What a norm says of gradients that are not shared: it follows from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,12 @@ class NotShared:
 
 def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> NotShared | None:
     """Return what the ranks of a run do not share first; None where the self-check found something else, or ranks alike in every place."""
-    if not found or not all(each.kind in ORDER for each in found):
+    causes = [each for each in found if each.kind in ORDER]
+    if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
-    first = min(found, key=lambda each: (each.step, ORDER[each.kind]))
+    first = min(causes, key=lambda each: (each.step, ORDER[each.kind]))
+    if first.step > min(each.step for each in found):
+        return None
     alike = [each for each in found if (each.step, each.kind) == (first.step, first.kind)]
     axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in alike)]
     if not axes:

@@ -237,7 +237,8 @@ def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause
     """The causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
     fitting = [signature.cause for kind in kinds or [""] for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)]
-    return tuple(dict.fromkeys(fitting))[: max(CAUSES, len(kinds))]
+    most = 1 if seen.first.place is not None else max(CAUSES, len(kinds))  # a stage that says where says why
+    return tuple(dict.fromkeys(fitting))[:most]
 
 
 def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Suspect], kind: str = "") -> bool:

@@ -23,10 +23,10 @@ def self_check(ladder: Ladder) -> StageResult:
         summary = message("self_check.contradictions", count=len(findings))
         first = message("self_check.contradicts", what=findings[0].what)
         result = StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
-        odd = [(side, run) for side, run in ladder.pair.sides if side in checks and checks[side].of_layout]
-        known = [not_shared(run, side, checks[side].of_layout) for side, run in odd]
-        if len(known) == 1 and known[0] is not None:
-            return replace(result, differs=None, place=known[0].place).telling(known[0].words)
+        found = [(side, run, checks[side].of_layout) for side, run in ladder.pair.sides if side in checks]
+        unshared = [not_shared(run, side, wrong) for side, run, wrong in found if wrong]
+        if len(unshared) == 1 and unshared[0] is not None:
+            return replace(result, differs=None, place=unshared[0].place).telling(unshared[0].words)
         return result
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]
