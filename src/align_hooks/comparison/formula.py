@@ -78,11 +78,11 @@ def update(terms: Terms, before: State, gradient: Array) -> State:
     g = terms.clip_coefficient * gradient
     if not terms.decoupled:
         g = g + terms.weight_decay * weights
-    before = m, v
+    old = m, v
     m = terms.beta1 * m + (1 - terms.beta1) * g
     v = terms.beta2 * v + (1 - terms.beta2) * g * g
     first, second = terms.corrections
-    used, squared = before if terms.formula is Formula.MOMENTS_BEFORE else (m, v)
+    used, squared = old if terms.formula is Formula.MOMENTS_BEFORE else (m, v)
     if terms.formula is Formula.NESTEROV:
         used = terms.beta1 * m + (1 - terms.beta1) * g
     if terms.formula is Formula.EPS_IN_ROOT:

@@ -211,7 +211,8 @@ def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
         apart, added = message("after_update.decoupled"), message("after_update.not_decoupled")
         yield Change(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
     if used.formula is not recorded.formula:
-        yield Change(Term.FORMULA, *(message(f"after_update.by_{formula.value}") for formula in (recorded.formula, used.formula)))
+        was, is_now = (message(f"after_update.by_{formula.value}") for formula in (recorded.formula, used.formula))
+        yield Change(Term.FORMULA, was, is_now)
     if used.clip is not None:
         norm = record.clip_grad
         was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
