@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as of_structure
 
 from align_hooks import open_run
-from align_hooks.comparison.diagnosis.commands import COMMANDS
+from align_hooks.comparison.diagnosis.commands import COMMANDS, PASTED, commands_of, training_command
 from align_hooks.comparison.diagnosis.next_step import ADVICE, Advice, Fact, first_advice, slots
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.noise import Noise
@@ -142,3 +146,45 @@ def test_decay_of_one_side_alone_is_a_matter_of_groups(compared: Compared, candi
 def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:
     assert "ALIGN_HOOKS_SKETCHES=all" in rendered(compared(scalars_only(), against=scalars_only()).next)
     assert ids(compared(HONEST_SKETCHED.drifted(), against=HONEST_SKETCHED).next)[0] == "next.your_precision"
+
+
+def pasted(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A printed line in a shell in which ``align-hooks`` prints the words that it is given, and starts what stands behind ``--``."""
+    stub = 'align-hooks() { printf "%s\\n" "$@"; while [ $# -gt 0 ]; do [ "$1" = -- ] && { shift; "$@"; return; }; shift; done; }\n'
+    return subprocess.run(["bash", "-c", stub + line], env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[Ladder]:
+    """Two pairs: whose commands are not on record, and whose commands are."""
+    made = []
+    for facts in ({}, {"command": "echo 'it trains'", "directory": "/"}):
+        folder = tmp_path_factory.mktemp("pair")
+        runs = [replace(run, facts=facts).write(folder / name) for name, run in (("one", HONEST), ("other", HONEST.drifted()))]
+        pair = Pair(*map(open_run, runs))
+        made.append(Ladder(pair, Noise(pair, []), (), silent))
+    return made
+
+
+@pytest.mark.parametrize("advice", sorted(PASTED))
+def test_a_printed_command_runs_as_it_is_pasted(ladders: list[Ladder], advice: str) -> None:
+    """With the command on record; else the shell itself says what its variable is for, and starts nothing."""
+    unknown, known = ([rendered(line) for line in commands_of(advice, ladder, [])] for ladder in ladders)
+    for line in known:
+        assert "<" not in line
+        done = pasted(line, CANDIDATE="elsewhere")
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert done.stdout.endswith("it trains\n") == (" run -- " in line)
+    for line in unknown:
+        if "COMMAND:?" in line:
+            side = "CANDIDATE" if "CANDIDATE_COMMAND" in line else "REFERENCE"
+            assert f"{side}_COMMAND: the command that trains the {side.lower()}" in pasted(line).stderr
+            assert pasted(line, **{f"{side}_COMMAND": "cd / && echo 'it trains'"}).stdout.endswith("it trains\n")
+
+
+def test_a_command_that_had_its_part_on_each_host_is_not_printed(tmp_path: Path) -> None:
+    run = open_run(Synthetic(facts={"command": "bash train.sh"}).write(tmp_path))
+    assert training_command(run) == "bash train.sh"
+    for rank, host in enumerate(("one", "two")):
+        run.manifests[rank] = of_structure(run.manifests[0], launch=of_structure(run.manifests[0].launch, host=host))
+    assert training_command(run) is None

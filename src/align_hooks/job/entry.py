@@ -21,6 +21,7 @@ from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.attach import attach, offer
 from align_hooks.hooking.hook import Hook
 from align_hooks.job import arguments_only
+from align_hooks.process.command import started
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.process.status import REFUSED, VARIABLE, tell
@@ -121,6 +122,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     session: Session = module.make_session(settings, Launch.from_environment(environment))
     watched = {name: environment.get(name) for name in (*module.DETERMINISTIC, *module.WATCHED)} | wanted
     session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in watched.items()}
+    session.facts.update(started(side, environment))
     if not lazily:
         session.begin()
     attach(hooks_of(side), session)

@@ -23,6 +23,7 @@ from types import FrameType
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
 from align_hooks.job import arguments_only
 from align_hooks.job.entry import variables
+from align_hooks.process.command import exported
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
 from align_hooks.process.status import VARIABLE, Process, attached_processes, started_again, unheard
@@ -80,7 +81,7 @@ def run(command: Sequence[str]) -> int:
     outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
-        code = wait(command, environment(settings, os.environ, Path(folder)))
+        code = wait(command, environment(settings, os.environ, Path(folder)) | exported(command, os.environ))
         processes = [with_last_words(process, settings.run) for process in attached_processes(Path(folder))]
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
         if outer is not None and Path(outer).is_dir():

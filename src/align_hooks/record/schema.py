@@ -138,6 +138,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     injected: Handed = Handed()
     routed: Handed = Handed()
     taught: Handed = Handed()
+    command: str | None = None
+    """The command that started the run, as a shell takes it, without its variables; None where it is unknown."""
+    directory: str | None = None
+    """Where that command was given."""
     converted: Json = None
     """What the record was made of, where no run wrote it: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}

@@ -1,7 +1,8 @@
 """The commands that advice prints, filled in for a pair: they are pasted as they are, before the command that a run was started with.
 
-That command is not on record; the variables are. So whoever records a side again gets what decides its numbers (seed, determinism, device)
-as it was, and where it is to be compared with what there is, what it recorded too. The commands are data, in ``commands.txt``.
+Where that command is on record, it is printed; else a variable of the shell stands for it, which says itself what to put there. Whoever
+records a side again gets what decides its numbers (seed, determinism, device) as it was, and where it is to be compared with what there
+is, what it recorded too. The commands are data, in ``commands.txt``.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "ro
 OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
 SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)
 """Of commands that are variables to set, the side before whose command they stand."""
-BEFORE = {Side.CANDIDATE: "command.candidate", Side.REFERENCE: "command.reference"}
+OF_BOTH = ("first_step", "routable", "norms_and_sketches", "beside_dump")
+"""What both sides are to record beside what they did; each is trained again as it was."""
+TRAINING = {Side.CANDIDATE: "command.candidate", Side.REFERENCE: "command.reference"}
+"""The variable of the shell for a training command that is not on record."""
 REHEARSED = ("seed", "deterministic", "device")
 """Settings that decide a run's numbers."""
 RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.name for option in switch.options)))
 """Settings that say what is recorded of a run."""
+FED = ("replay_batches", "load_weights")
 HANDED = ("inject_gradients", "replay_routing")
 """Settings by which a run is handed what is not its own, beside batches and weights."""
 NUMBERS = "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all "
@@ -57,11 +62,31 @@ def commands_of(advice: str, ladder: Ladder, stages: Sequence[StageResult]) -> l
     runs = dict(zip(Side, ladder.pair.runs, strict=True))
     lines: list[Argument] = []
     for name in PASTED.get(advice, ()):
-        side = SIDES.get(name)
-        before = "" if side is None else variables(runs[side], REHEARSED)
-        command = before + COMMANDS[name].format(**filled)
-        lines.append(command if side is None else message(BEFORE[side], variables=command))
+        command = COMMANDS[name].format(**filled)
+        if name in OF_BOTH:
+            named = {word.partition("=")[0] for word in command.split()}
+            kept = tuple(name for name in (*RECORDED, *FED, *HANDED) if PREFIX + name.upper() not in named)
+            places = zip(Side, (filled["reference_again"], filled["again"]), strict=True)
+            lines += [_run(side, runs[side], f"{PREFIX}RUN={place} {variables(runs[side], kept)}{command}") for side, place in places]
+        elif name in SIDES:
+            lines.append(_run(SIDES[name], runs[SIDES[name]], command))
+        else:
+            lines.append(message("command.two_runs", compare=command) if name == "compare" else command)
     return lines
+
+
+def _run(side: Side, run: Run, command: str) -> Argument:
+    """Return the line that trains a side again, with these variables."""
+    training = training_command(run) or message(TRAINING[side])
+    return message("command.run", variables=variables(run, REHEARSED) + command, training=training)
+
+
+def training_command(run: Run) -> str | None:
+    """Return the command that trained a run, for a shell in any directory; None where it is not on record, or had its part on each host."""
+    command, directory = run.facts.command, run.facts.directory
+    if command is None or len({manifest.launch.host for manifest in run.manifests.values()}) > 1:
+        return None
+    return command if directory in (None, str(Path.cwd())) else f"env -C {shlex.quote(directory)} {command}"
 
 
 def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
