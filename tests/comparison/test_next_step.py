@@ -42,7 +42,7 @@ def test_every_row_can_be_reached(advice: Advice) -> None:
 def reached(advice: Advice, place: Place | None) -> bool:
     """Whether a row is the first that fits, once what rules out those before it is known too."""
     known = frozenset(advice.when)
-    while (first := first_advice(advice.verdict, place, known)) != advice:
+    while (first := first_advice(advice.verdict, place, known, advice.cause)) != advice:
         ruled_out = {*first.unless} - known - {*advice.unless}
         if not ruled_out:
             return False

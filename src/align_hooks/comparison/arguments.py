@@ -8,6 +8,7 @@ default does, is not compared.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "g
 """MindFormers' name of an auxiliary loss to Megatron-LM's. Its loss over a sequence runs over all sequences of a micro-batch."""
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 """MindFormers' callback without which the bias of its experts stays."""
+RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.MULTILINE)
+"""A line of MindFormers' ``recompute_config`` that says that layers are computed again."""
 Read = Callable[[Facts], object]
 
 
@@ -79,6 +82,15 @@ def number(value: object) -> object:
 def of_mindformers(facts: Facts) -> bool:
     """Whether a run is one of MindFormers."""
     return facts.side == MINDFORMERS
+
+
+def recomputes(facts: Facts) -> bool | None:
+    """Return whether a run computes activations again in its backward pass; None where its record does not say."""
+    if facts.arguments is None:
+        return None
+    if of_mindformers(facts):  # a table as text, a setting a line
+        return RECOMPUTES.search(str(facts.arguments.get("recompute_config"))) is not None
+    return plain(facts.arguments.get("recompute_granularity")) is not None
 
 
 # ---- experts

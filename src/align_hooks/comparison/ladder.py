@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 from align_hooks.comparison import distances
+from align_hooks.comparison.arguments import recomputes
 from align_hooks.comparison.band.banded import Banded, banded
-from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, told_otherwise, without_reference
+from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, told_otherwise, without_reference, worse_loss
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.overridden import Change, changes
@@ -74,6 +75,20 @@ class Ladder:
         return first_difference(self.pair)
 
     @cached_property
+    def near_step(self) -> int | None:
+        """The first step whose loss clearly parts although the weights before it are as close as those of honest free-running runs; None
+        where the losses follow from weights that parted, or nobody recorded these."""
+        pair = self.pair
+        clear = 1.0 if self.noise.repeats else pair.limits.clear
+        for ours, theirs in pair.rows[1:]:
+            distance = worse_loss(ours, theirs, limit := self.loss_limit(ours.step))
+            if not pair.is_exact(ours.step) and distance and excess(distance.error, limit(distance.name)) > clear:
+                known = ours.step in pair.known("weights")
+                weights = self.tensors(Quantity.WEIGHTS.value, ours.step, pair.limits.free) if known else []
+                return ours.step if weights and all(finding.excess <= 1 for finding in weights) else None
+        return None
+
+    @cached_property
     def bands(self) -> tuple[Banded, ...]:
         """The numbers that are judged as a whole, against the band that repeats of the reference make."""
         return banded(self.pair, self.noise)
@@ -121,6 +136,9 @@ class Ladder:
             notes.append(message("notes.taught", steps=terms(map(when, taught))))
         if self.drawn is not None:
             notes.append(self.drawn.words)
+        alone = [side for side, run in sides if recomputes(run.facts)]
+        if len(alone) == 1 and None not in [recomputes(run.facts) for run in self.pair.runs]:
+            notes.append(message("notes.recomputes_alone", side=alone[0]))
         dumped = self.pair.dumped
         notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
         notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]

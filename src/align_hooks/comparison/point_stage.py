@@ -22,12 +22,13 @@ SHOWN = 3
 
 
 def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
-    """One finding a point of the first step on equal weights that differs, or of the last; the origins of the error stand first."""
+    """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
+    last; the origins of the error stand first."""
     pair = ladder.pair
     if not any(pair.asks("activations")):
         return None
     recorded = pair.steps("activations")
-    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
+    steps = [step for step in recorded if (pair.is_exact(step) or step == ladder.near_step) and step not in pair.skipped]
     if not steps:
         gaps = pair.gaps("activations")
         if gaps:
@@ -89,7 +90,8 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
     """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
     if step in ladder.points:
         return ladder.points[step]
-    limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
+    limits = ladder.pair.limits
+    limit = ladder.noise.limits("activations", step, limits.gradient if ladder.pair.is_exact(step) else limits.free)
     measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.work)
     findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
     whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points

@@ -58,6 +58,7 @@ class Rows(Enum):
     LATER = "later micro-batches"
     MICRO_BATCH = "one micro-batch"
     SOME = "some"
+    DOCUMENTS = "documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *,
     where, _ = positions(losses, limit)
     begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
     wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
+    if (known := behind_boundaries(losses, batches, limit)) is not None:
+        return Parted(step, where, known, begun=begun)
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return Parted(step, where, some(wrong), shift(losses, limit), begun=begun)
     return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
@@ -219,6 +222,31 @@ def beyond(losses: Losses, limit: float, axis: int) -> Flags:
     with np.errstate(invalid="ignore"):
         wrong: Flags = ~(np.sqrt(np.square(theirs - ours).sum(axis=axis) / tokens) <= limit * size)
     return wrong
+
+
+def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) -> Wrong | None:
+    """Return that tokens behind the end of a row's first document differ, in every row that has one, and no other token does; None where
+    that is not so, or no batch shows where documents end."""
+    later = next((flags for batch in batches if (flags := behind_first_document(batch)) is not None), None)
+    if later is None or later.shape != losses[0].shape or not later.any() or later.all(axis=1).any():
+        return None
+    inside, outside = (tuple(np.where(flags, array, 0) for array in losses) for flags in (later, ~later))
+    wrong, rows = beyond(inside, limit, axis=1), later.any(axis=1)  # type: ignore[arg-type]
+    if beyond(outside, limit, axis=1).any() or not wrong.any() or wrong[rows].mean() < MOST:  # type: ignore[arg-type]
+        return None
+    return Wrong(Rows.DOCUMENTS, message("wrong_rows.behind_documents", count=int(rows.sum()), all=rows.size))
+
+
+def behind_first_document(batch: Batch) -> Flags | None:
+    """Return which positions are behind the first document of their row, ``[rows, sequence]``: where positions count anew, or a mask of the
+    batch's own hides the row's first token; None where neither is on record or shows any."""
+    flags: list[Flags] = []
+    if batch.position_ids is not None:
+        flags.append(np.maximum.accumulate(np.diff(batch.position_ids, axis=1, prepend=-1) <= 0, axis=1))
+    if batch.attention_mask is not None and not batch.causal and batch.tokens is not None:
+        mask = batch.attention_mask.reshape(-1, *batch.attention_mask.shape[-2:])[:, :, 0]
+        flags.append(np.broadcast_to(mask.astype(bool), batch.tokens.shape))
+    return next((each for each in flags if each.any()), None)
 
 
 def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:

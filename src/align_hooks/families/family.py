@@ -105,6 +105,8 @@ class Decoder:
     latent: Latent | None = None
     yarn: Yarn | None = None
     predicted: int | None = 0
+    rope_scaling: Mapping[str, object] | None = None
+    """``rope_scaling`` of ``config.json``; None where positions are not scaled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,9 @@ MINDFORMERS_RULES = (
     Rule("lm_head.weight", ("lm_head.weight",), VOCABULARY),
 )
 
+SCALINGS = {"None": None, "": None, "NTK": None, "PI": "linear", "linear": "linear", "LLAMA3": "llama3", "YARN": "yarn"}
+"""``extend_method`` of a LlamaConfig to ``rope_type`` of ``config.json``, as ``SeqExtendMethod`` spells it; NTK is another base."""
+
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "normalization": ("rmsnorm",),
     "activation_function": ("swiglu", "silu"),
@@ -80,7 +83,7 @@ CONFIGURED: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("rope",),
     "rotary_percent": (1.0,),
     "rotary_interleaved": (False,),
-    "rope_scaling": ("none",),
+    "rope_scaling": ("none", "llama3"),
     "sliding_window": (None,),
     "softmax_type": ("vanilla",),
     "multi_latent_attention": (False,),
@@ -103,7 +106,7 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
         "hidden_act": "silu",
         "rms_norm_eps": decoder.epsilon,
         "rope_theta": decoder.rotary_base,
-        "rope_scaling": None,
+        "rope_scaling": dict(decoder.rope_scaling) if decoder.rope_scaling else None,
         "vocab_size": decoder.dims.vocabulary,
         "max_position_embeddings": decoder.positions,
         "tie_word_embeddings": decoder.tied,
@@ -117,9 +120,17 @@ def _misfits(config: ModelConfig) -> list[str]:
     """In what the model of a LlamaConfig differs from a plain Llama."""
     odd = {
         "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
-        "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
+        f"RoPE scaling {config.extend_method}": str(config.extend_method) not in SCALINGS,
     }
     return [what for what, there in odd.items() if there]
+
+
+def _rope_scaling(config: ModelConfig) -> dict[str, object] | None:
+    """Return ``rope_scaling`` of ``config.json`` for a LlamaConfig (``FreqsMgr`` of MindFormers' ``modules/layers.py``)."""
+    kind, given = SCALINGS.get(str(config.extend_method)), config.scaling_factor
+    if kind is None:
+        return None
+    return {"rope_type": kind, **(given if isinstance(given, dict) else {"factor": float(given)})}
 
 
 def _dims(config: ModelConfig, vocabulary: int | None) -> Dims:
@@ -153,10 +164,17 @@ def _decoder(config: ModelConfig, dims: Dims) -> Decoder:
         hidden=config.hidden_size,
         layers=config.num_layers,
         epsilon=getattr(config, "rms_norm_eps", None),
-        rotary_base=getattr(config, "theta", None),
+        rotary_base=_rotary_base(config),
         positions=getattr(config, "max_position_embedding", None),
         tied=getattr(config, "tie_word_embeddings", None),
+        rope_scaling=_rope_scaling(config),
     )
+
+
+def _rotary_base(config: ModelConfig) -> float | None:
+    """Return the base of a LlamaConfig's rotary positions, which NTK multiplies by its factor; None where it is unknown."""
+    base = getattr(config, "theta", None)
+    return base * config.scaling_factor if base is not None and str(config.extend_method) == "NTK" else base
 
 
 LLAMA = Family(
@@ -166,7 +184,9 @@ LLAMA = Family(
     levels=(*FIRST, *FEED_FORWARD, *LAST),
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=megatron.built("a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), megatron.PLAIN),
+    megatron=megatron.built(
+        "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), {**megatron.PLAIN, "use_rope_scaling": (False, True)}
+    ),
     mindformers=(
         InMindFormers(
             network="LlamaForCausalLM",

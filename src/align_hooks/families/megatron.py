@@ -14,6 +14,7 @@ from typing import Any
 
 from align_hooks.data_file import sections
 from align_hooks.families.family import Args, Decoder, GPTModel, InMegatron, Latent, Routing, Yarn
+from align_hooks.families.rope_scaling import Llama3Scaling
 from align_hooks.names.blocks import EXPERT_GATE_THEN_UP, Dims
 from align_hooks.names.table import Rule, Table
 
@@ -47,6 +48,8 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
 }
 """How a property that is no attribute of the configuration is read from a built model and Megatron's arguments."""
 
+MEGATRON_FACTOR = 8.0
+"""The factor of Megatron-LM's scaled positions where its model is not given one."""
 OWN = ("", "torch", "megatron")
 """Packages whose functions are named without their module."""
 
@@ -119,6 +122,7 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
         latent=latent(config),
         yarn=yarn(config) if config.multi_latent_attention and config.rope_type == "yarn" else None,
         predicted=known(config, "mtp_num_layers", unset=0),
+        rope_scaling=scaling.facts() if (scaling := scaled(gpt, args)) is not None else None,
     )
 
 
@@ -132,7 +136,25 @@ def rotary_base(gpt: GPTModel, args: Args) -> float | None:
     turned = frequencies(gpt)
     owners = (gpt, gpt.config, args) if turned else (gpt.config if getattr(gpt.config, "multi_latent_attention", False) else gpt,)
     stated = [float(base) for owner in owners if (base := getattr(owner, "rotary_base", None)) is not None]
+    if (scaling := scaled(gpt, args)) is not None:
+        return scaling.base
     return base_of(turned, stated) if turned else next(iter(stated), None)
+
+
+def scaled(gpt: GPTModel, args: Args) -> Llama3Scaling | None:
+    """Return how ``--use-rope-scaling`` made the frequencies that were built, which may be with another factor than it was given; None
+    where they are not scaled, or otherwise."""
+    base, turned = getattr(gpt, "rotary_base", None) or getattr(args, "rotary_base", None), frequencies(gpt)
+    if not (turned and base and getattr(args, "use_rope_scaling", False)):
+        return None
+    factors = dict.fromkeys(float(factor) for factor in (getattr(args, "rope_scaling_factor", None), MEGATRON_FACTOR) if factor)
+    ways = (Llama3Scaling(float(base), factor) for factor in factors)
+    return next((way for way in ways if all(map(nearly, turned, way.frequencies(2 * len(turned))))), None)
+
+
+def nearly(ours: float, theirs: float) -> bool:
+    """Return whether two frequencies are equal within fp32's rounding of how they are made."""
+    return math.isclose(ours, theirs, rel_tol=1e-5)
 
 
 def frequencies(gpt: GPTModel) -> list[float]:

@@ -67,6 +67,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
         *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
         logits_agree=first.stage is first_loss and logits_agree(by_stage, ladder),
         estimated=not ladder.pair.steps("gradients"),
+        draws=any(run.facts.training.draws for run in ladder.pair.runs),
     )
     place = place_of(seen)
     culprits = suspects(seen, place)

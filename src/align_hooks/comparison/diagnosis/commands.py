@@ -50,6 +50,8 @@ RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.
 FED = ("replay_batches", "load_weights")
 HANDED = ("inject_gradients", "replay_routing")
 """Settings by which a run is handed what is not its own, beside batches and weights."""
+KEPT = tuple(name for name in RECORDED if name.startswith(("activations", "routing")))
+"""What a run recorded beside what every command asks for: with it a cause is named in the next comparison too."""
 NUMBERS = "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all "
 """What is recorded of a side of which nothing was."""
 UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
@@ -93,16 +95,17 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
     """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
     pair, first = ladder.pair, ladder.pair.first or 0
     reference, candidate = pair.runs
+    here = places_to_record(pair.runs)
     paths = {
         "reference": reference.path,
         "candidate": candidate.path,
-        "noise": f"{_to_record(reference)}_noise",
-        "again": f"{_to_record(candidate)}_again",
-        "reference_again": f"{_to_record(reference)}_again",
+        "noise": f"{here[0]}_noise",
+        "again": f"{here[1]}_again",
+        "reference_again": f"{here[0]}_again",
         "broken": candidate.path if reference.steps else reference.path,
         "contradicted": next((run.path for run in pair.runs if run.manifests and run.self_check.of_layout), candidate.path),
     }
-    updates = updates_to_inject(pair, stages)
+    updates, parted = updates_to_inject(pair, stages), first_apart(stages) or first
     span = f"{first}-{updates[-1]}"
     routed = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
@@ -110,6 +113,10 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
     return quoted | {
         "first": str(first),
         "its_own": its_own if feeds(reference, first) else "",
+        "routed": routed,
+        "kept": variables(candidate, KEPT),
+        "kept_of_reference": "".join(f" {variable}" for variable in variables(reference, KEPT).split(" ") if variable),
+        "at_step": f" --step {parted}" if parted > first else "",
         "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if has_points(pair, first) else ""),
         "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),
         "updates": span,
@@ -152,6 +159,8 @@ def variables(run: Run, names: tuple[str, ...]) -> str:
     )
 
 
-def _to_record(run: Run) -> Path | str:
-    """The path of a run, or the name alone of one in object storage, where nothing is recorded."""
-    return run.path.name if is_remote(run.path) else run.path
+def places_to_record(runs: Sequence[Run]) -> list[str]:
+    """Return beside what path each side is recorded again: its own, or where nothing can be recorded (object storage, a distilled file) its
+    name in this directory, with the side before it where both have one name."""
+    names = [run.path.name if is_remote(run.path) else str(run.path) for run in runs]
+    return names if len({*names}) == len(names) else [f"{side.value}_{name}" for side, name in zip(Side, names, strict=True)]

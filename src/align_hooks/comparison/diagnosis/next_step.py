@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, has_points, updates_to_inject
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, has_points, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
@@ -46,7 +46,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
+    "MADE DRAWS WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -85,7 +85,8 @@ ADVICE = (
     Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
-    Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED,)),
+    Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED, Fact.DRAWS)),
+    Advice(DIVERGED, "next.read_carried", (Place.STATE,)),
     Advice(DIVERGED, "next.record_points", (Place.FORWARD,), (Fact.FED,), (Fact.POINTS,)),
     Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
     Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.ARBITRABLE,)),
@@ -135,17 +136,17 @@ ADVICE = (
 
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
-    advice = first_advice(verdict, blame, facts(ladder, stages, blame))
+    place, causes = (blame.place, blame.causes) if blame is not None else (None, ())
+    advice = first_advice(verdict, place, facts(ladder, stages, blame), next(iter(causes), None))
     words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder, stages)
     return with_commands(words, *lines) if lines else words
 
 
-def first_advice(verdict: Verdict, blame: Blame | None, known: frozenset[Fact]) -> Advice:
-    """The first row of :data:`ADVICE` that fits what is known."""
-    place, causes = (blame.place, blame.causes[:1]) if blame is not None else (None, ())
+def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: Enum | None = None) -> Advice:
+    """Return the first row of :data:`ADVICE` that fits what is known, and the likeliest cause."""
     for advice in ADVICE:
         holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
-        fits = (not advice.places or place in advice.places) and (advice.cause is None or advice.cause in causes)
+        fits = (not advice.places or place in advice.places) and advice.cause in (None, cause)
         if holds and fits and advice.verdict is verdict:
             return advice
     raise LookupError(f"no advice for {verdict}")
@@ -181,7 +182,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
         Fact.ARBITRABLE: bool(reference.facts.model)
         and not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in pair.runs)
-        and all(feeds(run, first) for run in pair.runs),
+        and all(feeds(run, first_apart(stages) or first) for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
@@ -196,6 +197,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
         Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
+        Fact.DRAWS: any(run.facts.training.draws is not False for run in pair.runs),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,

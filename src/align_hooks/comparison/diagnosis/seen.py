@@ -66,6 +66,8 @@ class Seen:
     tied: bool = False
     logits_agree: bool = False
     estimated: bool = False
+    draws: bool = False
+    """Whether either model draws random numbers."""
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
@@ -142,6 +144,7 @@ class Seen:
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
             Sign.TIED_ALONE: alone and self.tied,
+            Sign.DRAWS: self.draws,
             Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
             Sign.LOGITS_AGREE: self.logits_agree,
             Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,

@@ -22,6 +22,7 @@ class Cause(Enum):
     MICRO_BATCH_LEAVES = "micro_batch_leaves"
     STEP_LEAVES = "step_leaves"
     SOFTMAX_SUM = "softmax_sum"
+    ACROSS_DOCUMENTS = "across_documents"
     STALE_WEIGHTS = "stale_weights"
     RANK_ALONE = "rank_alone"
     ROTARY_POSITIONS = "rotary_positions"
@@ -73,6 +74,7 @@ class Cause(Enum):
     MOMENTS_EMPTIED = "moments_emptied"
     TIED_WEIGHT = "tied_weight"
     UPDATE_FORMULA = "update_formula"
+    DROPOUT = "dropout"
     MAIN_PARAMETERS = "main_parameters"
     RANKS_NOT_REDUCED = "ranks_not_reduced"
     RANKS_UPDATED_APART = "ranks_updated_apart"
@@ -95,6 +97,7 @@ class Sign(Enum):
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
     ALONE = "one tensor differs"
+    DRAWS = "a model draws random numbers"
     TIED_ALONE = "the weight that the embedding shares with the output layer differs alone"
     SCATTERED = "several tensors differ, and no boundary"
     LOGITS_AGREE = "all points agree up to the logits, and the first loss differs"
@@ -134,6 +137,8 @@ BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batc
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "model.norm", "enorm", "hnorm", "shared_head.norm")
 PROJECTIONS = tuple(f"self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a*", "kv_b_proj"))
+BEHIND_DROPOUT = ("input_layernorm", "post_attention_layernorm", "model.norm", "residual", ".", "input")
+"""Points that are made from what dropout leaves of a sublayer's output, with no point between."""
 AT_POINTS = (
     (Cause.EMBEDDING, ("model.embed_tokens",)),
     (Cause.QUERY_AND_KEY_NORMS, ("self_attn.q_norm", "self_attn.k_norm")),
@@ -192,6 +197,7 @@ SIGNATURES = (
     Signature(Place.STATE, Cause.MICRO_BATCH_LEAVES, rows=Rows.LATER),
     Signature(Place.STATE, Cause.STEP_LEAVES, later=True),
     Signature(Place.FORWARD, Cause.LOSS_FUNCTION, sign=Sign.LOGITS_AGREE),
+    Signature(Place.FORWARD, Cause.ACROSS_DOCUMENTS, rows=Rows.DOCUMENTS, source="Megatron-LM: --reset-attention-mask; field"),
     Signature(Place.FORWARD, Cause.SOFTMAX_SUM, sign=Sign.SHIFT, source="Megatron-LM issue 7452; zoo"),
     Signature(Place.FORWARD, Cause.STALE_WEIGHTS, rows=Rows.RANK, later=True, source="Megatron-LM issues 663 and 950; zoo"),
     Signature(Place.FORWARD, Cause.RANK_ALONE, rows=Rows.RANK),
@@ -199,6 +205,7 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.NORM_EPSILON, first=("rms_norm_eps*",)),
     Signature(Place.FORWARD, Cause.LATENT_SCALE, first=("rotary_scaling_factor*",), source="MindFormers 1.9 and 2.1; zoo"),
     Signature(Place.FORWARD, Cause.ROUTING_SETTINGS, first=ROUTING),
+    Signature(Place.FORWARD, Cause.DROPOUT, points=BEHIND_DROPOUT, sign=Sign.DRAWS, source="field"),
     *(Signature(Place.FORWARD, cause, points=kinds) for cause, kinds in AT_POINTS),
     Signature(Place.FORWARD, Cause.ATTENTION_SCORES, where=Where.AFTER_THE_FIRST),
     Signature(Place.FORWARD, Cause.ATTENTION_FORGETS, where=Where.FROM_ONE_ON),

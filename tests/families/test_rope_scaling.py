@@ -1,0 +1,98 @@
+"""Scaled rotary positions against those that Megatron-LM, MindFormers and Transformers build."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("megatron.core")
+
+from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+
+from align_hooks.families import llama
+from align_hooks.families.megatron import rotary_base, scaled
+from align_hooks.families.rope_scaling import Llama3Scaling
+
+SIZE = 64
+
+
+def built(factor: float | None, base: int = 500000) -> SimpleNamespace:
+    """A model with Megatron-LM's own rotary embedding, scaled by ``factor``, or not at all."""
+    given = {} if factor is None else {"rope_scaling": True, "rope_scaling_factor": factor}
+    rotary = RotaryEmbedding(SIZE, 1.0, rotary_base=base, use_cpu_initialization=True, cp_group=object(), **given)
+    return SimpleNamespace(rotary_pos_emb=rotary, config=SimpleNamespace(), rotary_base=base)
+
+
+@pytest.mark.parametrize("factor", [2.0, 8.0, 32.0])
+def test_what_megatron_built_is_read(factor: float) -> None:
+    args = SimpleNamespace(use_rope_scaling=True, rope_scaling_factor=factor, rotary_base=500000)
+    found = scaled(built(factor), args)
+    assert found is not None and found.facts()["factor"] == factor
+    assert rotary_base(built(factor), args) == 500000
+
+
+def test_a_factor_that_never_reached_the_model_is_not_on_record() -> None:
+    """``pretrain_gpt.py`` of some releases hands ``--rope-scaling-factor`` to nobody."""
+    args = SimpleNamespace(use_rope_scaling=True, rope_scaling_factor=32.0, rotary_base=500000)
+    found = scaled(built(8.0), args)
+    assert found is not None and found.factor == 8.0
+
+
+@pytest.mark.parametrize(("factor", "asked"), [(None, True), (3.0, True), (8.0, False)])
+def test_other_frequencies_are_of_no_known_scaling(factor: float | None, asked: bool) -> None:
+    args = SimpleNamespace(use_rope_scaling=asked, rope_scaling_factor=8.0, rotary_base=500000)
+    assert scaled(built(factor), args) is None
+
+
+METHODS = {
+    "None": (1.0, None),
+    "LLAMA3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}, "llama3"),
+    "PI": (4.0, "linear"),
+    "NTK": (2.0, None),
+    "YARN": (
+        {
+            **{"factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0},
+            **{"mscale": 1.0, "mscale_all_dim": 0.0},
+        },
+        "yarn",
+    ),
+}
+"""``extend_method`` to ``scaling_factor``, and the ``rope_type`` that it is; 1.9 refuses every factor of ``linear``."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_mindformers_positions_are_those_of_the_record(method: str) -> None:
+    """The cosines of MindFormers' own table are those of Transformers' model of the ``config.json`` that is recorded."""
+    layers, utils = pytest.importorskip("mindformers.modules.layers"), pytest.importorskip("transformers.modeling_rope_utils")
+    mindspore = pytest.importorskip("mindspore")
+    given, kind = METHODS[method]
+    config = SimpleNamespace(extend_method=method, scaling_factor=given, theta=10000.0)
+    table = layers.FreqsMgr(
+        *(SIZE, 64, 32768, mindspore.float32),
+        theta=10000.0,
+        scaling_factor=given,
+        extend_method=method,
+    ).freqs_cos.asnumpy()
+    recorded = llama._rope_scaling(config)
+    assert (recorded or {}).get("rope_type") == kind
+    base = llama._rotary_base(config)
+    if recorded is None:
+        frequencies, size = base ** (-np.arange(0, SIZE, 2) / SIZE), 1.0
+    else:
+        of_transformers = pytest.importorskip("transformers").LlamaConfig(
+            hidden_size=SIZE, num_attention_heads=1, rope_theta=base, rope_scaling=recorded, max_position_embeddings=32768
+        )
+        found, size = utils.ROPE_INIT_FUNCTIONS[kind](of_transformers, "cpu")
+        frequencies = found.double().numpy()
+    expected = size * np.cos(np.outer(np.arange(64), frequencies))
+    assert np.abs(table[:64, : SIZE // 2] - expected).max() < 1e-5
+
+
+def test_frequencies_of_llama_3_1_are_those_of_transformers() -> None:
+    utils, transformers = pytest.importorskip("transformers.modeling_rope_utils"), pytest.importorskip("transformers")
+    scaling = Llama3Scaling(500000.0, 8.0)
+    config = transformers.LlamaConfig(hidden_size=SIZE, num_attention_heads=1, rope_theta=500000.0, rope_scaling=scaling.facts())
+    found, _ = utils.ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    assert np.allclose(found.double().numpy(), scaling.frequencies(SIZE), rtol=1e-6)
