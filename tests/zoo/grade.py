@@ -103,7 +103,7 @@ class Grade:
 def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:
     """A pair judged in every way of :data:`WAYS`."""
     runs, repeat = (open_run(reference), open_run(candidate)), open_run(noise)
-    parts = [[getattr(run, field.name) for field in fields(Run) if field.init] for run in (*runs, repeat)]
+    parts = [parts_of(run) for run in (*runs, repeat)]
     sketched, bare = ([way(*given) for given in parts] for way in (Sketched, WithNorms))
     defaults = compare(*runs)
     failed = any(criterion.passed is False for criterion in defaults.acceptance)
@@ -115,6 +115,11 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
         "norms": grade(case, compare(*bare[:2], noise=bare[2:])),
         "guide": Grade(case.name, case.kind, standard.text, case.stage),  # which names no stage
     }
+
+
+def parts_of(run: Run) -> list[object]:
+    """What a run is made of, for another view of it."""
+    return [getattr(run, field.name) for field in fields(Run) if field.init]
 
 
 def grade(case: Case, comparison: Comparison) -> Grade:
