@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.comparison.token_losses import Where, compared, finding, positions
+from align_hooks.comparison.token_losses import Rows, Where, Wrong, behind_boundaries, compared, finding, positions
 from align_hooks.comparison.verdict import Quantity, when
 from align_hooks.messages import Message, message
 
@@ -66,3 +66,33 @@ def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -
 
 def test_a_column_alone_is_no_pattern() -> None:
     assert positions((LOSSES, wrong(slice(39, None))), 1e-5) == (Where.HERE_AND_THERE, 39)
+
+
+def documents(*ends: int) -> SimpleNamespace:
+    """A batch whose rows each have one document, or two where the second begins at one of ``ends``."""
+    positions = np.stack([np.concatenate([np.arange(end), np.arange(40 - end)]) for end in ends])
+    return SimpleNamespace(position_ids=positions, attention_mask=None, causal=True, tokens=positions)
+
+
+def masked(*ends: int) -> SimpleNamespace:
+    """The same by a mask alone, ``[rows, 1, sequence, sequence]``, True where attention is forbidden."""
+    of = np.stack([np.arange(40) >= end for end in ends])
+    mask = (of[:, :, None] != of[:, None, :]) | ~np.tri(40, dtype=bool)
+    return SimpleNamespace(position_ids=np.tile(np.arange(40), (len(ends), 1)), attention_mask=mask[:, None], causal=False, tokens=of)
+
+
+@pytest.mark.parametrize("batch", [documents(20, 40, 10), masked(20, 40, 10)], ids=["positions", "mask"])
+def test_tokens_behind_a_documents_end_are_told_by_it(batch: SimpleNamespace) -> None:
+    candidate = LOSSES.copy()
+    candidate[0, 20:] *= 1.001
+    candidate[2, 10:] *= 1.001
+    found = behind_boundaries((LOSSES, candidate), [batch, batch], 1e-5)  # type: ignore[list-item]
+    assert found == Wrong(Rows.DOCUMENTS, message("wrong_rows.behind_documents", count=2, all=3))
+
+
+@pytest.mark.parametrize(("row", "first"), [(0, 19), (1, 0), (2, 30)], ids=["before the end", "a row of one document", "one row of two"])
+def test_other_tokens_are_not(row: int, first: int) -> None:
+    candidate = LOSSES.copy()
+    candidate[row, first:] *= 1.001
+    assert behind_boundaries((LOSSES, candidate), [documents(20, 40, 10)], 1e-5) is None  # type: ignore[list-item]
+    assert behind_boundaries((LOSSES, candidate), [documents(40, 40, 40)], 1e-5) is None  # type: ignore[list-item]

@@ -47,6 +47,8 @@ ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 OF_UPDATES = (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 """Places at which an optimizer's own code can be the fault."""
 SUSPECTS, CAUSES = 5, 2
+NEAR = 10.0
+"""Times a default limit within which an error may have grown by rounding, over many points: what it is suspected of is a guess."""
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
@@ -78,6 +80,8 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
+    if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and 1 < near_its_limit(first) < NEAR and first.place is None:
+        likely.insert(0, message("blame.measure_first", times=near_its_limit(first)))
     for cause in fitting:
         part = part_that_is_off(ladder) if cause is Cause.TIED_WEIGHT else None
         likely.append(sentences(message("blame.cause", cause=cause, look=cause.look), part))
@@ -85,6 +89,11 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
     return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting)
+
+
+def near_its_limit(first: StageResult) -> float:
+    """Return how many times its limit the worst finding of a stage is; 0 where none is beyond it."""
+    return max((finding.excess for finding in first.beyond), default=0.0)
 
 
 def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:

@@ -85,7 +85,7 @@ ADVICE = (
     Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
-    Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED, Fact.DRAWS)),
+    Advice(DIVERGED, "next.without_dropout", (Place.STATE, Place.FORWARD, Place.GRADIENTS), (Fact.FED, Fact.DRAWS)),
     Advice(DIVERGED, "next.read_carried", (Place.STATE,)),
     Advice(DIVERGED, "next.record_points", (Place.FORWARD,), (Fact.FED,), (Fact.POINTS,)),
     Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
@@ -159,7 +159,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     updates = updates_to_inject(pair, stages)
     reasons, rows = {stage.reason for stage in stages}, padded_rows(ladder)
-    padding = Reason.OTHER_PADDING in reasons
+    padding, draws = Reason.OTHER_PADDING in reasons, any(run.facts.training.draws for run in pair.runs)
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
         Fact.SETTINGS: bool(ladder.settings),
@@ -180,7 +180,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
         Fact.FED: feeds(reference, first),
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
-        Fact.ARBITRABLE: bool(reference.facts.model)
+        Fact.ARBITRABLE: bool(reference.facts.model and not draws)
         and not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in pair.runs)
         and all(feeds(run, first_apart(stages) or first) for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
@@ -197,7 +197,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
         Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
-        Fact.DRAWS: any(run.facts.training.draws is not False for run in pair.runs),
+        Fact.DRAWS: draws,
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
