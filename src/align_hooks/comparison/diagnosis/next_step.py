@@ -76,6 +76,7 @@ ADVICE = (
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
     Advice(DIVERGED, "next.mend_making", (Place.DATA,), (Fact.MADE,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
+    Advice(DIVERGED, "next.feed_its_batches", (Place.DATA,), (Fact.FED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
     Advice(DIVERGED, "next.whole_batch", (), (Fact.WHOLE_BATCH,)),
