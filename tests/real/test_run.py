@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.diagnosis.commands import training_command
 from real import frameworks
 
 RUN = ("-m", "align_hooks", "run", "--")
@@ -146,6 +147,17 @@ def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: 
     assert "corpus.py: left alone, as it did not train" in done.ours
     assert "train.py: finished" in done.ours
     assert open_run(tmp_path / "elsewhere/run").problems == []
+
+
+def test_the_command_on_record_trains_again_as_it_is_printed(tmp_path: Path, real_corpus: Path) -> None:
+    """By the module of a side: attached by that and by ``align-hooks run``, it has one session."""
+    frameworks.megatron(tmp_path, flags=["--exit-interval", "1"], RUN=tmp_path / "run").succeeded()
+    training = training_command(open_run(tmp_path / "run"))
+    assert training is not None and "align_hooks.torch_side" in training
+    line = f"align-hooks run -- {training}"
+    done = frameworks.program(tmp_path, ["bash", "-c", line], frameworks.REHEARSAL | {"RUN": tmp_path / "again"}, {})
+    assert done.succeeded().ours.count("training data") <= 1
+    assert [open_run(tmp_path / name).steps for name in ("run", "again")] == [[0], [0]]
 
 
 def test_two_rehearsals_that_start_at_once_need_no_address_and_share_no_port(tmp_path: Path, real_corpus: Path) -> None:
