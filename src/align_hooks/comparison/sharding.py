@@ -70,6 +70,9 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
         if source is None:
             return message("sharding.scaled", what=kind, factor=factor)
         return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
+    of_gradients = kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS) and any(finding.excess > 1 for finding in findings)
+    if of_gradients and (clipped := clipped_before(runs)) is not None:
+        return clipped
     kind = Quantity.GRADIENTS if norms else kind  # a norm says nothing of places; its tensor does, if stored
     if not all(run.has(kind, step) for run in runs):
         return None
@@ -137,13 +140,14 @@ def off_by_one(factor: float, runs: tuple[Run, Run]) -> Message | None:
 
 
 def clipped_before(runs: tuple[Run, Run]) -> Message | None:
-    """Return the side whose gradients arrive at the optimizer with a global norm of its clip_grad at every step: clipped once already."""
-    for side, run in ((Side.CANDIDATE, runs[1]), (Side.REFERENCE, runs[0])):
+    """Return the side whose gradients alone arrive at the optimizer with a global norm of its clip_grad at every step: clipped already."""
+    found = []
+    for side, run in zip(Side, runs, strict=True):
         limit = run.facts.optimizer.clip_grad if run.facts.optimizer is not None else None
         norms = [row.grad_norm for row in run.rows if row.grad_norm is not None]
         if limit and len(norms) > 1 and all(abs(norm - limit) <= CLOSE * limit for norm in norms):
-            return message("sharding.clipped_before", side=side, count=len(norms), limit=limit)
-    return None
+            found.append(message("sharding.clipped_before", side=side, count=len(norms), limit=limit))
+    return found[0] if len(found) == 1 else None
 
 
 def own_numbers(run: Run) -> dict[Divisor, float]:

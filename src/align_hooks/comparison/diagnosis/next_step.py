@@ -24,6 +24,7 @@ from align_hooks.comparison.verdict import (
     Reason,
     StageResult,
     Status,
+    Term,
     Verdict,
     Words,
     differing,
@@ -46,7 +47,7 @@ Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
-    "MADE DRAWS WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
+    "MADE DRAWS TERM WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -99,6 +100,7 @@ ADVICE = (
     Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
     Advice(DIVERGED, "next.third_opinion", (Place.GRADIENTS,), (Fact.ARBITRABLE,)),
     Advice(DIVERGED, "next.bisect", (Place.CURVE,), (Fact.LATE,)),
+    Advice(DIVERGED, "next.mend_term", OF_UPDATES, (Fact.TERM,)),
     Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED, Fact.EMPTIED)),
     Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED, Fact.EMPTIED)),
     Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
@@ -199,6 +201,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.GROUPED: grouped(stages) is not None,
         Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
         Fact.DRAWS: draws,
+        Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
         Fact.UNRECOGNISED: unrecognised(ladder) is not None,
@@ -239,6 +242,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
+        "term": blame.suspects[0].what if blame is not None and blame.suspects else message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),
         "stranger": stranger,
