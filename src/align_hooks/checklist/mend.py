@@ -25,6 +25,8 @@ NOT_WORTH = ("", None, False, 0, "none", UNSET)
 """What a row holds where those that depend on it mean nothing."""
 MOST = 256
 """Ways of writing a row that are tried."""
+MOST_SETS = 2
+"""Rows whose edits are written together with those of a row that cannot be mended alone."""
 
 
 def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Mapping[str, Change]:
@@ -38,7 +40,10 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
         if row.id in changes and changes[row.id].parts is None:
             continue
         follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
-        done = replace(_change(row, reference, mended, values, written if follows else {}), optional=row.effect is Effect.ROUNDING)
+        done = _change(row, reference, mended, values, written if follows else {})
+        if row.id in changes and done.parts is not None:
+            done = _together(row, done, reference, mended, values, result)
+        done = replace(done, optional=row.effect is Effect.ROUNDING)
         changes[row.id] = done
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})
@@ -78,6 +83,37 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
         return Change(Action.NONE, framework, value=wanted.shown)
     return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+
+
+def _together(
+    row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]
+) -> Change:
+    """Return a change with the edits of other rows that must be written at the same time, or ``alone`` where there are none."""
+
+    def mended(edits: Edits, sets: int) -> Edits | None:
+        changed = applied(candidate, edits)
+        meant = same(read_row(row, changed).meaning, values[row.id][0].meaning)
+        wrong = _parted(edits, row, reference, candidate, changed, values) if meant else row
+        if wrong is None or not sets:
+            return edits if wrong is None else None
+        beside = [other for other in apart if set(other.says(changed).keys) & set(wrong.says(changed).keys)]
+        more = (way for other in (wrong, *beside) for way in _ways(other, reference, changed, values))
+        return next(filter(None, (mended({**edits, **way}, sets - 1) for way in more)), None)
+
+    for way in _ways(row, reference, candidate, values):
+        if (edits := mended(way, MOST_SETS)) is not None:
+            written = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
+            return replace(alone, edits=written, parts=None, worth=True)
+    return alone
+
+
+def _ways(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Iterator[Edits]:
+    """Return the edits that bring a row alone to what the reference means."""
+    says, wanted = row.says(candidate), values[row.id][0].meaning
+    if says.fixed is UNSET and wanted is not UNSET and answer(says.cannot, candidate) is None:
+        for edits in _tried(row, Asked(reference, candidate, wanted, usable(says.keys, candidate))):
+            if same(read_row(row, applied(candidate, edits)).meaning, wanted):
+                yield edits
 
 
 def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
