@@ -14,7 +14,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks,
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import as_taken, is_refused, usable
+from align_hooks.checklist.writable import as_taken, is_refused, takes, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Argument
 
@@ -80,14 +80,13 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
-    if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
+    number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
+    if (says.tries is not None and any_way) or not any(takes(key, wanted.meaning, candidate) or not number for key in asked.keys):
         return Change(Action.NONE, framework, value=wanted.shown)
     return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
 
 
-def _together(
-    row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]
-) -> Change:
+def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
     """Return a change with the edits of other rows that must be written at the same time, or ``alone`` where there are none."""
 
     def mended(edits: Edits, sets: int) -> Edits | None:
@@ -152,13 +151,15 @@ def _carried(edits: Edits, candidate: Configuration) -> Edits:
 
 
 def applied(candidate: Configuration, edits: Edits) -> Configuration:
-    """A candidate with some settings written: a value takes the place of a table, and a table that of a value."""
+    """A candidate with some settings written: a value takes the place of a table, and a table that of a value; UNSET takes a key out."""
     values = dict(candidate.values)
     for key, value in edits.items():
         above = [key[:at] for at, letter in enumerate(key) if letter == "."]
         for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
             del values[name]
         values[key] = Value(value)
+        if value is UNSET:
+            del values[key]
     return replace(candidate, values=values, facts=None, used=set())
 
 

@@ -144,11 +144,8 @@ def scaling(asked: Asked) -> Iterator[Edits]:
         yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
         yield from _older_yarn(asked.reference) if not newer else ()
     if isinstance(wanted, Scaling):
-        table = {"factor": wanted.factor}
-        if newer:
-            yield _table("rope_scaling", {"type": wanted.kind, **table})
-        elif wanted.kind == "llama3":
-            table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        if wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
+            table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
             yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
@@ -227,17 +224,21 @@ def style(asked: Asked) -> Iterator[Edits]:
 
 
 def warm_up(asked: Asked) -> Iterator[Edits]:
-    """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other."""
+    """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other, and without either
+    most schedules are refused."""
     steps, ratio = (_schedule_key(asked, name) for name in ("warmup_steps", "warmup_ratio"))
-    part = value_of(asked.reference, ("lr_warmup_fraction",), None) if asked.reference.side == MEGATRON else None
+    of_megatron = asked.reference.side == MEGATRON
+    part = value_of(asked.reference, ("lr_warmup_fraction",) if of_megatron else read.schedule_keys("warmup_ratio"), None)
     if part is not None:
         yield {ratio: part, steps: None}
-    if are_numbers(asked.wanted) and math.isfinite(asked.wanted):
-        yield from ({steps: count, ratio: None} for count in dict.fromkeys((int(asked.wanted), math.ceil(asked.wanted))))
+    count = read.megatron_warmup(asked.reference) if of_megatron else read.mindformers_warmup(asked.reference)
+    if are_numbers(count) and math.isfinite(count):
+        yield from ({steps: whole, ratio: None} for whole in dict.fromkeys((int(count), math.ceil(count))))
 
 
 def global_batch(asked: Asked) -> Iterator[Edits]:
-    """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch."""
+    """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch, then both, with the
+    reference's rows where they go into it."""
     c = asked.candidate
     count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
     now = read.mindformers_global_batch(c)
@@ -245,6 +246,11 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         each = value_of(c, (key,), 1)
         if are_numbers(asked.wanted, now, each) and now and (asked.wanted * each) % now == 0:
             yield {key: int(asked.wanted * each // now)}
+    rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
+    if are_numbers(asked.wanted, now, rows, batches) and now and asked.wanted % (ranks := now // (rows * batches)) == 0:
+        wanted = value_of(asked.reference, ("micro_batch_size", "runner_config.batch_size"), 1)
+        each = int(asked.wanted // ranks)
+        yield from ({"runner_config.batch_size": size, count: each // size} for size in (wanted, 1) if each % size == 0)
 
 
 def micro_batch(asked: Asked) -> Iterator[Edits]:

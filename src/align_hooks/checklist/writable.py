@@ -5,21 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 
 from align_hooks.checklist.change import flag_of
 from align_hooks.checklist.class_keys import class_of, keys_read
 from align_hooks.checklist.defaults import DEFAULTS, family
 from align_hooks.checklist.meaning import Meaning
 from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
+from align_hooks.checklist.older_families import DEEPSEEK
+from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
 from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.training import GROUPED
-from align_hooks.checklist.row import MODEL, Edits, is_new
+from align_hooks.checklist.row import MODEL, Edits, is_new, plain
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Unknown
+from align_hooks.data_file import sections
 
 GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
+TYPES = {name: kind for kind, lines in sections(Path(__file__).parent / "setting_types.txt").items() for name in " ".join(lines).split()}
+"""Setting of MindFormers to the type of number that its class takes."""
+OF_DEEPSEEK = tuple(f"moe_config.{name}" for name in ("moe_intermediate_size", "aux_loss_factors", "aux_loss_types"))
+"""Settings of experts that no other older family reads."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -41,6 +49,10 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
         if candidate.side == MEGATRON:
             known = flag_of(key)[0].replace("_", "-") in flags_of(candidate.fork)
             return known and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
+        if key.startswith(f"{LOADER}.config.") and reader(candidate) not in ("", OF_MEGATRON):
+            return False  # other readers refuse a section of that name
+        if key in OF_DEEPSEEK and model not in DEEPSEEK:
+            return False
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
         own = key.removeprefix(MODEL) if key.startswith(MODEL) else ""
@@ -69,7 +81,8 @@ def takes(key: str, value: Setting, candidate: Configuration, switch: bool = Fal
     kind = _kind(key, candidate, switch)
     if isinstance(value, bool) or kind == "nothing" or key == GROUPS:
         return isinstance(value, bool) and kind == "nothing"
-    return {"integer": isinstance(value, int), "number": isinstance(value, int | float)}.get(kind, not isinstance(value, list | frozenset))
+    numbers = {"integer": isinstance(value, int), "number": isinstance(value, int | float), "float": isinstance(value, int | float)}
+    return numbers.get(kind, not isinstance(value, list | frozenset))
 
 
 def _kind(key: str, candidate: Configuration, switch: bool) -> str:
@@ -77,19 +90,27 @@ def _kind(key: str, candidate: Configuration, switch: bool) -> str:
     if candidate.side == MEGATRON:
         flag, constant = flag_of(key)
         return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
+    if (checked := type_of(key)) is not None:
+        return checked
     name = key.rpartition(".")[2]
     standing = known(candidate, key)
-    usual = standing if standing is not None else _usual(name)
+    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
     if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
         return "nothing"
     return "number" if isinstance(usual, int | float) else "text"
 
 
-def _usual(name: str) -> Setting:
-    return next(iter(DEFAULTS.get(name, {}).values()), None)
+def type_of(key: str) -> str | None:
+    """Return the type of number that MindFormers takes for a key; None where it takes anything else, or its type is not known."""
+    return TYPES.get(key) or TYPES.get(key.rpartition(".")[2])
 
 
 def as_taken(key: str, value: Setting, candidate: Configuration) -> Setting:
-    """A value in the type that a key takes: classes of MindFormers refuse ``hidden_dropout: 0``, whose default is a float."""
-    of_floats = candidate.side == MINDFORMERS and isinstance(_usual(key.rpartition(".")[2]), float)
-    return float(value) if of_floats and isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a value in the type that MindFormers takes for a key, which refuses ``hidden_dropout: 0`` and ``warmup_steps: 2.0``."""
+    kind = type_of(key) if candidate.side == MINDFORMERS else None
+    if isinstance(value, list) and kind is not None:
+        return [as_taken(key, member, candidate) for member in value]
+    number = plain(value)
+    if kind is None or isinstance(number, bool) or not isinstance(number, int | float):
+        return value
+    return float(number) if kind == "float" else int(number) if kind == "integer" and number == int(number) else number

@@ -43,6 +43,8 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     verdict(console, checklist.judgement, COLOUR[checklist.judgement], headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
+    refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
+    listed(console, message("heading.refused"), refused)
     _tables(checklist, console, FIRST)
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         paragraph(console, message("check.sections"), style="dim")
@@ -58,7 +60,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         paragraph(console, line)
         for text in below:
             paragraph(console, text, 2 * STEP)
-    listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps])
+    listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
     listed(console, message("heading.against_advice"), advised(checklist))
     for head, rows, broken in setups(checklist):
         verdict(console, head, "bold", message("check.set_up", kept=rows - len(broken.parts), rows=rows))
@@ -91,13 +93,14 @@ def headline(checklist: Checklist) -> Joined:
     """What follows the verdict."""
     differing, problems = len(checklist.of(Outcome.DIFFERENT)), len(checklist.problems)
     untold = len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
-    strange = len(checklist.uncovered)
+    strange, refused = len(checklist.uncovered), sum(len(side.refusals) for side in checklist.sides)
     rounding, same = len(checklist.of(Outcome.ROUNDING)), len(checklist.of(Outcome.SAME))
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
     parts += [message("headline.batches")] if checklist.alike is False else []
     return sentences(
         *(parts or [message("headline.nothing")]),
+        message("headline.refused", count=refused) if refused else None,
         message("headline.problems", count=problems) if problems else None,
         message("headline.untold", count=untold) if untold else None,
         message("headline.not_covered", count=strange) if strange else None,

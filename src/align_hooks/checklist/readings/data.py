@@ -86,6 +86,11 @@ def reader(c: Configuration) -> str:
     return str(value_of(c, (f"{LOADER}.type",), OF_MEGATRON if has(c, f"{LOADER}.config.") else ""))
 
 
+def keeps_documents(c: Configuration) -> Words | None:
+    """Return why a reader cannot be told what the end of a document does; None where it can."""
+    return message("cannot.reader", reader=reader(c)) if reader(c) in AS_IT_STANDS else None
+
+
 def format_of(c: Configuration) -> str:
     """The format of a side's data, by the ending of its name, else by what reads it; empty where neither tells."""
     path, by = (path_of_mindformers(c), reader(c)) if c.side == MINDFORMERS else (path_of_megatron(c), OF_MEGATRON)

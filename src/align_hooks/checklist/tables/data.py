@@ -29,7 +29,7 @@ def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None,
 
 def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed) -> Row:
     """What the end of a document within a sample does."""
-    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read)
+    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read, cannot=readings.keeps_documents)
     return row(name, Says((name,), False), mindformers, unless=unless, asked_by=(DATA_CHECK,))
 
 
