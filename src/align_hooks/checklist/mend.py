@@ -186,13 +186,16 @@ def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
     return name not in values or is_asked(row, (values[name][0], read_row(ROW[name], candidate))) is not False
 
 
-def is_asked(row: Row, held: Iterable[SideValue]) -> bool | None:
-    """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known."""
+def is_asked(row: Row, held: Sequence[SideValue]) -> bool | None:
+    """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known.
+
+    The reference decides where it holds anything: what the candidate alone has goes with the difference of that row.
+    """
     _, _, wanted = row.when.partition("=")
-    held = tuple(held)
-    if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in held):
+    deciding = held if held[0].meaning is UNSET else held[:1]
+    if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in deciding):
         return True
-    return None if any(value.why for value in held) else False
+    return None if any(value.why for value in deciding) else False
 
 
 def missing(row: Row, reference: Configuration, candidate: Configuration) -> Argument:

@@ -69,8 +69,7 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
             said = {"name": key, "value": str(written), "number": _in_words(number)}
             yield Refusal(message("trap.no_float", place=value.where, **said), {name: number})
         elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
-            edits = {name: number} if isinstance(number, int) else {}
-            yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), edits)
+            yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), {name: int(written)})
 
 
 def _is_checked(name: str, c: Configuration) -> bool:

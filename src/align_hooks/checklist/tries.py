@@ -24,6 +24,8 @@ from align_hooks.configuration.values import MEGATRON, Configuration, Setting
 
 LONGEST = 128
 """Members of a list that are tried one by one: no model's setting has more."""
+YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
+"""Scales of YaRN, and the default of each."""
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
@@ -143,10 +145,9 @@ def scaling(asked: Asked) -> Iterator[Edits]:
     if wanted == YARN:
         yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
         yield from _older_yarn(asked.reference) if not newer else ()
-    if isinstance(wanted, Scaling):
-        if wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
-            table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-            yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+    if isinstance(wanted, Scaling) and wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
+        table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
 def stretch(asked: Asked) -> Iterator[Edits]:
@@ -157,15 +158,18 @@ def stretch(asked: Asked) -> Iterator[Edits]:
     factor, scale = model("rotary_scaling_factor", "mscale")
     yield {factor: 1.0}
     if asked.reference.side == MEGATRON:
-        of_reference = value_of(asked.reference, ("rotary_scaling_factor",), 1.0), value_of(asked.reference, ("mscale_all_dim",), 0.0)
+        of_reference = (
+            value_of(asked.reference, ("rotary_scaling_factor",), 1.0),
+            value_of(asked.reference, ("mscale_all_dim",), mindspeed.all_dimensions),
+        )
         yield {factor: float(of_reference[0]), scale: float(of_reference[1])}
 
 
 def _older_yarn(reference: Configuration) -> Iterator[Edits]:
     """YaRN with all its numbers, as older models want it."""
     table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
-    table |= {"beta_slow": value_of(reference, ("beta_slow",), 1.0), "beta_fast": value_of(reference, ("beta_fast",), 32.0)}
-    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in (("mscale", 1.0), ("mscale_all_dim", 0.0))}
+    table |= {name: value_of(reference, (name, f"yarn_{name}"), usual) for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0))}
+    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in YARN_SCALES}
     if UNSET not in table.values():
         yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
 

@@ -107,7 +107,10 @@ def other_format(reference: Configuration, candidate: Configuration) -> Words | 
 
 
 def megatron_order(c: Configuration) -> Setting:
-    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more."""
+    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more. MindSpeed-LLM
+    shuffles instructions anew in each epoch (``tasks/preprocess/decoder_packed_mtf_dataset.py``)."""
+    if of_mindspeed(c) and is_on(c, "is_instruction_dataset"):
+        return Order.OF_THE_DATA if is_on(c, "no_shuffle") else Order.INSTRUCTIONS
     kind = value_of(c, ("dataloader_type",), "single")
     return {"single": Order.OF_THE_DATA, "cyclic": Order.CYCLIC}.get(str(kind), UNSET)
 

@@ -307,7 +307,7 @@ def megatron_stretch(c: Configuration) -> Setting:
     """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
-    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", 0.0)
+    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", mindspeed.all_dimensions)
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 

@@ -85,7 +85,11 @@ DATA = (
     ),
     row(
         "shuffle",
-        Says(("dataloader_type",), read=readings.megatron_order, note=message("note.shuffled_by_its_seed")),
+        Says(
+            ("dataloader_type", "is_instruction_dataset", "no_shuffle"),
+            read=readings.megatron_order,
+            note=message("note.shuffled_by_its_seed"),
+        ),
         Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
         form=None,
         unless=readings.replayed,
