@@ -192,7 +192,7 @@ def is_asked(row: Row, held: Sequence[SideValue]) -> bool | None:
     The reference decides where it holds anything: what the candidate alone has goes with the difference of that row.
     """
     _, _, wanted = row.when.partition("=")
-    deciding = held if held[0].meaning is UNSET else held[:1]
+    deciding = held if held[0].meaning is UNSET and not held[0].why else held[:1]
     if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in deciding):
         return True
     return None if any(value.why for value in deciding) else False

@@ -253,7 +253,7 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
     traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
-    wrong, gaps = odd(configuration), configuration.gaps
+    wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
     return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
