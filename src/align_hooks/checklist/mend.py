@@ -25,19 +25,21 @@ NOT_WORTH = ("", None, False, 0, "none", UNSET)
 """What a row holds where those that depend on it mean nothing."""
 MOST = 256
 """Ways of writing a row that are tried."""
+WITHOUT_A_WAY = (Action.NONE, Action.COME_TO)
+"""What a row may come to that another row's edits give a way."""
 MOST_SETS = 2
 """Rows whose edits are written together with those of a row that cannot be mended alone."""
 
 
 def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Mapping[str, Change]:
-    """What to do about each of the rows that are ``apart``, in their order. Those that part another row are tried once more when the rest
-    is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
+    """What to do about each of the rows that are ``apart``, in their order. Those that part another row, or have no way, are tried once
+    more when the rest is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
     changes: dict[str, Change] = {}
     untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
     written: dict[str, Edit] = {}
     result = [row for row in apart if row.effect is Effect.RESULT]
     for row in (*result, *result, *(row for row in apart if row not in result)):
-        if row.id in changes and changes[row.id].parts is None:
+        if row.id in changes and changes[row.id].parts is None and changes[row.id].action not in WITHOUT_A_WAY:
             continue
         follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
         done = _change(row, reference, mended, values, written if follows else {})

@@ -190,6 +190,12 @@ def shared_experts(asked: Asked) -> Iterator[Edits]:
     yield from of_one_key(asked)
 
 
+def groups(asked: Asked) -> Iterator[Edits]:
+    """Groups of experts, with as many chosen where more are than there would be."""
+    yield from of_one_key(asked)
+    yield dict.fromkeys(model("n_group", "topk_group"), asked.wanted or 1)
+
+
 def betas(at: int) -> Tries:
     """One of two betas: in the list of both, or under a name of its own where the optimizer has it there."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from enum import Enum
@@ -16,7 +17,7 @@ from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
 from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.training import GROUPED
-from align_hooks.checklist.row import MODEL, Edits, is_new, plain
+from align_hooks.checklist.row import MODEL, Edits, is_new, model, plain
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Unknown
@@ -28,6 +29,10 @@ TYPES = {name: kind for kind, lines in sections(Path(__file__).parent / "setting
 """Setting of MindFormers to the type of number that its class takes."""
 OF_DEEPSEEK = tuple(f"moe_config.{name}" for name in ("moe_intermediate_size", "aux_loss_factors", "aux_loss_types"))
 """Settings of experts that no other older family reads."""
+BETWEEN = {**dict.fromkeys(("optimizer.betas", "optimizer.beta1", "optimizer.beta2"), (0.0, 1.0)), "optimizer.eps": (0.0, math.inf)}
+"""Numbers between which AdamW takes a setting, itself out of them."""
+GROUPED_EXPERTS = model("n_group", "topk_group")
+"""Groups of experts, and those of them that a token may choose, which cannot be more."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -35,14 +40,14 @@ SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, of a model whose
     class is not known none, and of Megatron-LM none that only a fork of it has."""
-    newer, model, kind = False, None, ""
+    newer, of_family, kind = False, None, ""
     try:
         newer = candidate.side == MINDFORMERS and is_new(candidate)
-        model = family(candidate) if candidate.side == MINDFORMERS else None
+        of_family = family(candidate) if candidate.side == MINDFORMERS else None
         kind = class_of(candidate)
     except Unknown:
         keys = [key for key in keys if not key.startswith((MODEL, "moe_config."))]
-    unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model) | unread(model)} if newer else set()
+    unfit = {f"{MODEL}{name}" for name in ignored(of_family) | refused(of_family) | unread(of_family)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
     def fits(key: str) -> bool:
@@ -51,7 +56,7 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
             return known and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
         if key.startswith(f"{LOADER}.config.") and reader(candidate) not in ("", OF_MEGATRON):
             return False  # other readers refuse a section of that name
-        if key in OF_DEEPSEEK and model not in DEEPSEEK:
+        if key in OF_DEEPSEEK and of_family not in DEEPSEEK:
             return False
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
@@ -63,12 +68,25 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
 
 def is_refused(edits: Edits, candidate: Configuration) -> bool:
-    """Whether the family of a newer model ends its training for one of these values."""
-    if candidate.side != MINDFORMERS or not is_new(candidate):
+    """Whether MindFormers ends a training for one of these values: no integer, out of AdamW's range, or what a newer family refuses."""
+    if candidate.side != MINDFORMERS:
+        return False
+    if any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items()):
+        return True
+    if any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key))):
+        return True
+    if not is_new(candidate):
         return False
     said = {name.removeprefix(MODEL): value.written for name, value in candidate.values.items()}
     said |= {name.removeprefix(MODEL): value for name, value in edits.items()}
+    groups, chosen = said.get("n_group"), said.get("topk_group")
+    if isinstance(groups, int) and isinstance(chosen, int) and chosen > groups and not edits.keys().isdisjoint(GROUPED_EXPERTS):
+        return True
     return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
+
+
+def _numbers(value: Setting) -> list[float]:
+    return [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int | float)]
 
 
 def takes(key: str, value: Setting, candidate: Configuration, switch: bool = False) -> bool:
