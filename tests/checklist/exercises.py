@@ -214,6 +214,8 @@ rotary_scaling_factor | --rotary-scaling-factor 40 | m.rope_scaling.factor: 40 |
 original_max_position_embeddings |  |  | m.rope_scaling.original_max_position_embeddings: 8192 | latent
 mscale |  |  | m.rope_scaling.mscale: 0.5 | latent
 mscale_all_dim |  |  | m.rope_scaling.mscale_all_dim: 0.5 | latent
+beta_fast |  | m.rope_scaling.beta_fast: 32 | m.rope_scaling.beta_fast: 16 | latent
+beta_slow |  | m.rope_scaling.beta_slow: 1 | m.rope_scaling.beta_slow: 2 | latent
 stretch_of_latent_attentions_scores | --rotary-scaling-factor 40 | m.rope_scaling.factor: 40 | m.rope_scaling.factor: 40, m.rope_scaling.mscale: 0.5 | latent
 fused_projections |  | m.qkv_concat: true | m.qkv_concat: false |
 use_legacy | --use-mcore-models |  | use_legacy: true, m.type: LlamaConfig | new

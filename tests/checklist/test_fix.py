@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from align_hooks.checklist.result import check
 from align_hooks.configuration.yaml_edits import with_settings
-from checklist.exercises import NEW, megatron, mindformers
 
 TEXT = """\
 # the head, 文件头 🙂
@@ -94,14 +92,3 @@ def test_a_text_of_any_ending_takes_a_new_key(text: str) -> None:
     after = with_settings(text, "x.yaml", {"new.key": "[1, 2]", "a.b": "3"})
     held = yaml.safe_load(after)
     assert (held["new"], held["a"]["b"]) == ({"key": [1, 2]}, 3)
-
-
-@pytest.mark.parametrize("name", ["hidden_dropout", "attention_dropout"])
-def test_a_whole_number_is_written_in_the_type_that_the_class_takes(name: str) -> None:
-    from mindformers.parallel_core.transformer_config import TransformerConfig
-
-    sizes = {"num_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
-    (edit,) = check(megatron(NEW, {name.replace("_", "-"): 0}), mindformers(NEW, {f"m.{name}": 0.5})).edits
-    assert getattr(TransformerConfig(**sizes, **{name: edit.value}), name) == 0
-    with pytest.raises(ValueError, match="should be a float"):
-        TransformerConfig(**sizes, **{name: int(edit.value)})

@@ -216,10 +216,10 @@ def test_the_same_model_by_mindspeed_llms_names_is_the_same(style: str, words: s
 
 
 MATTERS = """
-    --padded-samples | --is-instruction-dataset | --stage sft | --no-shuffle | --fix-router | --input-embeds-norm | --scale-emb 12
+    --padded-samples | --stage sft | --fix-router | --input-embeds-norm | --scale-emb 12
     --post-norm | --attn-logit-softcapping 50 | --output-logit-softcapping 30 | --query-pre-attn-scalar 256 | --sliding-window 4096
     --interleave-sliding-window 4096 | --embedding-multiplier-scale 2 | --dim-model-base 256 | --scale-depth 1.4 | --cla-share-factor 2
-    --dynamic-factor 6 | --beta-fast 1 | --rope-scaling-beta-slow 2 | --o2-optimizer | --o2-gradient
+    --dynamic-factor 6 | --o2-optimizer | --o2-gradient
     --lora-target-modules linear_qkv | --neat-pack | --no-pad-to-seq-lengths
     --use-global-aux-loss | --prompt-type qwen3 | --full-attention-interval 4 | --partial-rotary-factor 0.25 | --enable-dsa-indexer
     --swiglu-limit 7 | --no-post-layer-norm | --add-dense-bias | --share-mtp-embedding-and-output-weight | --handler-name One

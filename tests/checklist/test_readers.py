@@ -12,7 +12,7 @@ import pytest
 from align_hooks.configuration.megatron import is_bare_list, read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.source import read
-from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, ConfigurationError, Place, Value
 from align_hooks.messages import Message, message
 from worded import words
 
@@ -147,8 +147,8 @@ NO_BASH = words("configuration.no_bash", place="train.sh:1", text="…").partiti
     ("text", "message"),
     [
         ("echo hello", "no command of train.sh trains"),
-        ("exec python run_mindformer.py --config ${YAML:-qwen3.yaml}", "name that instead, qwen3.yaml"),
-        ("msrun --worker_num=8 /a/run_mindformer.py --config=b.yaml", "name that instead, b.yaml"),
+        ("exec python run_mindformer.py --config ${YAML:-qwen3.yaml}", "its YAML qwen3.yaml is not here"),
+        ("msrun --worker_num=8 /a/run_mindformer.py --config=b.yaml", "its YAML b.yaml is not here"),
         ("torchrun a.py --num-layers 2\ntorchrun a.py --num-layers 3", r"starts 2 trainings that differ \(lines 1, 2\)"),
         ("if [ 1 ]; then (((\n", re.escape(NO_BASH)),
     ],
@@ -156,6 +156,27 @@ NO_BASH = words("configuration.no_bash", place="train.sh:1", text="…").partiti
 def test_scripts_that_cannot_be_read(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read_script(text, "train.sh", {})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'bash scripts/msrun_launcher.sh "run_mindformer.py --config configs/llama.yaml --seed 7 --use_parallel=True" 8',
+        "msrun --worker_num=8 run_mindformer.py --config=configs/llama.yaml --seed=7 --use_parallel True",
+        'cd scripts; bash msrun_launcher.sh "run_mindformer.py --config configs/llama.yaml --seed 7 --use_parallel True" 8',
+        'CONFIG=configs/llama.yaml\nbash msrun_launcher.sh "run_mindformer.py --config $CONFIG --seed 7 --use_parallel True" 8',
+    ],
+)
+def test_a_command_that_starts_mindformers_is_read_as_its_yaml(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "llama.yaml").write_text("seed: 1\nrunner_config:\n  batch_size: 4\n")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.sh").write_text(command + "\n")
+    monkeypatch.chdir(tmp_path)
+    for side in (str(tmp_path / "scripts" / "train.sh"), *([command] if command.startswith(("bash", "msrun")) else [])):
+        launched = read(side, {})
+        told = {name: launched.values[name].value for name in ("seed", "use_parallel", "runner_config.batch_size")}
+        assert (launched.side, told) == (MINDFORMERS, {"seed": 7, "use_parallel": True, "runner_config.batch_size": 4})
 
 
 YAML = """

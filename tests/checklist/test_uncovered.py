@@ -28,7 +28,6 @@ MATTER: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "latent experts": (EXPERTS, {"moe-latent-size": 64}, {}),
     "layers without positions": (NEW, {}, {"m.nope_layer_interval": 2}),
     "forced routing of the candidate": (EXPERTS, {}, {"m.moe_router_force_expert_balance": True}),
-    "a bound of yarn": (NEW, {}, {"m.beta_fast": 16}),
     "ends of documents": (NEW, {}, {"m.use_eod_reset": True}),
     "another attention": (NEW, {}, {"m.experimental_attention_variant": "dsa"}),
     "a flag of a patched framework": (OLD, {"my-own-attention": "local"}, {}),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from align_hooks.checklist import defaults, newer_names, rates, traps
+from align_hooks.checklist import defaults, newer_names, rates, refusals, traps
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
 from align_hooks.checklist.meaning import Balanced, ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
@@ -734,9 +734,9 @@ def test_a_number_that_stays_text(mindformers: dict[str, Any]) -> None:
 @pytest.mark.parametrize("text", ["1e-5", "1E-5", "1.0e-5", "1.e-5", "1e5", "1.0e5", "1.0e+5", "1.5e3", "1.e5", ".5e3", ".5e-3", "-1e-5"])
 def test_numbers_that_yaml_makes_text_of(text: str) -> None:
     read = yaml.safe_load(f"a: {text}")["a"]
-    assert isinstance(read, str) == (traps.NOT_A_FLOAT.match(text) is not None), (text, read)
+    assert isinstance(read, str) == (refusals.NOT_A_FLOAT.match(text) is not None), (text, read)
     if isinstance(read, str):
-        assert yaml.safe_load(f"a: {traps._point(text)}")["a"] == float(text)
+        assert yaml.safe_load(f"a: {refusals._in_words(float(text))}")["a"] == float(text)
 
 
 def test_keys_under_context(mindformers: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from align_hooks.checklist.change import Edit
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import check
+from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.sides import check as check_files
 from align_hooks.checklist.sides import fix
 from align_hooks.configuration.mindformers import MODEL, read_yaml
@@ -65,6 +66,41 @@ def told(family: str) -> Iterator[Told]:
             if one.change is not None and one.change.keeps and one.row.id == exercise.row:
                 mended = changed(keys, {edit.key: edit.value for edit in checklist.edits})
                 yield Told(one.row.id, one.change.edits, advice.text(keys), advice.text(mended))
+
+
+def in_other_types(written: str | None) -> list[Any]:
+    """Return a number as an integer, as a float, as one between two integers, and as none; nothing of what is no number."""
+    try:
+        number = float(str(written))
+    except ValueError:
+        return []
+    return [other for other in (int(number), number, number + 0.5, None) if str(other) != str(written)]
+
+
+def told_of_other_types(family: str) -> Iterator[tuple[str, str]]:
+    """The YAML without and with what is told, where a number of the other side's is of another type or is not there."""
+    for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
+        asked = of_exercise(exercise)
+        keys = changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
+        for flag, other in ((flag, other) for flag, written in asked.items() for other in in_other_types(written)):
+            candidate = read_yaml(advice.text(keys), f"{family}.yaml", Path())
+            edits = check(megatron(exercise.style, {**asked, flag: other}), candidate).edits
+            mended = changed(keys, {edit.key: None if edit.value is UNSET else edit.value for edit in edits})
+            if edits:
+                yield advice.text(keys), advice.text(mended)
+
+
+@pytest.mark.parametrize("family", frameworks.slow_but(("llama", "qwen3_moe", "deepseek_v3"), "qwen3_moe"))
+def test_what_is_told_has_the_type_that_mindformers_takes(family: str) -> None:
+    texts = list(dict.fromkeys(told_of_other_types(family)))
+    read = advice.read_back([one for pair in texts for one in pair])
+    refused = {
+        with_it: after["refused"]
+        for (_, with_it), before, after in zip(texts, read[::2], read[1::2], strict=True)
+        if "refused" in after and "refused" not in before
+    }
+    assert len(texts) > 10
+    assert refused == {}
 
 
 def of_exercise(exercise: Exercise) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from align_hooks.checklist.row import MODEL
+from align_hooks.checklist.row import MODEL, UNSET
 from align_hooks.configuration.megatron import FLAGS, RENAMED
 from align_hooks.configuration.values import MINDFORMERS, Setting
 from align_hooks.messages import Argument, message, sentences
@@ -51,7 +51,7 @@ class Edit:
     def form(self) -> Form:
         """How the candidate is given the value; Megatron's switches are flags without a value, there or not."""
         if self.framework == MINDFORMERS:
-            return Form.WRITE
+            return Form.LEAVE_OUT if self.value is UNSET else Form.WRITE
         _, constant = flag_of(self.key)
         if self.value is None or (isinstance(self.value, bool) and self.value is not (True if constant is None else constant)):
             return Form.LEAVE_OUT
@@ -169,7 +169,7 @@ def in_command(value: Setting) -> str:
 def block(edits: Sequence[Edit], base: str = "") -> str:
     """Edits as sections of a YAML; with ``base`` as a file that stands over that one, which MindFormers reads as it is."""
     tree: dict[str, object] = {"base_config": base} if base else {}
-    for edit in edits:
+    for edit in (edit for edit in edits if edit.form is not Form.LEAVE_OUT):
         *path, last = edit.key.split(".")
         place = tree
         for part in path:

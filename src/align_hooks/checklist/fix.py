@@ -10,6 +10,7 @@ from pathlib import Path
 from align_hooks.checklist.change import Edit, in_yaml
 from align_hooks.checklist.mend import applied
 from align_hooks.checklist.result import Checklist
+from align_hooks.checklist.row import UNSET
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.model_args import has_model_args
@@ -43,7 +44,7 @@ def fixed(candidate: str, checklist: Checklist) -> Fixed:
     if has_model_args(before):
         raise ConfigurationError(f"--fix mends a YAML file of MindFormers, and {shown(candidate)} holds arguments of Megatron-LM")
     was = read_yaml(before, path.name, path.parent)
-    after = with_settings(before, path.name, {edit.key: in_yaml(edit.value) for edit in checklist.edits})
+    after = with_settings(before, path.name, {edit.key: None if edit.value is UNSET else in_yaml(edit.value) for edit in checklist.edits})
     mended = read_yaml(after, path.name, path.parent)
     _refuse_more(was, mended, checklist.edits, before.splitlines())
     return Fixed(path.name, before, after, mended)

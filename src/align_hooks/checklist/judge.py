@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, answer, is_asked, mend, missing
-from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Looks, Row
+from align_hooks.checklist.mend import Values, answer, applied, is_asked, mend, missing
+from align_hooks.checklist.row import MODEL, UNSET, Advice, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
@@ -60,14 +60,15 @@ def judge(
     looks: Looks = (None, None),
     *,
     weigh_alike: bool | None = None,
+    repairs: Edits | None = None,
 ) -> tuple[Checked, ...]:
     """Every row, in the order of the CheckList; ``looks`` are at the recorded batches of both sides. ``weigh_alike`` says whether both runs
-    weigh the tokens of these alike, None where nobody looked."""
+    weigh the tokens of these alike, None where nobody looked; ``repairs`` are what the candidate needs to be taken at all."""
     values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
     checked = [weighed(_judge(row, reference, candidate, values, looks), weigh_alike) for row in rows]
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
-    changes = mend(reference, candidate, values, apart)
+    changes = mend(reference, applied(candidate, repairs or {}), values, apart)
     return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
 
 

@@ -100,11 +100,12 @@ class Way(Enum):
 
 class Order(Enum):
     """In which order the samples of a data set are trained on: as the data set has them, which Megatron's orders by its own seed, shuffled
-    by MindFormers' reader, or by Megatron's cyclic one."""
+    by MindFormers' reader, by Megatron's cyclic one, or by MindSpeed-LLM, which shuffles instructions."""
 
     OF_THE_DATA = "of_the_data"
     SHUFFLED = "shuffled"
     CYCLIC = "cyclic"
+    INSTRUCTIONS = "instructions"
 
 
 class Meaning:

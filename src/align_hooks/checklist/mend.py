@@ -14,7 +14,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks,
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import as_taken, is_refused, usable
+from align_hooks.checklist.writable import as_taken, is_refused, takes, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Argument
 
@@ -25,20 +25,27 @@ NOT_WORTH = ("", None, False, 0, "none", UNSET)
 """What a row holds where those that depend on it mean nothing."""
 MOST = 256
 """Ways of writing a row that are tried."""
+WITHOUT_A_WAY = (Action.NONE, Action.COME_TO)
+"""What a row may come to that another row's edits give a way."""
+MOST_SETS = 2
+"""Rows whose edits are written together with those of a row that cannot be mended alone."""
 
 
 def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Mapping[str, Change]:
-    """What to do about each of the rows that are ``apart``, in their order. Those that part another row are tried once more when the rest
-    is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
+    """What to do about each of the rows that are ``apart``, in their order. Those that part another row, or have no way, are tried once
+    more when the rest is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
     changes: dict[str, Change] = {}
     untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
     written: dict[str, Edit] = {}
     result = [row for row in apart if row.effect is Effect.RESULT]
     for row in (*result, *result, *(row for row in apart if row not in result)):
-        if row.id in changes and changes[row.id].parts is None:
+        if row.id in changes and changes[row.id].parts is None and changes[row.id].action not in WITHOUT_A_WAY:
             continue
         follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
-        done = replace(_change(row, reference, mended, values, written if follows else {}), optional=row.effect is Effect.ROUNDING)
+        done = _change(row, reference, mended, values, written if follows else {})
+        if row.id in changes and done.parts is not None:
+            done = _together(row, done, reference, mended, values, result)
+        done = replace(done, optional=row.effect is Effect.ROUNDING)
         changes[row.id] = done
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})
@@ -75,9 +82,39 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
-    if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
+    number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
+    if (says.tries is not None and any_way) or not any(takes(key, wanted.meaning, candidate) or not number for key in asked.keys):
         return Change(Action.NONE, framework, value=wanted.shown)
     return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+
+
+def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
+    """Return a change with the edits of other rows that must be written at the same time, or ``alone`` where there are none."""
+
+    def mended(edits: Edits, sets: int) -> Edits | None:
+        changed = applied(candidate, edits)
+        meant = same(read_row(row, changed).meaning, values[row.id][0].meaning)
+        wrong = _parted(edits, row, reference, candidate, changed, values) if meant else row
+        if wrong is None or not sets:
+            return edits if wrong is None else None
+        beside = [other for other in apart if set(other.says(changed).keys) & set(wrong.says(changed).keys)]
+        more = (way for other in (wrong, *beside) for way in _ways(other, reference, changed, values))
+        return next(filter(None, (mended({**edits, **way}, sets - 1) for way in more)), None)
+
+    for way in _ways(row, reference, candidate, values):
+        if (edits := mended(way, MOST_SETS)) is not None:
+            written = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
+            return replace(alone, edits=written, parts=None, worth=True)
+    return alone
+
+
+def _ways(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Iterator[Edits]:
+    """Return the edits that bring a row alone to what the reference means."""
+    says, wanted = row.says(candidate), values[row.id][0].meaning
+    if says.fixed is UNSET and wanted is not UNSET and answer(says.cannot, candidate) is None:
+        for edits in _tried(row, Asked(reference, candidate, wanted, usable(says.keys, candidate))):
+            if same(read_row(row, applied(candidate, edits)).meaning, wanted):
+                yield edits
 
 
 def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
@@ -116,13 +153,15 @@ def _carried(edits: Edits, candidate: Configuration) -> Edits:
 
 
 def applied(candidate: Configuration, edits: Edits) -> Configuration:
-    """A candidate with some settings written: a value takes the place of a table, and a table that of a value."""
+    """A candidate with some settings written: a value takes the place of a table, and a table that of a value; UNSET takes a key out."""
     values = dict(candidate.values)
     for key, value in edits.items():
         above = [key[:at] for at, letter in enumerate(key) if letter == "."]
         for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
             del values[name]
         values[key] = Value(value)
+        if value is UNSET:
+            del values[key]
     return replace(candidate, values=values, facts=None, used=set())
 
 
@@ -149,13 +188,16 @@ def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
     return name not in values or is_asked(row, (values[name][0], read_row(ROW[name], candidate))) is not False
 
 
-def is_asked(row: Row, held: Iterable[SideValue]) -> bool | None:
-    """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known."""
+def is_asked(row: Row, held: Sequence[SideValue]) -> bool | None:
+    """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known.
+
+    The reference decides where it holds anything: what the candidate alone has goes with the difference of that row.
+    """
     _, _, wanted = row.when.partition("=")
-    held = tuple(held)
-    if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in held):
+    deciding = held if held[0].meaning is UNSET and not held[0].why else held[:1]
+    if any(value.meaning == wanted if wanted else value.meaning not in NOT_WORTH for value in deciding):
         return True
-    return None if any(value.why for value in held) else False
+    return None if any(value.why for value in deciding) else False
 
 
 def missing(row: Row, reference: Configuration, candidate: Configuration) -> Argument:

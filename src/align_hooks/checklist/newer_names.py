@@ -73,8 +73,10 @@ def without_effect(family: str | None) -> frozenset[str]:
 
 
 def refuses(family: str | None, name: str, value: Setting, said: Mapping[str, Setting]) -> bool:
-    """Whether a family refuses a value of a name, in a model of which ``said`` is what the YAML says, by names without their section."""
-    if not any(family in families and (name, value) == (one, other) for families, one, other in REFUSED_VALUES):
+    """Whether a family, or where it is not known every one, refuses a value of a name, in a model of which ``said`` is what the YAML says,
+    by names without their section."""
+    holds = (one for families, *one in REFUSED_VALUES if (family in families if family is not None else families == EVERY))
+    if [name, value] not in holds:
         return False
     beside, wanted = UNLESS.get(name, ("", None))
     return not beside or said.get(beside) != wanted

@@ -16,7 +16,8 @@ from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.lookup import is_since
-from align_hooks.checklist.row import MODEL
+from align_hooks.checklist.refusals import Refusal, refusals
+from align_hooks.checklist.row import MODEL, UNSET
 from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, relative_differences
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
@@ -80,6 +81,8 @@ class CheckedSide:
     traps: tuple[Message, ...]
     not_covered: tuple[Uncovered, ...]
     recorded: bool
+    refusals: tuple[Refusal, ...] = ()
+    """What MindFormers refuses of a YAML."""
     look: Look | None = None
     gaps: tuple[Argument, ...] = ()
 
@@ -114,14 +117,17 @@ class Checklist:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """All that is to be written into the candidate, so that rows that change the result agree; each setting once."""
+        """All that is to be written into the candidate, so that rows that change the result agree and nothing is refused; each setting
+        once."""
         changes = [checked.change for checked in self.of(Outcome.DIFFERENT) if checked.change is not None and checked.change.keeps]
-        return tuple({edit.key: edit for change in changes for edit in change.edits}.values())
+        mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
+        return tuple({edit.key: edit for edit in (*mended, *(edit for change in changes for edit in change.edits))}.values())
 
     @property
     def base(self) -> str:
-        """The name of the YAML that is to be mended; empty where the candidate is a record."""
-        return "" if self.sides[1].recorded else self.sides[1].source
+        """The name of the YAML that is to be mended; empty where the candidate is a record, or no file over it takes a key out."""
+        alone = self.sides[1].recorded or any(edit.value is UNSET for edit in self.edits)
+        return "" if alone else self.sides[1].source
 
     @property
     def block(self) -> str:
@@ -147,8 +153,8 @@ class Checklist:
 
     @property
     def judgement(self) -> Judgement:
-        """Whether something differs, and if nothing does, whether all that matters is told."""
-        if self.differing or self.problems:
+        """Whether something differs or is refused, and if nothing does, whether all that matters is told."""
+        if self.differing or self.problems or any(side.refusals for side in self.sides):
             return Judgement.DIFFERS
         untold = self.of(Outcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
         return Judgement.INCONCLUSIVE if untold else Judgement.CLEAN
@@ -173,7 +179,8 @@ def check(
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so there is nothing to compare.
     """
     reference, candidate = (as_read(side, mindformers, megatron) for side in (reference, candidate))
-    checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks))
+    repairs = {key: value for refusal in refusals(candidate) for key, value in refusal.edits.items()}
+    checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks), repairs=repairs)
     for configuration in (reference, candidate):
         if configuration.facts is None and not configuration.used & configuration.values.keys():
             raise ConfigurationError(
@@ -274,11 +281,10 @@ def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[floa
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
     traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
-    wrong, gaps = odd(configuration), configuration.gaps
+    wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
-    return CheckedSide(
-        configuration.side, configuration.source, notes, traps_of_side, tuple(uncovered(configuration)), recorded, look, gaps
-    )
+    refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
+    return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
 
 
 def counts(checklist: Checklist) -> Mapping[Outcome, int]:

@@ -47,31 +47,44 @@ def check(
     *,
     decode: Decode | None = None,
     mindformers: str | None = None,
+    megatron: str | None = None,
     progress: Progress = silent,
 ) -> Checklist:
     """Read both sides and check them, and the batches of records too. ``mindformers`` is the version that is to read a YAML; None is the
-    installed version, or the newest that the tables know where none is installed. A script is read by the Megatron-LM that is installed.
+    installed version, or the newest that the tables know where none is installed.
+    ``megatron`` is the version that is to read a script, None the installed one.
 
     :raises AlignHooksError: a side cannot be read.
     """
     if mindformers is not None and not re.fullmatch(r"1\.[3-9](\.\d+\w*)?", mindformers):
         raise ConfigurationError(f"--mindformers {shown(mindformers)} is no version that the tables know; give one of 1.3 to {NEWEST}")
+    if megatron is not None and not re.fullmatch(r"0\.\d+(\.\d+\w*)?", megatron):
+        raise ConfigurationError(f"--megatron {shown(megatron)} is no version of Megatron-LM's core; give one such as 0.13.0")
     (ours, our_run), (theirs, their_run) = (open_side(side, environment, progress) for side in (reference, candidate))
     special = special_ids(named_ids(ours) | named_ids(theirs))
     ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
     looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
     rates = rates_of(our_run), rates_of(their_run)
-    return check_configurations(ours, theirs, looks, mindformers or installed(), installed(CORE, ""), rates)
+    return check_configurations(ours, theirs, looks, mindformers or installed(), megatron or installed(CORE, ""), rates)
 
 
-def fix(reference: str, candidate: str, environment: Mapping[str, str], checklist: Checklist, mindformers: str | None) -> Fix:
+def fix(
+    reference: str,
+    candidate: str,
+    environment: Mapping[str, str],
+    checklist: Checklist,
+    mindformers: str | None,
+    megatron: str | None = None,
+) -> Fix:
     """The candidate's YAML with what its check tells to write, and the check of that; nothing is written here.
 
     :raises ConfigurationError: the candidate is no YAML of MindFormers, or cannot be mended by its settings alone.
     """
     mended = fixed(candidate, checklist)
     ours, _ = open_side(reference, environment, silent)
-    again = check_configurations(ours, mended.configuration, mindformers=mindformers or installed(), megatron=installed(CORE, ""))
+    again = check_configurations(
+        ours, mended.configuration, mindformers=mindformers or installed(), megatron=megatron or installed(CORE, "")
+    )
     return Fix(mended, again)
 
 

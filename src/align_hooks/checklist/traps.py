@@ -7,7 +7,6 @@ build them again.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -20,23 +19,19 @@ from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import is_since, known, value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
+from align_hooks.checklist.refusals import refusals, written_in_yaml
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.unread import unread
 from align_hooks.configuration.megatron import flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Unknown, Value
-from align_hooks.messages import Message, all_of, message, terms
+from align_hooks.messages import Message, message, terms
 
 WITHOUT_EFFECT = (
     *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
     *("use_fused_ops_topkrouter", "embedding_init_type", "n_groups", "padded_vocab_size"),
 )
 """Names of a newer model that its training graph does not read."""
-ALLOWED: dict[str, tuple[str, ...]] = {
-    "normalization": ("LayerNorm", "RMSNorm"),
-    "moe_router_load_balancing_type": ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
-}
-"""Fields of a newer model and all the values that ``get_norm_cls`` and ``TopKRouter`` of its training graph know."""
 NEAR = 0.88
 """How alike two names are, from 0 to 1 (``difflib``), where one may be the other misspelt."""
 SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
@@ -52,8 +47,6 @@ NEWER_DEFAULTS = (1, 9)
 ``build_context`` passes over some of its keys."""
 WARMS_BY_ITSELF = ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts")
 """Schedules that may be told no warm-up."""
-NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
-"""Numbers that YAML 1.1 reads as text, for it wants a point and a sign."""
 
 
 def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
@@ -72,7 +65,8 @@ def traps(configuration: Configuration) -> Iterator[Message]:
     """The traps that a configuration walks into. A record walks into none, for it tells what was built."""
     if configuration.facts is not None:
         return
-    of_side = (_schedule, _accumulation, _numbers, _of_model) if configuration.side == MINDFORMERS else (_megatron,)
+    of_side = (_schedule, _accumulation, _of_model) if configuration.side == MINDFORMERS else (_megatron,)
+    yield from (refusal.trap for refusal in refusals(configuration))
     for of in (_misspelt, *of_side):
         with suppress(Unknown, *ODD):  # a value that is not known walks into no trap that anybody could name
             yield from of(configuration)
@@ -126,36 +120,15 @@ def _accumulation(c: Configuration) -> Iterator[Message]:
         yield message("trap.no_accumulation", place=asked.where)
 
 
-def _numbers(c: Configuration) -> Iterator[Message]:
-    for name, value in c.values.items():
-        if isinstance(value.written, str) and NOT_A_FLOAT.match(value.written):
-            yield message("trap.text_to_yaml", place=value.where, name=name, value=value.written, number=_point(value.written))
-
-
-def _point(text: str) -> str:
-    """The same number as YAML 1.1 reads it: with a point, and with a sign."""
-    digits, _, power = text.lower().partition("e")
-    return f"{digits if '.' in digits else digits + '.0'}e{power if power[:1] in '+-' else '+' + power}"
-
-
 def _newer(c: Configuration) -> Iterator[Message]:
     kind = family(c)
     for name in sorted(ignored(kind)):
-        if MODEL + name in c.passed_over and (value := _written(c, name)) is not None:
+        if MODEL + name in c.passed_over and (value := written_in_yaml(c, name)) is not None:
             yield message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name])
-    for name in sorted(refused(kind)) if c.passed_over else ():
-        if (value := _written(c, name)) is not None:
-            if name in INSTEAD:
-                yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
-            else:
-                yield message("trap.refused_for_good", place=value.where, name=name)
     unlike = without_effect(kind) - ignored(kind) if c.passed_over else set()
     for name in (name for name in sorted({*WITHOUT_EFFECT, *unlike}) if name not in refused(kind) or not c.passed_over):
-        if (value := _written(c, name)) is not None and value.value:
+        if (value := written_in_yaml(c, name)) is not None and value.value:
             yield message("trap.no_effect", place=value.where, name=name)
-    for name, values in ALLOWED.items():
-        if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
-            yield message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=all_of(*values))
     for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
         if (value := c.values.get(f"context.{name}")) is not None:
             if name == "deterministic":
@@ -165,8 +138,6 @@ def _newer(c: Configuration) -> Iterator[Message]:
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
         yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
-    if kind in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
-        yield message("trap.no_other_product", place=grouped.where)
     scale = _own(c, "routed_scaling_factor") or _own(c, "moe_router_topk_scaling_factor")
     if kind == "qwen3_moe" and not c.unread and (scale is None or scale.value is None):
         yield message("trap.no_scaling", source=c.source)
@@ -175,9 +146,6 @@ def _newer(c: Configuration) -> Iterator[Message]:
     dropout = _own(c, "hidden_dropout")
     if dropout is None and kind is not None and kind not in (*MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
         yield message("trap.hidden_dropout", source=c.source)
-    for name in ("hidden_dropout", "attention_dropout"):
-        if (value := _own(c, name)) is not None and value.value == 0 and isinstance(value.value, int):
-            yield message("trap.no_float", place=value.where, name=name)
     asked = _own(c, "qk_layernorm")
     if kind in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
         yield message("trap.always_normalised", place=asked.where)
@@ -241,9 +209,3 @@ def _megatron(c: Configuration) -> Iterator[Message]:
 
 def _own(c: Configuration, name: str) -> Value | None:
     return c.find(model(name))
-
-
-def _written(c: Configuration, name: str) -> Value | None:
-    """What the YAML itself says of a name; None where it is silent, or the model's ``config.json`` says it."""
-    value = c.values.get(MODEL + name)
-    return None if value is not None and value.place is not None and value.place.is_json else value

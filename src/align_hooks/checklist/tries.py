@@ -24,6 +24,8 @@ from align_hooks.configuration.values import MEGATRON, Configuration, Setting
 
 LONGEST = 128
 """Members of a list that are tried one by one: no model's setting has more."""
+YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
+"""Scales of YaRN, and the default of each."""
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
@@ -143,13 +145,9 @@ def scaling(asked: Asked) -> Iterator[Edits]:
     if wanted == YARN:
         yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
         yield from _older_yarn(asked.reference) if not newer else ()
-    if isinstance(wanted, Scaling):
-        table = {"factor": wanted.factor}
-        if newer:
-            yield _table("rope_scaling", {"type": wanted.kind, **table})
-        elif wanted.kind == "llama3":
-            table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-            yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+    if isinstance(wanted, Scaling) and wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
+        table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
 def stretch(asked: Asked) -> Iterator[Edits]:
@@ -160,15 +158,18 @@ def stretch(asked: Asked) -> Iterator[Edits]:
     factor, scale = model("rotary_scaling_factor", "mscale")
     yield {factor: 1.0}
     if asked.reference.side == MEGATRON:
-        of_reference = value_of(asked.reference, ("rotary_scaling_factor",), 1.0), value_of(asked.reference, ("mscale_all_dim",), 0.0)
+        of_reference = (
+            value_of(asked.reference, ("rotary_scaling_factor",), 1.0),
+            value_of(asked.reference, ("mscale_all_dim",), mindspeed.all_dimensions),
+        )
         yield {factor: float(of_reference[0]), scale: float(of_reference[1])}
 
 
 def _older_yarn(reference: Configuration) -> Iterator[Edits]:
     """YaRN with all its numbers, as older models want it."""
     table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
-    table |= {"beta_slow": value_of(reference, ("beta_slow",), 1.0), "beta_fast": value_of(reference, ("beta_fast",), 32.0)}
-    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in (("mscale", 1.0), ("mscale_all_dim", 0.0))}
+    table |= {name: value_of(reference, (name, f"yarn_{name}"), usual) for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0))}
+    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in YARN_SCALES}
     if UNSET not in table.values():
         yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
 
@@ -187,6 +188,12 @@ def shared_experts(asked: Asked) -> Iterator[Edits]:
     elif are_numbers(asked.wanted, size) and size and asked.wanted % size == 0:
         yield from ({key: int(asked.wanted // size)} for key in counts)
     yield from of_one_key(asked)
+
+
+def groups(asked: Asked) -> Iterator[Edits]:
+    """Groups of experts, with as many chosen where more are than there would be."""
+    yield from of_one_key(asked)
+    yield dict.fromkeys(model("n_group", "topk_group"), asked.wanted or 1)
 
 
 def betas(at: int) -> Tries:
@@ -227,17 +234,21 @@ def style(asked: Asked) -> Iterator[Edits]:
 
 
 def warm_up(asked: Asked) -> Iterator[Edits]:
-    """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other."""
+    """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other, and without either
+    most schedules are refused."""
     steps, ratio = (_schedule_key(asked, name) for name in ("warmup_steps", "warmup_ratio"))
-    part = value_of(asked.reference, ("lr_warmup_fraction",), None) if asked.reference.side == MEGATRON else None
+    of_megatron = asked.reference.side == MEGATRON
+    part = value_of(asked.reference, ("lr_warmup_fraction",) if of_megatron else read.schedule_keys("warmup_ratio"), None)
     if part is not None:
         yield {ratio: part, steps: None}
-    if are_numbers(asked.wanted) and math.isfinite(asked.wanted):
-        yield from ({steps: count, ratio: None} for count in dict.fromkeys((int(asked.wanted), math.ceil(asked.wanted))))
+    count = read.megatron_warmup(asked.reference) if of_megatron else read.mindformers_warmup(asked.reference)
+    if are_numbers(count) and math.isfinite(count):
+        yield from ({steps: whole, ratio: None} for whole in dict.fromkeys((int(count), math.ceil(count))))
 
 
 def global_batch(asked: Asked) -> Iterator[Edits]:
-    """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch."""
+    """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch, then both, with the
+    reference's rows where they go into it."""
     c = asked.candidate
     count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
     now = read.mindformers_global_batch(c)
@@ -245,6 +256,11 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         each = value_of(c, (key,), 1)
         if are_numbers(asked.wanted, now, each) and now and (asked.wanted * each) % now == 0:
             yield {key: int(asked.wanted * each // now)}
+    rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
+    if are_numbers(asked.wanted, now, rows, batches) and now and asked.wanted % (ranks := now // (rows * batches)) == 0:
+        wanted = value_of(asked.reference, ("micro_batch_size", "runner_config.batch_size"), 1)
+        each = int(asked.wanted // ranks)
+        yield from ({"runner_config.batch_size": size, count: each // size} for size in (wanted, 1) if each % size == 0)
 
 
 def micro_batch(asked: Asked) -> Iterator[Edits]:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 
 from align_hooks.checklist.change import flag_of
 from align_hooks.checklist.class_keys import class_of, keys_read
 from align_hooks.checklist.defaults import DEFAULTS, family
 from align_hooks.checklist.meaning import Meaning
 from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
+from align_hooks.checklist.older_families import DEEPSEEK
+from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
 from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.training import GROUPED
-from align_hooks.checklist.row import MODEL, Edits, is_new
+from align_hooks.checklist.row import MODEL, Edits, is_new, model, plain
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Unknown
+from align_hooks.data_file import sections
 
 GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
+TYPES = {name: kind for kind, lines in sections(Path(__file__).parent / "setting_types.txt").items() for name in " ".join(lines).split()}
+"""Setting of MindFormers to the type of number that its class takes."""
+OF_DEEPSEEK = tuple(f"moe_config.{name}" for name in ("moe_intermediate_size", "aux_loss_factors", "aux_loss_types"))
+"""Settings of experts that no other older family reads."""
+BETWEEN = {**dict.fromkeys(("optimizer.betas", "optimizer.beta1", "optimizer.beta2"), (0.0, 1.0)), "optimizer.eps": (0.0, math.inf)}
+"""Numbers between which AdamW takes a setting, itself out of them."""
+GROUPED_EXPERTS = model("n_group", "topk_group")
+"""Groups of experts, and those of them that a token may choose, which cannot be more."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -27,20 +40,24 @@ SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, of a model whose
     class is not known none, and of Megatron-LM none that only a fork of it has."""
-    newer, model, kind = False, None, ""
+    newer, of_family, kind = False, None, ""
     try:
         newer = candidate.side == MINDFORMERS and is_new(candidate)
-        model = family(candidate) if candidate.side == MINDFORMERS else None
+        of_family = family(candidate) if candidate.side == MINDFORMERS else None
         kind = class_of(candidate)
     except Unknown:
         keys = [key for key in keys if not key.startswith((MODEL, "moe_config."))]
-    unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model) | unread(model)} if newer else set()
+    unfit = {f"{MODEL}{name}" for name in ignored(of_family) | refused(of_family) | unread(of_family)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
     def fits(key: str) -> bool:
         if candidate.side == MEGATRON:
             known = flag_of(key)[0].replace("_", "-") in flags_of(candidate.fork)
             return known and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
+        if key.startswith(f"{LOADER}.config.") and reader(candidate) not in ("", OF_MEGATRON):
+            return False  # other readers refuse a section of that name
+        if key in OF_DEEPSEEK and of_family not in DEEPSEEK:
+            return False
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
         own = key.removeprefix(MODEL) if key.startswith(MODEL) else ""
@@ -51,12 +68,25 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
 
 def is_refused(edits: Edits, candidate: Configuration) -> bool:
-    """Whether the family of a newer model ends its training for one of these values."""
-    if candidate.side != MINDFORMERS or not is_new(candidate):
+    """Whether MindFormers ends a training for one of these values: no integer, out of AdamW's range, or what a newer family refuses."""
+    if candidate.side != MINDFORMERS:
+        return False
+    if any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items()):
+        return True
+    if any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key))):
+        return True
+    if not is_new(candidate):
         return False
     said = {name.removeprefix(MODEL): value.written for name, value in candidate.values.items()}
     said |= {name.removeprefix(MODEL): value for name, value in edits.items()}
+    groups, chosen = said.get("n_group"), said.get("topk_group")
+    if isinstance(groups, int) and isinstance(chosen, int) and chosen > groups and not edits.keys().isdisjoint(GROUPED_EXPERTS):
+        return True
     return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
+
+
+def _numbers(value: Setting) -> list[float]:
+    return [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int | float)]
 
 
 def takes(key: str, value: Setting, candidate: Configuration, switch: bool = False) -> bool:
@@ -69,7 +99,8 @@ def takes(key: str, value: Setting, candidate: Configuration, switch: bool = Fal
     kind = _kind(key, candidate, switch)
     if isinstance(value, bool) or kind == "nothing" or key == GROUPS:
         return isinstance(value, bool) and kind == "nothing"
-    return {"integer": isinstance(value, int), "number": isinstance(value, int | float)}.get(kind, not isinstance(value, list | frozenset))
+    numbers = {"integer": isinstance(value, int), "number": isinstance(value, int | float), "float": isinstance(value, int | float)}
+    return numbers.get(kind, not isinstance(value, list | frozenset))
 
 
 def _kind(key: str, candidate: Configuration, switch: bool) -> str:
@@ -77,19 +108,27 @@ def _kind(key: str, candidate: Configuration, switch: bool) -> str:
     if candidate.side == MEGATRON:
         flag, constant = flag_of(key)
         return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
+    if (checked := type_of(key)) is not None:
+        return checked
     name = key.rpartition(".")[2]
     standing = known(candidate, key)
-    usual = standing if standing is not None else _usual(name)
+    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
     if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
         return "nothing"
     return "number" if isinstance(usual, int | float) else "text"
 
 
-def _usual(name: str) -> Setting:
-    return next(iter(DEFAULTS.get(name, {}).values()), None)
+def type_of(key: str) -> str | None:
+    """Return the type of number that MindFormers takes for a key; None where it takes anything else, or its type is not known."""
+    return TYPES.get(key) or TYPES.get(key.rpartition(".")[2])
 
 
 def as_taken(key: str, value: Setting, candidate: Configuration) -> Setting:
-    """A value in the type that a key takes: classes of MindFormers refuse ``hidden_dropout: 0``, whose default is a float."""
-    of_floats = candidate.side == MINDFORMERS and isinstance(_usual(key.rpartition(".")[2]), float)
-    return float(value) if of_floats and isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a value in the type that MindFormers takes for a key, which refuses ``hidden_dropout: 0`` and ``warmup_steps: 2.0``."""
+    kind = type_of(key) if candidate.side == MINDFORMERS else None
+    if isinstance(value, list) and kind is not None:
+        return [as_taken(key, member, candidate) for member in value]
+    number = plain(value)
+    if kind is None or isinstance(number, bool) or not isinstance(number, int | float):
+        return value
+    return float(number) if kind == "float" else int(number) if kind == "integer" and number == int(number) else number

@@ -29,6 +29,7 @@ def check(
     candidate: Annotated[str, typer.Argument(help="the same of the side that is questioned")],
     tokenizer: Annotated[str | None, typer.Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
     mindformers: Annotated[str | None, typer.Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
+    megatron: Annotated[str | None, typer.Option(help="the version of megatron-core that reads a script: the one installed")] = None,
     everything: Annotated[bool, typer.Option("--all", help="list every row, also those that are the same")] = False,
     fix: Annotated[Path | None, typer.Option(help="write the candidate's YAML to this file, mended as told")] = None,
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
@@ -46,10 +47,11 @@ def check(
     fix = report_file("--fix", fix)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
-        checked = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
+        versions = {"mindformers": mindformers, "megatron": megatron}
+        checked = check_sides(reference, candidate, os.environ, decode=decode, progress=say, **versions)
     render_check(checked, output(), everything=everything)
     if fix is not None:
-        mended = fix_sides(reference, candidate, os.environ, checked, mindformers)
+        mended = fix_sides(reference, candidate, os.environ, checked, **versions)
         render_fix(mended.mended.before, mended.mended.after, mended.checklist, (candidate, str(fix)), output())
         written("--fix", fix, lambda: mended.mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}

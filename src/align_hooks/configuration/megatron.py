@@ -7,7 +7,6 @@ whatever stands behind it. Names are those of the attributes that Megatron's par
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import re
 import shlex
@@ -18,6 +17,7 @@ from pathlib import Path
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import SCRIPT, read_text
+from align_hooks.configuration.mindformers_launch import read_launch
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.configuration.words import split
@@ -71,8 +71,6 @@ TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size
 OF_DATA = "seq_length"
 """The one of them that ``tools/preprocess_data.py`` takes too."""
 
-MINDFORMERS_SCRIPT = "run_mindformer.py"
-"""The script of MindFormers' repository that trains by the YAML of ``--config``."""
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
 """Why a variable is not known that a script sets."""
 
@@ -88,19 +86,10 @@ def is_bare_list(text: str) -> bool:
     return next((line for line in lines if line and not line.startswith("#")), "").startswith("-")
 
 
-def mindformers_yaml(words: Sequence[str]) -> str | None:
-    """Of a command that starts MindFormers the YAML that it names, after a comma, empty where it names none; None of another command."""
-    if not any(word.rpartition("/")[2] == MINDFORMERS_SCRIPT for word in words):
-        return None
-    named = [after for before, after in itertools.pairwise(words) if before == "--config"]
-    named += [word.partition("=")[2] for word in words if word.startswith("--config=")]
-    return f", {shown(named[0])}" if named else ""
-
-
 def read_script(
     text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None
 ) -> Configuration:
-    """The training command of a script, or a bare list of arguments, one or many a line.
+    """The training command of a script, or a bare list of arguments, one or many a line; of a script that starts MindFormers its YAML.
 
     :raises ConfigurationError: no command of it trains, or several do.
     """
@@ -120,8 +109,8 @@ def read_script(
                 f"command, 'NAME=... bash {name}'"
             )
         for command, _ in script.started:
-            if (config := mindformers_yaml([word.text for word in command])) is not None:
-                raise ConfigurationError(f"{name} starts MindFormers, whose settings are in its YAML: name that instead{config}")
+            if (launch := read_launch([word.text for word in command], name, folder or Path())) is not None:
+                return launch
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
             f"put the arguments themselves in a file, or let a run tell them: align-hooks run --arguments-only"
@@ -160,6 +149,8 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
+    if (launch := read_launch(words, "the command", Path())) is not None:
+        return launch
     at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash")) and not ASSIGNED.match(word)), None)
     if at is not None and not any(word.startswith("--num-layers") for word in words):
         settings = dict(word.split("=", 1) for word in words[:at] if ASSIGNED.match(word))

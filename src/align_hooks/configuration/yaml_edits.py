@@ -31,14 +31,29 @@ class Entry:
         return bool(self.value.start_mark.index < self.key.end_mark.index)
 
 
-def with_settings(text: str, name: str, settings: Mapping[str, str]) -> str:
-    """A YAML text with some dotted keys given values, which are YAML of one line.
+def with_settings(text: str, name: str, settings: Mapping[str, str | None]) -> str:
+    """A YAML text with some dotted keys given values, which are YAML of one line; None takes a key out.
 
     :raises ConfigurationError: a key stands where nothing can be written, as in what is not a mapping.
     """
     for key, value in settings.items():
-        text = _with_setting(text, name, key.split("."), value)
+        path = key.split(".")
+        text = _with_setting(text, name, path, value) if value is not None else _without(text, name, path)
     return text
+
+
+def _without(text: str, name: str, path: Sequence[str]) -> str:
+    """A text without the lines of a key."""
+    with parsed(text, name) as (_, node):
+        entry = None
+    for part in path:
+        entry = _entry(node, part) if node is not None and node.id == "mapping" and not node.flow_style else None
+        node = entry.value if entry is not None and not entry.is_alias else None
+    if entry is None:
+        raise ConfigurationError(f"{name}: {path[-1]} stands in no line of its own; take it out by hand")
+    begin = text.rfind("\n", 0, entry.key.start_mark.index) + 1
+    end = entry.key.end_mark.index if entry.is_alias else max(entry.key.end_mark.index, _end(text, entry.value))
+    return text[:begin] + text[end:].partition("\n")[2]
 
 
 def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:

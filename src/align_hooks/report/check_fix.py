@@ -7,6 +7,7 @@ import difflib
 from rich.console import Console
 from rich.text import Text
 
+from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Checklist, Judgement
 from align_hooks.messages import Argument, Message, message, terms
@@ -14,6 +15,8 @@ from align_hooks.report.console import paragraph, plain
 
 LINES = {"+": "green", "-": "red", "@": "dim"}
 """The colour of a changed line by its first letter."""
+BY_HAND = (Action.COME_TO, Action.WRITE)
+"""What is left to a reader: a value that only he knows, and an edit that would change another row."""
 
 
 def block_of(checklist: Checklist) -> tuple[Message, str] | None:
@@ -26,8 +29,14 @@ def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, 
     """Print the lines that change, and how the mended file comes out of the same check."""
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
         console.print(Text(plain(line).rstrip(), LINES.get(line[:1], "")), soft_wrap=True)
-    left: list[Argument] = [checked.row.name for checked in checklist.of(Outcome.DIFFERENT)]
-    left += [course.name for course in checklist.courses if course.same is False and not left]
-    differs = checklist.judgement is Judgement.DIFFERS
-    fixed = message("check.fixed_but", rows=terms(left)) if differs else message("check.fixed", judgement=checklist.judgement)
-    paragraph(console, fixed, 0)
+    left = checklist.of(Outcome.DIFFERENT)
+    by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
+    for_good: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
+    for_good += [course.name for course in checklist.courses if course.same is False and not left]
+    refused: list[Argument] = [refusal.trap for side in checklist.sides for refusal in side.refusals]
+    said = {"check.fixed_but": for_good, "check.by_the_reader": by_hand, "check.still_refused": refused}
+    for name, rows in said.items():
+        if rows:
+            paragraph(console, message(name, rows=terms(rows)), 0)
+    if checklist.judgement is not Judgement.DIFFERS:
+        paragraph(console, message("check.fixed", judgement=checklist.judgement), 0)

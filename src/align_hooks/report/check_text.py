@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
-from align_hooks.checklist.row import Occasion
+from align_hooks.checklist.row import UNSET, Occasion
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
@@ -31,6 +32,8 @@ Row: TypeAlias = tuple[Argument, list[Cell], Joined, str]
 Group: TypeAlias = tuple[Message, str, list[Row]]
 """A head, the end of its address, and its rows."""
 LISTED, TRAPS = 8, 12
+PARTS = re.compile(r"[^._/,-]*[._/,-]|[^._/,-]+$")
+"""The parts of a long name, each with the joint behind it."""
 BETWEEN, NARROWEST, WORD = 9, 12, 20
 """Letters around and between the four columns, of the narrowest column, and of a name that is not broken.
 
@@ -43,7 +46,15 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     verdict(console, checklist.judgement, COLOUR[checklist.judgement], headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
-    _tables(checklist, console, FIRST)
+    for side in checklist.sides:
+        for note in filter(is_of_absent_file, side.notes):
+            paragraph(console, note, 0, "bold")
+    refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
+    listed(console, message("heading.refused"), refused)
+    in_file = () if everything else in_absent_file(checklist)
+    if in_file:
+        paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
+    _tables(checklist, console, FIRST, in_file)
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         paragraph(console, message("check.sections"), style="dim")
     if (to_write := block_of(checklist)) is not None:
@@ -58,14 +69,14 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         paragraph(console, line)
         for text in below:
             paragraph(console, text, 2 * STEP)
-    listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps])
+    listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
     listed(console, message("heading.against_advice"), advised(checklist))
     for head, rows, broken in setups(checklist):
         verdict(console, head, "bold", message("check.set_up", kept=rows - len(broken.parts), rows=rows))
         if broken.parts:
             paragraph(console, message("check.not_kept", rows=broken))
     for side in checklist.sides:
-        for note in side.notes:
+        for note in (note for note in side.notes if not is_of_absent_file(note)):
             paragraph(console, note, style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
@@ -80,9 +91,28 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
 
 
-def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome]) -> None:
+def is_of_absent_file(note: Argument) -> bool:
+    """Whether a note says that a model's ``config.json`` is not on this machine."""
+    return isinstance(note, Message) and note.id == "configuration.no_model_file"
+
+
+def in_absent_file(checklist: Checklist) -> tuple[Checked, ...]:
+    """Return the rows that one side does not tell because its model's ``config.json`` is not here: one cause, and one paragraph."""
+    absent = [name for name, side in zip(Side, checklist.sides, strict=True) if any(map(is_of_absent_file, side.notes))]
+    told = ((checked, checked.why) for checked in checklist.of(Outcome.NOT_TOLD))
+    messages = ((checked, why) for checked, why in told if isinstance(why, Message))
+    return tuple(checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent)
+
+
+def _with_value(checked: Checked) -> Message:
+    """Return the name of a row with what the side that tells it holds."""
+    held = checked.candidate if checked.reference.meaning is UNSET else checked.reference
+    return message("check.value", name=checked.row.name, value=held.shown)
+
+
+def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome], elsewhere: Sequence[Checked] = ()) -> None:
     for outcome in outcomes:
-        if rows := checklist.of(outcome):
+        if rows := [checked for checked in checklist.of(outcome) if checked not in elsewhere]:
             paragraph(console, HEADS[outcome], 0, "bold")
             console.print(Trimmed(table(checklist, rows, console.width)))
 
@@ -91,13 +121,14 @@ def headline(checklist: Checklist) -> Joined:
     """What follows the verdict."""
     differing, problems = len(checklist.of(Outcome.DIFFERENT)), len(checklist.problems)
     untold = len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
-    strange = len(checklist.uncovered)
+    strange, refused = len(checklist.uncovered), sum(len(side.refusals) for side in checklist.sides)
     rounding, same = len(checklist.of(Outcome.ROUNDING)), len(checklist.of(Outcome.SAME))
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
     parts += [message("headline.batches")] if checklist.alike is False else []
     return sentences(
         *(parts or [message("headline.nothing")]),
+        message("headline.refused", count=refused) if refused else None,
         message("headline.problems", count=problems) if problems else None,
         message("headline.untold", count=untold) if untold else None,
         message("headline.not_covered", count=strange) if strange else None,
@@ -115,13 +146,27 @@ def table(checklist: Checklist, rows: Iterable[Checked], width: int) -> Table:
         cells = [f"{rendered(cell.shown)}\n{rendered(cell.place_beside(side.source))}" for cell, side in sides]
         lines.append((rendered(checked.row.name), *cells, rendered(reason(checked))))
     names = [rendered(name) for name in (message("page.setting"), *Side, message("heading.change"))]
-    for name, size in zip(names, widths([(*names,), *lines], width - BETWEEN), strict=True):
+    sizes = widths([(*names,), *lines], width - BETWEEN)
+    for name, size in zip(names, sizes, strict=True):
         grid.add_column(Text(name), overflow="fold", width=size)
     for name, *values, text in lines:
         parted = [value.partition("\n") for value in values]
         shown = (Text.assemble(plain(value), "\n", (plain(place), "dim")) for value, _, place in parted)
-        grid.add_row(Text(plain(name)), *shown, Text(plain(text)))
+        grid.add_row(Text(broken(plain(name), sizes[0])), *shown, Text(broken(plain(text), sizes[-1])))
     return grid
+
+
+def broken(text: str, size: int) -> str:
+    """Return a text in which words of more than ``size`` letters go on in the next line behind a joint, as names have them."""
+    words = []
+    for word in text.split(" "):
+        lines = [""]
+        for part in PARTS.findall(word):
+            if lines[-1] and len(lines[-1] + part) > size:
+                lines.append("")
+            lines[-1] += part
+        words.append("\n".join(lines) if len(word) > size else word)
+    return " ".join(words)
 
 
 def reason(checked: Checked) -> Joined:

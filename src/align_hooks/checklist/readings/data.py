@@ -86,6 +86,11 @@ def reader(c: Configuration) -> str:
     return str(value_of(c, (f"{LOADER}.type",), OF_MEGATRON if has(c, f"{LOADER}.config.") else ""))
 
 
+def keeps_documents(c: Configuration) -> Words | None:
+    """Return why a reader cannot be told what the end of a document does; None where it can."""
+    return message("cannot.reader", reader=reader(c)) if reader(c) in AS_IT_STANDS else None
+
+
 def format_of(c: Configuration) -> str:
     """The format of a side's data, by the ending of its name, else by what reads it; empty where neither tells."""
     path, by = (path_of_mindformers(c), reader(c)) if c.side == MINDFORMERS else (path_of_megatron(c), OF_MEGATRON)
@@ -102,7 +107,10 @@ def other_format(reference: Configuration, candidate: Configuration) -> Words | 
 
 
 def megatron_order(c: Configuration) -> Setting:
-    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more."""
+    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more. MindSpeed-LLM
+    shuffles instructions anew in each epoch (``tasks/preprocess/decoder_packed_mtf_dataset.py``)."""
+    if of_mindspeed(c) and is_on(c, "is_instruction_dataset"):
+        return Order.OF_THE_DATA if is_on(c, "no_shuffle") else Order.INSTRUCTIONS
     kind = value_of(c, ("dataloader_type",), "single")
     return {"single": Order.OF_THE_DATA, "cyclic": Order.CYCLIC}.get(str(kind), UNSET)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from align_hooks.checklist.meaning import Bounds, Scaling
-from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, value_of
+from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, is_since, value_of
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
 
@@ -118,7 +118,12 @@ def yarn_original(c: Configuration) -> Setting:
     return value_of(c, ("rope_scaling_original_max_position_embeddings",)) if of_mindspeed(c) else 4096
 
 
-def yarn_scale(name: str, otherwise: float) -> Read:
+def all_dimensions(c: Configuration) -> Setting:
+    """Return the default of ``--mscale-all-dim``: 1.0 before Megatron-LM 0.14, 0.0 since (``training/arguments.py``)."""
+    return 1.0 if c.version and not is_since(c.version, 0, 14) else 0.0
+
+
+def yarn_scale(name: str, otherwise: float | Read) -> Read:
     """A scale of YaRN, which MindSpeed-LLM has under a name of its own."""
     return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
 

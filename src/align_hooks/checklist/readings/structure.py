@@ -251,13 +251,13 @@ def _mindformers_kind(c: Configuration) -> Setting:
     """
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
     kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
-    extended = text(value_of(c, model("extend_method"), default("extend_method")))
+    extended = value_of(c, model("extend_method"), default("extend_method"))
     if is_new(c):
         kind = kind if scaling is UNSET else scaling
         return "none" if kind in ("llama3", "linear", "dynamic") else kind  # positions are turned only where they are called rope or yarn
     if str(value_of(c, ("model.arch.type",), "")).startswith("Baichuan13B"):
         return "alibi"
-    return YARN if extended == YARN else default("position_embedding_type")(c)
+    return YARN if extended == YARN.upper() else default("position_embedding_type")(c)
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
@@ -277,7 +277,9 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
     """YaRN, whose numbers have rows of their own; another scaling with its factor; or none. Older models know PI and NTK, Megatron not."""
     if _mindformers_kind(c) == YARN:
         return YARN
-    kind = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none"))
+    kind = value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none")
+    misspelt = isinstance(kind, str) and not is_new(c) and kind != kind.upper()  # SeqExtendMethod has capitals; others extend nothing
+    kind = "none" if misspelt else text(kind)
     factor = value_of(c, model("rope_scaling.factor", "scaling_factor.factor", "scaling_factor", "rotary_scaling_factor"), 1.0)
     flagged = value_of(c, model("use_rope_scaling"), False)
     if kind in (UNSET, "none", "default", YARN, "rope") and not flagged:
@@ -305,7 +307,7 @@ def megatron_stretch(c: Configuration) -> Setting:
     """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
-    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", 0.0)
+    name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", mindspeed.all_dimensions)
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 

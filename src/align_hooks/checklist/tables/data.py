@@ -29,7 +29,7 @@ def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None,
 
 def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed) -> Row:
     """What the end of a document within a sample does."""
-    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read)
+    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read, cannot=readings.keeps_documents)
     return row(name, Says((name,), False), mindformers, unless=unless, asked_by=(DATA_CHECK,))
 
 
@@ -85,7 +85,11 @@ DATA = (
     ),
     row(
         "shuffle",
-        Says(("dataloader_type",), read=readings.megatron_order, note=message("note.shuffled_by_its_seed")),
+        Says(
+            ("dataloader_type", "is_instruction_dataset", "no_shuffle"),
+            read=readings.megatron_order,
+            note=message("note.shuffled_by_its_seed"),
+        ),
         Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
         form=None,
         unless=readings.replayed,

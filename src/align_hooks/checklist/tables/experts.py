@@ -117,6 +117,7 @@ EXPERTS = (
             keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
             read=read.mindformers_groups("moe_router_num_groups", "n_group", "n_groups"),
             note=message("note.groups_older"),
+            tries=tries.groups,
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),

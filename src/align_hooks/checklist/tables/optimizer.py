@@ -240,7 +240,7 @@ OPTIMIZER = (
     row(
         "lr_warmup_fraction",
         Says(("lr_warmup_fraction",), None),
-        Says(schedule_keys("warmup_ratio"), None),
+        Says(schedule_keys("warmup_ratio"), None, tries=tries.warm_up),
         form=lambda part: plain(part) or None,
         unless=warms_by_steps,
         asked_by=(

@@ -386,9 +386,15 @@ STRUCTURE = (
     ),
     yarn(
         "mscale_all_dim",
-        Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", 0.0)),
+        Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)),
         *("mscale_all_dim", "rope_scaling.mscale_all_dim", "scaling_factor.mscale_all_dim"),
         mindformers=where_told(0.707),
+    ),
+    *(
+        yarn(
+            name, Says((name, f"yarn_{name}"), usual), name, f"rope_scaling.{name}", f"scaling_factor.{name}", mindformers=where_told(usual)
+        )
+        for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))
     ),
     row(
         message("row.stretch_of_latent_attentions_scores"),

@@ -1,0 +1,123 @@
+"""Settings of a YAML that end its training before the first step, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from align_hooks.checklist.defaults import family
+from align_hooks.checklist.newer_names import INSTEAD, refused
+from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, plain
+from align_hooks.checklist.side_value import ODD
+from align_hooks.checklist.writable import as_taken, type_of
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown, Value
+from align_hooks.messages import Message, all_of, message
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "normalization": ("LayerNorm", "RMSNorm"),
+    "moe_router_load_balancing_type": ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
+}
+"""Fields of a newer model and all the values that ``get_norm_cls`` and ``TopKRouter`` of its training graph know."""
+NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
+"""Numbers that YAML 1.1 reads as text, for it wants a point and a sign."""
+CHECKED = ("optimizer.", "lr_schedule.", "grouped_lr_schedule.default.")
+"""Sections whose classes check the types of their numbers."""
+DROPOUT = (f"{MODEL}hidden_dropout", f"{MODEL}attention_dropout")
+CONVERTED = ("total_steps",)
+"""Integers that the trainer makes of any number itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A setting that MindFormers refuses."""
+
+    trap: Message
+    """Where the setting stands, and what to do about it."""
+    edits: Edits
+    """What mends it, UNSET for a key that is to be taken out; empty where only the reference tells."""
+
+
+def refusals(configuration: Configuration) -> Iterator[Refusal]:
+    """Return what MindFormers refuses of a YAML. A record has none: it was trained."""
+    if configuration.side != MINDFORMERS or configuration.facts is not None:
+        return
+    for of in (_numbers, _names, _values):
+        with suppress(Unknown, *ODD):
+            yield from of(configuration)
+
+
+def _numbers(c: Configuration) -> Iterator[Refusal]:
+    """Return numbers in a type that their key does not take: text, an integer for a float, or no whole number."""
+    for name, value in c.values.items():
+        if value.unknown is not None or (value.place is not None and value.place.is_json) or name in c.passed_over:
+            continue
+        kind, written, number = type_of(name), value.written, as_taken(name, value.written, c)
+        key, members = name.removeprefix(MODEL), written if isinstance(written, list) else [written]
+        texts = [member for member in members if isinstance(member, str)]
+        if kind is None and isinstance(written, str) and NOT_A_FLOAT.match(written):
+            number, kind = float(written), "number"
+        if kind is None or number is None:
+            continue
+        if texts and all(isinstance(plain(text), int | float) for text in texts):
+            said = {"name": key, "value": str(written), "number": _in_words(number)}
+            yield Refusal(message("trap.text_to_yaml", place=value.where, **said), {name: number})
+        elif texts and name.startswith(CHECKED):
+            yield Refusal(message("trap.no_number", place=value.where, name=key, value=texts[0]), {})
+        elif _is_checked(name, c) and kind == "float" and any(type(member) is int for member in members):
+            said = {"name": key, "value": str(written), "number": _in_words(number)}
+            yield Refusal(message("trap.no_float", place=value.where, **said), {name: number})
+        elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
+            yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), {name: int(written)})
+
+
+def _is_checked(name: str, c: Configuration) -> bool:
+    """Whether a class checks that a number is a float."""
+    return name.startswith("optimizer.") or (name in DROPOUT and is_new(c))
+
+
+def _in_words(number: Setting) -> str:
+    """Return a number as YAML 1.1 reads it back."""
+    if isinstance(number, list):
+        return "[" + ", ".join(map(_in_words, number)) + "]"
+    digits, mark, power = repr(number).partition("e")
+    return f"{digits}.0e{power}" if mark and "." not in digits else repr(number)
+
+
+def _names(c: Configuration) -> Iterator[Refusal]:
+    """Return names whose presence ends the training of a newer model."""
+    if not is_new(c) or not c.passed_over:
+        return
+    for name in sorted(refused(family(c))):
+        value = written_in_yaml(c, name)
+        if value is None:
+            continue
+        instead = INSTEAD.get(name)
+        moved: Edits = {}
+        if isinstance(instead, str) and MODEL + instead not in c.values and value.unknown is None:
+            moved = {MODEL + instead: as_taken(MODEL + instead, value.written, c)}
+        if instead is None:
+            trap = message("trap.refused_for_good", place=value.where, name=name)
+        else:
+            trap = message("trap.refused", place=value.where, name=name, instead=instead)
+        yield Refusal(trap, {**moved, MODEL + name: UNSET})
+
+
+def _values(c: Configuration) -> Iterator[Refusal]:
+    """Return values that end the training of a newer model."""
+    if not is_new(c):
+        return
+    for name, values in ALLOWED.items():
+        if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
+            known = all_of(*values)
+            yield Refusal(message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=known), {})
+    grouped = c.values.get(f"{MODEL}moe_grouped_gemm")
+    if family(c) in ("qwen3_moe", "deepseek_v3") and grouped is not None and grouped.value is False:
+        yield Refusal(message("trap.no_other_product", place=grouped.where), {f"{MODEL}moe_grouped_gemm": True})
+
+
+def written_in_yaml(c: Configuration, name: str) -> Value | None:
+    """Return what the YAML itself says of a name; None where it is silent, or the model's ``config.json`` says it."""
+    value = c.values.get(MODEL + name)
+    return None if value is not None and value.place is not None and value.place.is_json else value

@@ -1,0 +1,194 @@
+"""What a framework refuses is no clean check, and settings that only several edits bring together are written together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from align_hooks.checklist.change import Action
+from align_hooks.checklist.fix import fixed
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.result import CLEAN, DIFFERS, check
+from align_hooks.checklist.row import UNSET
+from align_hooks.configuration.megatron import read_command
+from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.yaml_edits import with_settings
+from checklist.exercises import EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers, mindformers_tree, row, to_change
+
+LR, DATA, MODEL = "lr_schedule", "train_dataset.data_loader", "model.model_config"
+REFUSED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    (OLD, {"optimizer.weight_decay": "0.1"}, "trap.text_to_yaml", {"optimizer.weight_decay": 0.1}),
+    (OLD, {f"{LR}.learning_rate": "1e-3"}, "trap.text_to_yaml", {f"{LR}.learning_rate": 0.001}),
+    (OLD, {"optimizer.betas": ["0.9", 0.95]}, "trap.text_to_yaml", {"optimizer.betas": [0.9, 0.95]}),
+    (OLD, {"optimizer.betas": ["0.9 #", 0.95]}, "trap.no_number", {"optimizer.betas": [0.9, 0.95]}),
+    (OLD, {"m.rms_norm_eps": "1e-5"}, "trap.text_to_yaml", {f"{MODEL}.rms_norm_eps": 1e-5}),
+    (OLD, {"m.num_layers": "2"}, "trap.text_to_yaml", {f"{MODEL}.num_layers": 2}),
+    (OLD, {f"{LR}.warmup_steps": 0.2}, "trap.no_integer", {f"{LR}.warmup_steps": 0}),
+    (NEW, {"m.hidden_dropout": 0}, "trap.no_float", {f"{MODEL}.hidden_dropout": 0.0}),
+    (EXPERTS, {"m.moe_grouped_gemm": False}, "trap.no_other_product", {f"{MODEL}.moe_grouped_gemm": True}),
+    (EXPERTS, {"m.rotary_base": 10000}, "trap.refused", {f"{MODEL}.rope_theta": 10000, f"{MODEL}.rotary_base": UNSET}),
+    (EXPERTS, {"m.rotary_base": 10000, "m.rope_theta": 10000.0}, "trap.refused", {f"{MODEL}.rotary_base": UNSET}),
+    (
+        EXPERTS,
+        {"m.num_layers": 2, "m.num_hidden_layers": None},
+        "trap.refused",
+        {f"{MODEL}.num_hidden_layers": 2, f"{MODEL}.num_layers": UNSET},
+    ),
+]
+"""A base, the keys on it, the trap, and what is written; UNSET takes a key out."""
+
+
+@pytest.mark.parametrize(("style", "keys", "trap", "edits"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_is_refused_is_never_clean_and_is_mended(
+    style: str, keys: dict[str, Any], trap: str, edits: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "candidate.yaml"
+    file.write_text(yaml.safe_dump(mindformers_tree(style, keys)))
+    before = check(megatron(style, {}), read_yaml(file.read_text(), file.name, tmp_path))
+    assert ([refusal.trap.id for refusal in before.sides[1].refusals], before.exit_code) == ([trap], DIFFERS)
+    written = {edit.key: edit.value for edit in before.edits}
+    assert {key: (written[key], type(written[key])) for key in edits} == {key: (value, type(value)) for key, value in edits.items()}
+    mended = fixed(str(file), before)
+    after = check(megatron(style, {}), mended.configuration)
+    assert (after.sides[1].refusals, after.exit_code) == ((), CLEAN)
+
+
+def test_a_rotary_base_that_differs_is_written_under_the_name_that_is_taken() -> None:
+    result = check(megatron(EXPERTS, {"rotary-base": 1000000}), mindformers(EXPERTS, {"m.rotary_base": 10000}))
+    assert {edit.key: edit.value for edit in result.edits} == {f"{MODEL}.rope_theta": 1000000, f"{MODEL}.rotary_base": UNSET}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a: 1\nb: 2\n", "a: 1\n"),
+        ("b: 2\na: 1\n", "a: 1\n"),
+        ("a: 1\nb:\n  - x\n  - y\nc: 3\n", "a: 1\nc: 3\n"),
+        ("a: 1\r\nb: 2  # two\r\nc: 3\r\n", "a: 1\r\nc: 3\r\n"),
+        ("a: &x 1\nb: *x\nc: 3\n", "a: &x 1\nc: 3\n"),
+    ],
+)
+def test_a_key_is_taken_out_with_its_lines(before: str, after: str) -> None:
+    assert with_settings(before, "x.yaml", {"b": None}) == after
+
+
+@pytest.mark.parametrize("text", ["{a: 1, b: 2}\n", "a: 1\n"])
+def test_a_key_that_stands_in_no_line_of_its_own_is_left_to_the_reader(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="take it out by hand"):
+        with_settings(text, "x.yaml", {"b": None})
+
+
+BATCH, COUNT = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
+PARALLEL = {"use_parallel": True, "parallel.parallel_mode": 1}
+HALF: dict[str, Any] = {"lr-warmup-iters": 2}
+TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "hidden size and heads": (
+        *(OLD, {"hidden-size": 128, "num-attention-heads": 8}, {}),
+        {f"{MODEL}.hidden_size": 128, f"{MODEL}.num_heads": 8},
+    ),
+    "experts in every layer": (
+        *(LATENT, {"moe-layer-freq": 1}, {"m.first_k_dense_replace": 1}),
+        {f"{MODEL}.first_k_dense_replace": 0, f"{MODEL}.moe_layer_freq": [1, 1]},
+    ),
+    "rows and micro-batches": (
+        *(OLD, {"global-batch-size": 64, "micro-batch-size": 2}, {**PARALLEL, BATCH: 3, COUNT: 5}),
+        {BATCH: 2, COUNT: 32},
+    ),
+    "a part in the place of steps": (OLD, {"lr-warmup-fraction": 0.2}, {}, {f"{LR}.warmup_ratio": 0.2, f"{LR}.warmup_steps": None}),
+    "steps in the place of a part": (
+        *(OLD, HALF, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),
+        {f"{LR}.warmup_steps": 2, f"{LR}.warmup_ratio": None},
+    ),
+    "no warm-up in the place of a part": (
+        *(OLD, {}, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),
+        {f"{LR}.warmup_steps": 0, f"{LR}.warmup_ratio": None},
+    ),
+    "a float for an integer": (OLD, {"weight-decay": 0}, {}, {"optimizer.weight_decay": 0.0}),
+}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_what_only_several_edits_bring_together_is_written_together(case: str) -> None:
+    style, flags, keys, edits = TOGETHER[case]
+    result = check(megatron(style, flags), mindformers(style, keys))
+    written = {edit.key: edit.value for edit in result.edits}
+    assert {key: (value, type(value)) for key, value in written.items()} == {key: (value, type(value)) for key, value in edits.items()}
+    assert all(one.change is not None and one.change.action is Action.WRITE for one in result.of(Outcome.DIFFERENT))
+
+
+MIND_DATASET = {
+    f"{DATA}.type": "MindDataset",
+    f"{DATA}.shuffle": False,
+    **dict.fromkeys([f"{DATA}.config.{key}" for key in ("split", "seed", "data_path")]),
+}
+NOT_WRITTEN: dict[str, tuple[str, Exercise]] = {
+    "documents of a reader of records": (
+        "MindDataset has no such setting",
+        Exercise("eod_mask_loss", {"eod-mask-loss": ""}, {}, MIND_DATASET),
+    ),
+    "Llama 3.1's positions of a newer model": (
+        "MindFormers has no setting",
+        Exercise("rope_scaling", {"use-rope-scaling": ""}, {}, {}, NEW),
+    ),
+    "the size of an older Llama's experts": (
+        "MindFormers has no setting",
+        Exercise("size_of_an_expert", {"num-experts": 4, "moe-ffn-hidden-size": 96}, {}, {"moe_config.expert_num": 4}),
+    ),
+    "the loss of an older Llama's experts": (
+        "MindFormers has no setting",
+        Exercise("aux_loss_factor", {"num-experts": 4, "moe-aux-loss-coeff": 0.01}, {}, {"moe_config.expert_num": 4}),
+    ),
+    "steps that are no integer": (
+        "MindFormers has no setting",
+        Exercise(
+            "lr_decay_iters",
+            {"train-iters": None, "train-samples": 2500, "lr-decay-samples": 2111, "global-batch-size": 4, "lr-decay-style": "cosine"},
+            {},
+            {f"{LR}.type": "CosineWithWarmUpLR", BATCH: 4, f"{DATA}.sizes": [2500, 0, 0]},
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WRITTEN)
+def test_what_cannot_be_written_is_not_advised(case: str) -> None:
+    said, one = NOT_WRITTEN[case]
+    result = check(megatron(one.style, one.flags), mindformers(one.style, one.other))
+    assert to_change(row(result, one.row)).startswith(said)
+    assert [edit.key for edit in result.edits if edit.key.startswith((f"{DATA}.config", f"{MODEL}.rope_scaling"))] == []
+
+
+def test_an_older_model_extends_positions_by_a_name_in_capitals_alone() -> None:
+    told = to_change(row(check(megatron(OLD, {"use-rope-scaling": ""}), mindformers(OLD, {"m.extend_method": "llama3"})), "rope_scaling"))
+    assert told.startswith("extend_method: LLAMA3; ")
+
+
+HALF_PRECISION = {"bf16": None, "fp16": "", "hysteresis": 2}
+
+
+@pytest.mark.parametrize(("flags", "outcome"), [({}, Outcome.UNUSED), (HALF_PRECISION, Outcome.DIFFERENT)])
+def test_what_the_candidate_alone_has_is_no_row_of_its_own(flags: dict[str, Any], outcome: Outcome) -> None:
+    result = check(megatron(OLD, flags), mindformers(OLD, {"m.compute_dtype": "float16"}))
+    assert row(result, "hysteresis").outcome is outcome
+
+
+def test_further_tokens_that_only_the_candidate_predicts_are_one_row() -> None:
+    result = check(megatron(LATENT, {}), mindformers(LATENT, {"m.num_nextn_predict_layers": 1, "m.mtp_loss_factor": 0.7}))
+    assert result.differing == ["mtp_num_layers"]
+
+
+@pytest.mark.parametrize(("more", "outcome"), [("", Outcome.DIFFERENT), (" --no-shuffle", Outcome.SAME)])
+def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: Outcome) -> None:
+    reference = read_command(f"torchrun posttrain_gpt.py --num-layers 2 --lr 1e-3 --stage sft --is-instruction-dataset{more}", {})
+    keys = {f"{DATA}.type": "MindDataset", f"{DATA}.shuffle": False}
+    assert row(check(reference, mindformers(OLD, MIND_DATASET | keys)), "shuffle").outcome is outcome
+
+
+@pytest.mark.parametrize(("version", "held"), [("0.13.0", 1.0), ("0.14.0", 0.0), ("", 0.0)])
+def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None:
+    result = check(megatron(LATENT, {"mscale-all-dim": None}), mindformers(LATENT, {}), megatron=version)
+    assert row(result, "mscale_all_dim").reference.meaning == held
