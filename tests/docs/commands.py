@@ -73,7 +73,6 @@ EVERYWHERE = ""
 NOT_RUN = {
     EVERYWHERE: {
         "make demo": "makes an environment of its own; `align-hooks demo` is the same script, and is run",
-        "make test": "is what runs this",
         "pip install": "changes the environment of the tests; make install-check installs what pages say, beside each framework",
         "rsync": "needs a second machine",
     },

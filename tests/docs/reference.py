@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES
