@@ -25,6 +25,7 @@ VERSIONS = {
     "torch/version.py": "__version__ = '2.13.0'",
     "torch/__init__.py": "from .version import __version__\nclass cuda:\n    is_available = staticmethod(lambda: False)",
     "megatron/core/package_info.py": "__version__ = '0.16.0'",
+    "megatron/core/datasets/helpers_cpp.py": "",
     "mindspore/version.py": "version = '2.9.0'",
     "mindspore/__init__.py": "class hal:\n    is_available = staticmethod(lambda kind: False)",
     "mindformers/__init__.py": "__version__ = '1.9.0'",
@@ -92,6 +93,14 @@ def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
     assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
     assert examination.exit_code == NOT_READY
     assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
+
+
+def test_a_checkout_whose_data_helper_is_not_compiled(made: Made, tmp_path: Path) -> None:
+    environment = made()
+    (tmp_path / "packages/megatron/core/datasets/helpers_cpp.py").unlink()
+    problem = next(one for one in examined(environment, **CPU, PATH="/nowhere").problems if "helper" in one)
+    assert "its data helper (helpers_cpp) is not compiled, and make, g++" in problem
+    assert problem.endswith(f"then make -C {tmp_path}/packages/megatron/core/datasets")
 
 
 def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:

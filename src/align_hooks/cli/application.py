@@ -6,6 +6,7 @@ It stands on argparse, as it is installed beside a framework: what makes more of
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from align_hooks import __version__
 from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable, shown
+from align_hooks.messages import language_of, speaking
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
@@ -209,7 +211,8 @@ def main() -> None:
     try:
         if "" in sys.argv[1:]:  # as a shell makes it of "$RUN" that is not set; a path would be the working directory
             raise AlignHooksError("an argument is empty; give what it should hold, or leave it out")
-        app(sys.argv[1:])
+        with speaking(language_of(os.environ)):
+            app(sys.argv[1:])
         sys.exit(0)
     except AlignHooksError as error:
         report(error)

@@ -54,6 +54,6 @@ def ladder(
             break
     render(asked, steps, conclusion(steps), console)
     code = outcome(steps)
-    content = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code, "rungs": [as_json(step) for step in steps]}
-    written("--json", json, lambda: json_text(content))
+    about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
+    written("--json", json, lambda: json_text({**about, "rungs": [as_json(step) for step in steps]}))
     raise SystemExit(code)
