@@ -102,13 +102,15 @@ def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
 
 
 def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Shapes, theirs: Shapes) -> bool:
-    """Return whether anything differs in size beside the rows of a padded vocabulary."""
-    padded = {*padding, *(name.removesuffix("#padding") for name in padding)}
-    return any(
-        one.name not in padded or ours.get(one.name, (0,))[1:] != theirs.get(one.name, (0,))[1:]
-        for one in unlike
-        if not one.name.endswith("#padding")
-    )
+    """Return whether anything differs in size beside the rows of a vocabulary."""
+    padded = [name.removesuffix("#padding") for name in padding]
+    rows = {shapes[name][0] for name in padded for shapes in (ours, theirs) if name in shapes}
+
+    def is_of_vocabulary(name: str) -> bool:
+        shapes = [shapes[name] for shapes in (ours, theirs) if name in shapes]
+        return len({shape[1:] for shape in shapes}) == 1 and any(shape[0] in rows for shape in shapes)
+
+    return not all(one.name.endswith("#padding") or is_of_vocabulary(one.name) for one in unlike)
 
 
 def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
