@@ -84,7 +84,7 @@ def page() -> str:
     parts += ["## Variables\n", VARIABLES, variables()]
     parts += [
         "## Hooks\n",
-        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it ends with 3.\n",
+        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it exits with 3.\n",
     ]
     for side, all_of in SIDES.items():
         parts += [f"### {side}\n", table(("hook", "seam", "what for", "proven on", "must fire"), hooks(all_of))]

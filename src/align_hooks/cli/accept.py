@@ -34,7 +34,7 @@ def accept(
     side: Annotated[str | None, Option(help="of tables that do not tell whose they are: torch or ms")] = None,
     json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
-    """Hold a migrated run against the guide's acceptance standard.
+    """Judge a migrated run by the guide's acceptance standard.
 
     The standard is that of MindFormers r2.6.
 

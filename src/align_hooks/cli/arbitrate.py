@@ -26,7 +26,7 @@ def arbitrate(
 ) -> None:
     """Say which of two runs is right, by Hugging Face's model.
 
-    Both are held against that model in fp64, on their own weights and batch.
+    Both are compared with that model in fp64, on their own weights and batch.
 
     Exit codes: 0 both right, 1 a side is wrong, 2 usage, 3 not on record or unreadable, 4 undecided.
 

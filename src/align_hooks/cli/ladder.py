@@ -23,13 +23,13 @@ from align_hooks.scenarios.rung import script, write_config
 def ladder(
     plan: Annotated[str, Argument(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
     scripts: Annotated[Path | None, Option(help="train nothing: write a launch script for each rung into this folder")] = None,
-    judge: Annotated[bool, Option("--judge", help="train nothing: hold what is recorded against one another")] = False,
+    judge: Annotated[bool, Option("--judge", help="train nothing: compare what is recorded")] = False,
     to_the_end: Annotated[bool, Option("--to-the-end", help="go on after a rung that differs")] = False,
     json: Annotated[Path | None, Option(help="write every rung's result to this file, as JSON")] = None,
 ) -> None:
     """Train a model layout by layout, from one card to many.
 
-    Each layout is held against the one before.
+    Each layout is compared with the one before.
 
     Exit codes: 0 all aligned, 1 a rung diverged, 2 usage, 3 a rung failed or is not comparable, 4 inconclusive.
 

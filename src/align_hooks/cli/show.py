@@ -27,7 +27,7 @@ def show(
     path: Annotated[str, Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
-    verify: Annotated[bool, Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
+    verify: Annotated[bool, Option("--verify", help="read all of it, and check every byte by its digest")] = False,
     executor: Annotated[str, Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
     """Show what a run holds, how it ended, and its health.

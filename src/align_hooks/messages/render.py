@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from string import Formatter
 
 from align_hooks.messages.message import Argument, Joined, Message
 
@@ -55,12 +56,25 @@ def rendered(value: Argument, language: str = "") -> str:
     language = language or _spoken.get()
     if isinstance(value, Message):
         values = {name: part if _is_number(part) else rendered(part, language) for name, part in value.arguments.items()}
-        return template(value.id, language, values.get("count")).format_map(values)
+        return _words.vformat(template(value.id, language, values.get("count")), (), values)
     if isinstance(value, Joined):
         return template(id_of(value.separator), language).join(rendered(part, language) for part in value.parts)
     if isinstance(value, Enum):
         return rendered(Message(id_of(value), {}), language)
     return "" if value is None else str(value)
+
+
+class Words(Formatter):
+    """Fills a template, in which ``{count:step|steps}`` is the word for one or for many."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """Return a value as its part of the template has it."""
+        one, bar, many = format_spec.partition("|")
+        filled: str = super().format_field(value, format_spec) if not bar else one if value == 1 else many
+        return filled
+
+
+_words = Words()
 
 
 def id_of(member: Enum) -> str:

@@ -39,7 +39,7 @@ class Comparison(verdict.Comparison):
 
     @property
     def exit_code(self) -> int:
-        """What ``align-hooks compare`` ends with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
+        """What ``align-hooks compare`` exits with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
         return self.verdict.exit_code
 
     @property
