@@ -36,7 +36,7 @@ manifest/rank_M.json
     made by hand
 
 run.json
-    by rank 0, when the model is built, after its manifest | what ran, with which settings and versions; the run's id | its own last
+    by rank 0, when the model is built, after its manifest | what ran, by which command, with which settings and versions; the run's id | its own last
     member | a problem is named: what ran is not known
 
 step_N/rank_M/*.npy
