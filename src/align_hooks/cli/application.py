@@ -28,8 +28,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 WRITTEN = ("Example: ", "Commands:")
 """How paragraphs begin whose lines are shown as they are."""
 INTERNAL, INTERRUPTED = 5, 130
-NARROW, WIDE = 40, 100
-"""Columns of a help text, at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,6 @@ class Parser(ArgumentParser):
 
 class Help(HelpFormatter):
     """Paragraphs in the width of the terminal; an example is one line, however long, so that it can be copied."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog)
-        self._width = min(max(self._width, NARROW), WIDE)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(one if one.startswith(WRITTEN) else textwrap.fill(one, width) for one in re.split(r"\n\s*\n", text))
@@ -146,11 +140,10 @@ class Command:
         parser = Parser(f"{PROGRAM} {self.name}", self.help)
         for parameter in self.params:
             parameter.add_to(parser)
-        takes_all = any(one.many and isinstance(one.about, Argument) for one in self.params)
-        values = vars(parser.parse_args(words) if takes_all else parser.parse_intermixed_args(words))
-        for one in self.params if takes_all else ():
-            if one.many and isinstance(one.about, Argument):
-                values[one.name] = values[one.name][values[one.name][:1] == ["--"] :]
+        rest = next((one.name for one in self.params if one.many and isinstance(one.about, Argument)), None)
+        values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
+        if rest and values[rest][:1] == ["--"]:
+            del values[rest][0]
         token = _given.set([(one, values[one.name]) for one in self.params])
         try:
             self.function(**values)

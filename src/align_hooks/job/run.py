@@ -91,6 +91,8 @@ def run(command: Sequence[str]) -> int:
             shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:
         say(f"align_hooks: {problem}", sys.stderr)
+    if code not in (0, NOT_FOUND, NOT_EXECUTABLE) and not problems:
+        say(f"align_hooks: the command itself ended with exit code {code}", sys.stderr)
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
