@@ -11,7 +11,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-import typer
 
 from align_hooks.cli import app
 from align_hooks.settings import PREFIX, Settings
@@ -24,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 NOT_OURS = {"build", "dist"}
 FOLDERS = [one for one in ROOT.iterdir() if one.is_dir() and one.name not in NOT_OURS and not one.name.startswith(".")]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = app.commands
 VARIABLES = {PREFIX + one.name.upper() for one in fields(Settings)}
 APACHE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt."""

@@ -100,3 +100,17 @@ def test_what_python_keeps_of_bytes_becomes_the_letters_that_were_meant() -> Non
     assert well_formed("a\udcff") == "a\\xff"
     assert well_formed("a\ud800") == "a\\ud800"
     assert os.fsencode(kept) == "训练".encode()
+
+
+def test_the_terminal_speaks_the_language_of_the_locale_and_files_do_not(tmp_path: Path) -> None:
+    Synthetic().write(tmp_path / "one")
+    Synthetic().write(tmp_path / "other")
+    said = {}
+    for locale, other in (("zh_CN.UTF-8", "en_US.UTF-8"), ("C", "zh_CN.UTF-8")):
+        command = [sys.executable, "-m", "align_hooks", "compare", "one", "other", "--markdown", f"{locale}.md", "--json", f"{locale}.json"]
+        environment = scrubbed(LC_ALL=locale, LANG=other, PYTHONUTF8="1")
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=True)
+        said[locale] = done.stdout
+    assert "下一步" in said["zh_CN.UTF-8"] and "下一步" not in said["C"]
+    for kind in ("md", "json"):
+        assert (tmp_path / f"zh_CN.UTF-8.{kind}").read_text() == (tmp_path / f"C.{kind}").read_text()

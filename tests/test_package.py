@@ -124,3 +124,24 @@ def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path)
         tmp_path, seeded, "-m", "align_hooks", "run", "--", sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"
     )
     assert done.stdout.strip() == f"{installed['PYTHONPATH']}/align_hooks/job/startup/sitecustomize.py", done.stderr
+
+
+@pytest.mark.slow
+def test_a_plain_install_runs_what_the_quick_start_runs(wheel: Path, tmp_path: Path) -> None:
+    """In an environment of its own, from a folder and with no index, as on a cluster without a network (docs/quick_start.md)."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    if subprocess.run([*pip, "wheel", "--wheel-dir", tmp_path / "wheels", wheel], capture_output=True, check=False).returncode:
+        pytest.skip("no package index answers")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "plain"], check=True)
+    offline = (tmp_path / "plain/bin/pip", "install", "--quiet", "--no-index", "--find-links", tmp_path / "wheels", "align-hooks")
+    subprocess.run(offline, check=True)
+    Synthetic().write(tmp_path / "one")
+    for code, *words in (
+        (0, "--help"),
+        (0, "env"),
+        (0, "show", "one", "--verify"),
+        (0, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml"),
+        (1, "doctor"),
+    ):
+        done = subprocess.run([tmp_path / "plain/bin/align-hooks", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout

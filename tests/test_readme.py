@@ -29,7 +29,11 @@ def test_it_is_short(name: str) -> None:
 def test_the_first_screen_holds_what_a_newcomer_needs(name: str) -> None:
     first = text(name).splitlines()[:SCREEN]
     blocks = re.findall(r"^```sh\n(.*?)^```$", "\n".join(first), re.MULTILINE | re.DOTALL)
-    assert [line.split("#")[0].strip() for line in blocks[0].splitlines()] == ["make demo", "make test"]
+    assert [line.split("#")[0].strip() for line in blocks[0].splitlines()] == [
+        "pip install .",
+        "align-hooks check train_megatron.sh llama.yaml",
+        "make demo",
+    ]
     assert re.findall(r"(?:run|compare)\b", blocks[1]).count("compare") == 1
     assert blocks[1].replace("\\\n", "").count("\n") == 6
     assert any(line.startswith("![") for line in first)

@@ -1,4 +1,4 @@
-"""``python -m align_hooks`` is ``align-hooks``. ``run`` works without the ``cli`` extra: training nodes need little."""
+"""``python -m align_hooks`` is ``align-hooks``. ``run`` loads nothing that it does not need."""
 
 from __future__ import annotations
 

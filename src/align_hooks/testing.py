@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from align_hooks.comparison.verdict import Verdict
-from align_hooks.errors import AlignHooksError, needing
+from align_hooks.errors import AlignHooksError
 from align_hooks.python.compare import Source, compare
 from align_hooks.python.comparison import Comparison
 
@@ -50,8 +50,8 @@ def assert_aligned(
         comparison.write_html(report)
     if comparison.verdict in allowed:
         return comparison
-    with needing("cli", "the text of a failure"):
-        from align_hooks.report.failure import failure
+    from align_hooks.report.failure import failure
+
     repeats = [noise] if isinstance(noise, str | os.PathLike) else noise if isinstance(noise, Sequence) else [noise]
     given = [word for repeat in repeats for word in ("--noise", repeat)]
     words = ["align-hooks", "compare", reference, candidate, *given]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from msgspec import convert
-from typer.testing import CliRunner
 
 from align_hooks.cli import app
 from align_hooks.comparison.acceptance import Outcome, acceptance, observed, outcome
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.record.schema import Row
+from invoked import invoke
 from synthetic import row, scalars_only
 from worded import words
 
@@ -79,7 +79,7 @@ def test_what_the_criteria_come_to() -> None:
 
 
 def accepted(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["accept", *map(str, arguments)])
+    done = invoke(app, ["accept", *map(str, arguments)])
     return done.exit_code, done.stdout
 
 
@@ -102,7 +102,7 @@ def test_a_pipeline_reads_the_exit_code_and_the_file(tmp_path: Path) -> None:
 
 def test_a_repeat_that_is_the_run_itself_is_refused(tmp_path: Path) -> None:
     reference, candidate = (scalars_only().write(tmp_path / name) for name in ("reference", "candidate"))
-    done = CliRunner().invoke(app, ["accept", str(reference), str(candidate), "--noise", str(reference)])
+    done = invoke(app, ["accept", str(reference), str(candidate), "--noise", str(reference)])
     assert type(done.exception).__name__ == "RecordError"
     assert words("noise.compared_itself") in str(done.exception)
 
@@ -111,7 +111,7 @@ def test_logs_and_tables_are_judged_as_they_are(tmp_path: Path) -> None:
     table = "step,loss,grad_norm\n" + "".join(f"{step},{9 - step / 1000},1.5\n" for step in range(1200))
     (tmp_path / "reference.csv").write_text(table)
     (tmp_path / "candidate.csv").write_text(table.replace("1100,7.9,", "1100,7.95,"))
-    near = CliRunner().invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv")])
+    near = invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv")])
     assert isinstance(near.exception, RecordError)  # whose they are, nobody says
-    near = CliRunner().invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv"), "--side", "torch"])
+    near = invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv"), "--side", "torch"])
     assert near.exit_code == 0, near.output

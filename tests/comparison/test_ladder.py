@@ -230,6 +230,13 @@ def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[
         assert ids(outcome.first.summary) == ["match.other_padding", "match.laid_out"]
 
 
+def test_models_of_other_sizes_are_said_to_be_before_their_padding(compared: Compared) -> None:
+    wider = {name: tuple(2 * size for size in shape) for name, shape in HONEST.shapes.items()}
+    for other in (wider | {"lm_head.weight#padding": (2, 8)}, wider):
+        outcome = compared(grown(other), against=grown(PADDED))
+        assert (outcome.verdict, outcome.first.reason) == (Verdict.NOT_COMPARABLE, Reason.OTHER_MODEL)
+
+
 @pytest.mark.parametrize(
     ("side", "rows", "advice", "setting"),
     [

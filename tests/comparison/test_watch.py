@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import drifting
 from align_hooks import Run
@@ -18,6 +17,7 @@ from align_hooks.comparison.band.watching import Sign, Watch, Watched
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, rendered
 from align_hooks.record.ending import HowEnded
+from invoked import invoke
 from synthetic import Array, scalars_only
 
 STEPS = drifting.STEPS
@@ -43,7 +43,7 @@ def watched(runs: Sequence[Run], path: Path, *options: str) -> tuple[int, str, d
     """Exit code, output and JSON of the command, which looks often."""
     said = path.with_suffix(".json")
     noise = [word for run in runs[1:3] for word in ("--noise", str(run.path))]
-    done = CliRunner().invoke(app, ["watch", str(runs[0].path), str(path), *noise, "--json", str(said), "--every", "0.1", *options])
+    done = invoke(app, ["watch", str(runs[0].path), str(path), *noise, "--json", str(said), "--every", "0.1", *options])
     return done.exit_code, done.output, json.loads(said.read_text()) if said.exists() else {}
 
 
@@ -115,14 +115,14 @@ def test_what_is_no_repeat_is_refused(runs: list[Run], tmp_path: Path) -> None:
     other = scalars_only([9.0] * 5)
     other.compute_type = "bfloat16"
     stranger = other.write(tmp_path / "other")
-    done = CliRunner().invoke(app, ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(stranger)])
+    done = invoke(app, ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(stranger)])
     assert isinstance(done.exception, RecordError)
     assert str(stranger) in str(done.exception)
 
 
 def test_a_reference_is_no_repeat_of_itself(runs: list[Run], tmp_path: Path) -> None:
     words = ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(runs[0].path)]
-    assert isinstance(CliRunner().invoke(app, words).exception, RecordError)
+    assert isinstance(invoke(app, words).exception, RecordError)
 
 
 def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run], tmp_path: Path) -> None:

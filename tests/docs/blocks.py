@@ -19,7 +19,7 @@ PAGES = {
 """Every page, by its path from the root."""
 CHINESE = ".zh-CN.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDS = re.compile(r"# ends with (\d)")
+ENDS = re.compile(r"# exits with (\d)")
 """What a page says of a command that does not end with 0."""
 
 

@@ -1,7 +1,7 @@
 """How the commands of every page are run: a row a page, in the words of ``prepared.py``, and the commands that cannot be run here.
 
 A page's commands are run as they stand and in their order, in one bash, each held against the exit code that the page gives it
-(``# ends with 1``), or against 0. A page that trains is slow. What is in ``NOT_RUN`` is read by bash all the same, and so are its
+(``# exits with 1``), or against 0. A page that trains is slow. What is in ``NOT_RUN`` is read by bash all the same, and so are its
 variables, options and files (``tests/test_docs.py``).
 """
 
@@ -73,7 +73,6 @@ EVERYWHERE = ""
 NOT_RUN = {
     EVERYWHERE: {
         "make demo": "makes an environment of its own; `align-hooks demo` is the same script, and is run",
-        "make test": "is what runs this",
         "pip install": "changes the environment of the tests; make install-check installs what pages say, beside each framework",
         "rsync": "needs a second machine",
     },

@@ -17,13 +17,13 @@ from textwrap import wrap
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.record.distill import distill
 from align_hooks.testing import assert_aligned
 from golden.write import LONG, cases
+from invoked import invoke
 from synthetic import Synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def check() -> str:
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "llama.yaml"
         other.write_text((launch / "llama.yaml").read_text(encoding="utf-8").replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"))
-        said = CliRunner().invoke(app, ["check", str(launch / "llama.args"), str(other)], env={"COLUMNS": str(WIDTH)})
+        said = invoke(app, ["check", str(launch / "llama.args"), str(other)], env={"COLUMNS": str(WIDTH)})
     return paragraphs(said.stdout, 2) + "\n…"
 
 
@@ -84,7 +84,7 @@ def ladder() -> str:
         for batch in run.batches.values():
             batch["token_losses"][:, 1:] *= np.float32(1.001)
         run.write(Path(folder) / "pipeline-parallel")
-        said = CliRunner().invoke(app, ["ladder", str(file), "--judge"], env={"COLUMNS": str(WIDTH)})
+        said = invoke(app, ["ladder", str(file), "--judge"], env={"COLUMNS": str(WIDTH)})
     return said.stdout
 
 

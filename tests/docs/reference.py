@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import typer
-from typer.testing import CliRunner
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES
@@ -16,6 +16,7 @@ from align_hooks.hooking.hook import Hook
 from align_hooks.messages import rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+from invoked import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 SIDES = {"Megatron-LM": TORCH_HOOKS, "MindFormers": MS_HOOKS}
@@ -39,7 +40,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def variables() -> str:
     """The table of all variables, as ``align-hooks env --markdown`` prints it."""
-    return CliRunner().invoke(app, ["env", "--markdown"], catch_exceptions=False).stdout
+    return invoke(app, ["env", "--markdown"]).stdout
 
 
 def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
@@ -70,8 +71,7 @@ ROWS = {Rows.RANK: "only rows of one data-parallel rank differ", Rows.LATER: "al
 
 def commands() -> Iterator[Sequence[str]]:
     """Every command, with its exit codes."""
-    group = typer.main.get_command(app)
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+    for name, command in sorted(app.commands.items()):
         paragraphs = [" ".join(part.replace("\b", " ").split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
         codes = next((one.partition("Exit codes: ")[2] for one in paragraphs if one.startswith("Exit codes: ")), "0; 2 usage")
         example = next((one.partition("Example: ")[2] for one in paragraphs if one.startswith("Example: ")), "")
@@ -84,7 +84,7 @@ def page() -> str:
     parts += ["## Variables\n", VARIABLES, variables()]
     parts += [
         "## Hooks\n",
-        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it ends with 3.\n",
+        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it exits with 3.\n",
     ]
     for side, all_of in SIDES.items():
         parts += [f"### {side}\n", table(("hook", "seam", "what for", "proven on", "must fire"), hooks(all_of))]

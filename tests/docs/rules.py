@@ -36,8 +36,8 @@ manifest/rank_M.json
     made by hand
 
 run.json
-    by rank 0, when the model is built, after its manifest | what ran, with which settings and versions; the run's id | its own last
-    member | a problem is named: what ran is not known
+    by rank 0, when the model is built, after its manifest | what ran, how it was started, with which settings and versions; the run's id |
+    its own last member | a problem is named: what ran is not known
 
 step_N/rank_M/*.npy
     in the step, before its `batch.json` | one array of the batch, as the guide's appendix has it | `batch.json` | the batch of the step

@@ -10,7 +10,6 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
 from align_hooks import open_run
@@ -101,5 +100,5 @@ def test_the_test_of_the_page_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_option_of_distill_is_told(page: Path) -> None:
-    options = {option for parameter in typer.main.get_command(app).commands["distill"].params for option in parameter.opts}  # type: ignore[attr-defined]
+    options = {option for parameter in app.commands["distill"].params for option in parameter.opts}  # type: ignore[attr-defined]
     assert {option for option in options if option.startswith("--")} - set(re.findall(r"--[a-z-]+", page.read_text())) == {"--executor"}

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks.cli import app
-from align_hooks.doctor import __main__ as alone
 from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
+from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.report.doctor_text import WIDTH, judged, lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+from invoked import invoke
 
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
 LLAMA = "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope"
@@ -25,6 +25,7 @@ VERSIONS = {
     "torch/version.py": "__version__ = '2.13.0'",
     "torch/__init__.py": "from .version import __version__\nclass cuda:\n    is_available = staticmethod(lambda: False)",
     "megatron/core/package_info.py": "__version__ = '0.16.0'",
+    "megatron/core/datasets/helpers_cpp.py": "",
     "mindspore/version.py": "version = '2.9.0'",
     "mindspore/__init__.py": "class hal:\n    is_available = staticmethod(lambda kind: False)",
     "mindformers/__init__.py": "__version__ = '1.9.0'",
@@ -92,6 +93,14 @@ def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
     assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
     assert examination.exit_code == NOT_READY
     assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
+
+
+def test_a_checkout_whose_data_helper_is_not_compiled(made: Made, tmp_path: Path) -> None:
+    environment = made()
+    (tmp_path / "packages/megatron/core/datasets/helpers_cpp.py").unlink()
+    problem = next(one for one in examined(environment, **CPU, PATH="/nowhere").problems if "helper" in one)
+    assert "its data helper (helpers_cpp) is not compiled, and make, g++" in problem
+    assert problem.endswith(f"then make -C {tmp_path}/packages/megatron/core/datasets")
 
 
 def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:
@@ -244,16 +253,17 @@ def test_an_interpreter_without_align_hooks(made: Made, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "code"), [("nowhere.py", 2), ("nowhere.yaml", 2), (".", 3)])
-def test_what_cannot_be_read_is_an_error_before_anything_is_imported(given: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert alone.main([given]) == code
-    assert capsys.readouterr().err.startswith("align_hooks: ")
+def test_what_cannot_be_read_is_an_error_before_anything_is_imported(given: str, code: int) -> None:
+    with pytest.raises(AlignHooksError) as refused:
+        examine(given, {})
+    assert refused.value.exit_code == code
 
 
 def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "doctor.json"
     environment = {**made(), **CPU}
     removed = dict.fromkeys(name for name in os.environ if name.startswith("ALIGN_HOOKS_"))
-    ended = CliRunner().invoke(app, ["doctor", "--json", str(out)], env={**environment, **removed})
+    ended = invoke(app, ["doctor", "--json", str(out)], env={**environment, **removed})
     assert ended.exit_code == 0, ended.output
     assert "ready: Megatron-LM and MindFormers" in ended.stdout
     report = json.loads(out.read_text())
@@ -262,13 +272,3 @@ def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
         "torch": len(TORCH_HOOKS),
         "ms": len(MS_HOOKS),
     }
-
-
-def test_the_module_alone(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in [name for name in os.environ if name.startswith("ALIGN_HOOKS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {**made(), **CPU}.items():
-        monkeypatch.setenv(name, value)
-    assert alone.main([]) == 0
-    assert capsys.readouterr().out.startswith("ready: Megatron-LM and MindFormers\n")
-    assert alone.main(["one", "two"]) == 2

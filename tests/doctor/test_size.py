@@ -53,7 +53,7 @@ def test_published_models_from_the_files_that_mindformers_ships(yaml: str, count
 def test_steps_tokens_and_parts() -> None:
     training = "--train-iters 100 --global-batch-size 8 --micro-batch-size 1 --seq-length 4096 --tensor-model-parallel-size 2"
     size = of_configuration(read_command(f"{PUBLISHED['llama2 7b'][1]} {training} --pipeline-model-parallel-size 4", {}))
-    assert size == Size(PUBLISHED["llama2 7b"][0], 32768, 100, 8, "the command")
+    assert size == Size(PUBLISHED["llama2 7b"][0], 32768, 100, 8, "the command", rows=32000, micro_batch=1, sequence=4096)
 
 
 def test_what_is_not_said_is_not_known() -> None:

@@ -114,3 +114,26 @@ def test_memory_of_the_host_and_of_the_device(tmp_path: Path, free: Free) -> Non
 
 def test_counts_as_people_write_them() -> None:
     assert [billions(count) for count in (12, 1234, 31.2e6, 7.24e9, 1.5e12)] == ["12 ", "1.23 k", "31.2 M", "7.24 G", "1.5 T"]
+
+
+MEASURED = (
+    # side, elements, rows, sequence, bytes: two layers, 4 sequences in micro-batches of 2 (Megatron-LM) and 4
+    ("torch", 70_254_592, 64000, 128, 2.395e9),
+    ("torch", 70_254_592, 64000, 512, 2.706e9),
+    ("torch", 126_888_960, 256, 128, 3.552e9),
+    ("ms", 70_254_592, 64000, 128, 7.362e9),
+    ("ms", 70_254_592, 64000, 512, 14.376e9),
+    ("ms", 126_888_960, 256, 128, 9.345e9),
+)
+
+
+@pytest.mark.parametrize(("side", "elements", "rows", "sequence", "taken"), MEASURED)
+def test_a_rehearsal_takes_what_was_measured(free: Free, side: str, elements: int, rows: int, sequence: int, taken: float) -> None:
+    size = Size(elements, 4 * sequence, 3, 1, "llama.yaml", rows=rows, micro_batch=2, sequence=sequence)
+    free(1e12, pages=taken * 1.2)
+    ((text, problem),) = memory(side, settings(device="cpu"), size, [])
+    assert "of memory" in text and problem == ""
+    free(1e12, pages=taken * 0.99)
+    ((_, problem),) = memory(side, settings(device="cpu"), size, [])
+    assert "make the vocabulary smaller" in problem
+    assert not [*memory(side, settings(), size, [])]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import Run, open_run
 from align_hooks.cli import app
@@ -23,6 +22,7 @@ from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
 from align_hooks.messages import Side, message, rendered, terms
 from comparison.conftest import stage
+from invoked import invoke
 from synthetic import Synthetic, row
 from worded import arguments, ids, messages
 
@@ -296,9 +296,9 @@ def test_a_run_is_not_written_over(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "megatron.log").write_text(megatron())
-    done = CliRunner().invoke(app, ["convert", str(tmp_path / "megatron.log"), str(tmp_path / "run")])
+    done = invoke(app, ["convert", str(tmp_path / "megatron.log"), str(tmp_path / "run")])
     assert done.exit_code == 0 and "0 to 2" in done.stdout.splitlines()[0], done.output
-    shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
+    shown = invoke(app, ["show", str(tmp_path / "run")])
     assert shown.exit_code == 0, shown.output
     headline = terms(["Megatron-LM", message("health.ranks", count=1), message("health.steps_of", count=3, planned=3)])
     assert shown.stdout.startswith(rendered(Condition.CLEAN))
@@ -311,6 +311,6 @@ def test_a_log_may_come_out_of_a_shells_pipe(tmp_path: Path) -> None:
     with os.fdopen(read), os.fdopen(write, "w") as text:
         text.write(megatron())
         text.close()
-        done = CliRunner().invoke(app, ["convert", f"/dev/fd/{read}", str(tmp_path / "run")])
+        done = invoke(app, ["convert", f"/dev/fd/{read}", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
     assert len(open_run(tmp_path / "run").steps) == 3

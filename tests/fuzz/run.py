@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import typer
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.inputs import CORPUS, Input, differences, drawn, kept, saved, swept
@@ -180,7 +178,7 @@ def warm(top: Path) -> None:
         seed = target.seeds[0].name
         place = Place(linked(top / "seeds" / seed, top / "warm" / "scene"), top / "seeds" / seed, top / "warm")
         with (
-            contextlib.suppress(typer.Exit, Unnoticed),
+            contextlib.suppress(SystemExit, Unnoticed),
             contextlib.redirect_stdout(io.StringIO()),
             contextlib.redirect_stderr(io.StringIO()),
         ):

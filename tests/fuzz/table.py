@@ -20,7 +20,7 @@ def table() -> str:
     """A line a target, and all of them."""
     results = json.loads(RESULTS.read_text())
     lines = [
-        f"| fed to | inputs | {' | '.join(f'ended with {code}' for code in CODES)} | faults | slowest, seconds | memory, MiB |",
+        f"| fed to | inputs | {' | '.join(f'exit {code}' for code in CODES)} | faults | slowest, seconds | memory, MiB |",
         f"| --- |{' ---: |' * (len(CODES) + 4)}",
     ]
     total = [0] * (len(CODES) + 2)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import typer
-
 from align_hooks.errors import AlignHooksError
 from fuzz.odd import MARKUP
 from fuzz.targets import Place
@@ -98,8 +96,8 @@ class Watch:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
                 call(place)
             done.code = 0
-        except typer.Exit as ended:
-            done.code = ended.exit_code
+        except SystemExit as ended:
+            done.code = int(ended.code or 0)
         except AlignHooksError as error:
             done.code, done.message = error.exit_code, str(error)
         except (Exception, TooSlow, Forbidden) as error:

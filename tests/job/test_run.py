@@ -495,8 +495,36 @@ def test_a_command_that_cannot_be_started_ends_as_in_a_shell(here: Path, command
     assert f"'{command}' cannot be started" in done.err
 
 
-def test_run_needs_no_cli_extra(here: Path) -> None:
-    write(here, {"typer.py": "raise ModuleNotFoundError(name='typer')", "rich.py": "raise ModuleNotFoundError(name='rich')"})
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import megatron.training.arguments as own\nraise SystemExit(4)",
+        "import megatron.training.arguments as own\nown.parse_args()\nraise SystemExit(4)",
+        "import mindformers, sys\nsys.exit(4)",
+    ],
+)
+def test_a_script_that_fails_by_itself_hears_nothing_of_hooks_that_never_fired(here: Path, text: str) -> None:
+    write(here, {"train.py": text})
+    done = under_run(here, sys.executable, "train.py", **SEED, ALIGN_HOOKS_RUN="run", ALIGN_HOOKS_BATCHES="all")
+    assert done.code == 4
+    _, last = [line for line in done.err.splitlines() if line.startswith("align_hooks: ")]
+    assert last == "align_hooks: the command itself ended with exit code 4"
+    write(here, {"train.py": text.replace("4)", "0)")})
+    again = under_run(here, sys.executable, "train.py", **SEED, ALIGN_HOOKS_RUN="other", ALIGN_HOOKS_BATCHES="all")
+    assert again.code == 3 and "align_hooks: " in again.err
+
+
+def test_a_taken_directory_is_refused_before_anything_is_started(here: Path) -> None:
+    Synthetic().write(here / "taken")
+    done = under_run(here, sys.executable, "train.py", ALIGN_HOOKS_RUN="taken", ALIGN_HOOKS_BATCHES="all")
+    assert (done.code, done.out, attached(done)) == (2, "", [])
+    assert "taken already holds a run of rank 0; choose another directory" in done.err
+    Synthetic(ended=None).write(here / "running")  # another node's part of the job, perhaps
+    assert attached(under_run(here, sys.executable, "tool.py", ALIGN_HOOKS_RUN="running", ALIGN_HOOKS_BATCHES="all"))
+
+
+def test_run_loads_nothing_of_the_reports(here: Path) -> None:
+    write(here, {"rich.py": "raise ModuleNotFoundError(name='rich')"})
     assert under_run(here, sys.executable, "train.py", **SEED).code == 0
 
 

@@ -37,8 +37,8 @@ def templates(entry: polib.POEntry) -> list[str]:
 
 
 def slots(template: str) -> dict[str, str]:
-    """Names of the slots and how each is written."""
-    return {name: form or "" for _, name, form, _ in string.Formatter().parse(template) if name is not None}
+    """Names of the slots and how each is written; a word for one or for many is a language's own."""
+    return {name: form or "" for _, name, form, _ in string.Formatter().parse(template) if name is not None and "|" not in (form or "")}
 
 
 ENGLISH_ENTRIES, CHINESE_ENTRIES = entries(ENGLISH), entries(CHINESE)

@@ -174,8 +174,8 @@ def test_a_verdict_stands_in_every_trouble(records: Path, stream: int, how: str)
 @pytest.mark.parametrize("how", GONE)
 def test_the_doctor_says_by_its_exit_code_what_it_could_not_print(tmp_path: Path, how: str) -> None:
     """Of a script that is not there, which is refused before a framework is imported."""
-    for stream, module in ((1, ("align_hooks.doctor",)), (2, ("align_hooks", "doctor"))):
-        assert ended(tmp_path, "-m", *module, "no_such_script.py", how={stream: how})[0] == 2
+    for stream in (1, 2):
+        assert ended(tmp_path, "-m", "align_hooks", "doctor", "no_such_script.py", how={stream: how})[0] == 2
 
 
 def test_a_report_that_is_lost_on_a_full_disk_is_said_to_be(records: Path) -> None:

@@ -18,7 +18,7 @@ import align_hooks
 from align_hooks import Comparison, Verdict, compare, open_run
 from align_hooks.comparison import runs, verdict
 from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.messages import rendered
+from align_hooks.messages import rendered, with_commands
 from align_hooks.report.machine import as_json
 from golden.write import other_forward
 from synthetic import NAMES, Synthetic, grown
@@ -74,6 +74,9 @@ def test_who_reads_does_not_matter(here: Path, faulty: Comparison, executor: str
 def test_what_cannot_be_read_is_an_error_and_what_cannot_be_compared_a_verdict(here: Path, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a directory"):
         compare(here / "reference", tmp_path / "nowhere")
+    (tmp_path / "a.log").write_text("iteration 1")
+    with pytest.raises(RecordError, match=r"a.log is a file and no run; .*align-hooks convert \S+a.log \S+a.log_run makes one"):
+        compare(here / "reference", tmp_path / "a.log")
     with pytest.raises(AlignHooksError, match="--executor"):
         compare(here / "reference", here / "honest", executor="horses")
     grown({"model.norm.weight": (4,)}).write(tmp_path / "other")
@@ -88,6 +91,11 @@ def test_stages_and_findings(faulty: Comparison) -> None:
         faulty.stage("losses")
     with pytest.raises(AlignHooksError, match=r"'routing' was not come to"):
         faulty.stage("routing")
+
+
+def test_what_to_do_next_is_text(faulty: Comparison) -> None:
+    assert str(faulty.next) == f"{faulty.next}" == "set rms_norm_eps alike on both sides, and record the candidate again"
+    assert str(with_commands(faulty.next, "a command")).splitlines() == [str(faulty.next), "a command"]
 
 
 def test_it_prints_as_the_console_does(here: Path, faulty: Comparison) -> None:

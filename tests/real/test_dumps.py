@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -22,6 +21,7 @@ from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.monitor import convert_monitored
 from align_hooks.names.points import GRADIENT, in_order
 from comparison.conftest import stage
+from invoked import invoke
 from real import frameworks
 
 CLOSE = 2e-6
@@ -48,7 +48,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
 
 def configured(file: Path, dump: Path, steps: str, layers: str, *options: str) -> None:
     arguments = ["dump-config", "--out", str(file), "--to", str(dump), "--steps", steps, "--layers", layers, *options]
-    done = CliRunner().invoke(app, arguments)
+    done = invoke(app, arguments)
     assert done.exit_code == 0, done.output
 
 
@@ -155,11 +155,11 @@ def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path,
     script = frameworks.SCRIPTS / "dump_pretrain.py"
     frameworks.megatron(tmp_path, script=script, environment=environment, **frameworks.fed_by(reference)).succeeded()
     for source, run in ((dump, "torch"), (mindspore_dump, "ms")):
-        done = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / run)])
+        done = invoke(app, ["convert", str(source), str(tmp_path / run)])
         assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["compare", str(tmp_path / "torch"), str(tmp_path / "ms")])
+    done = invoke(app, ["compare", str(tmp_path / "torch"), str(tmp_path / "ms")])
     assert done.exit_code == 0, done.output
-    assert CliRunner().invoke(app, ["show", str(tmp_path / "ms"), "--verify"]).exit_code == 0
+    assert invoke(app, ["show", str(tmp_path / "ms"), "--verify"]).exit_code == 0
 
 
 @msprobe
@@ -176,7 +176,7 @@ def test_the_golden_dumps_are_what_msprobe_writes_now(tmp_path: Path) -> None:
 def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: Path, tmp_path: Path) -> None:
     script, folder = frameworks.SCRIPTS / "guide_gradients.py", tmp_path / "gradients"
     frameworks.megatron(tmp_path, script=script, environment={"GRADIENTS": str(folder)}, **frameworks.fed_by(reference)).succeeded()
-    done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "run"), "--names", str(reference)])
+    done = invoke(app, ["convert", str(folder), str(tmp_path / "run"), "--names", str(reference)])
     assert done.exit_code == 0, done.output
     recorded, converted = open_run(reference).gradients(0), open_run(tmp_path / "run").gradients(0)
     assert set(recorded) == set(converted)
@@ -184,7 +184,7 @@ def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: P
     compared = compare(open_run(reference), open_run(tmp_path / "run"))
     assert stage(compared, "gradients").status is Status.SAME
     (folder / "grad_3.npy").unlink()
-    done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
+    done = invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
     assert "grad_3.npy is missing" in str(done.exception)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message, terms
+from invoked import invoke
 from real import frameworks
 from worded import arguments
 
@@ -28,7 +28,7 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, re
     blame = comparison.blame
     assert blame is not None
     assert (blame.place, blame.likely[0]) == ("forward", message("blame.unrecorded_inputs", names=terms(["decoder_input"])))
-    shown = " ".join(CliRunner().invoke(app, ["show", str(tmp_path / "run")]).output.split())
+    shown = " ".join(invoke(app, ["show", str(tmp_path / "run")]).output.split())
     assert "the model is given decoder_input beside the batch" in shown
 
 
@@ -45,7 +45,7 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
     assert [contradiction.step for contradiction in run.self_check.of_losses] == run.steps
     assert run.self_check.of_layout == []
     assert open_run(reference).self_check.contradictions == ()
-    shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
+    shown = invoke(app, ["show", str(tmp_path / "run")])
     assert shown.exit_code == 1
     blame = compare(open_run(reference), run).blame
     assert blame is not None

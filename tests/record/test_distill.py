@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app, main
@@ -30,6 +28,7 @@ from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
 from align_hooks.settings import Steps
 from comparison.test_points import run as with_points
+from invoked import invoke
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import HONEST_SKETCHED, STEPS, Synthetic, batch, by_hand, described, routed, row
@@ -271,7 +270,7 @@ def test_every_command_takes_it_in_the_place_of_the_run(
 
 
 def test_each_quantity_that_may_be_kept_has_an_option() -> None:
-    options = {option for parameter in typer.main.get_command(app).commands["distill"].params for option in parameter.opts}  # type: ignore[attr-defined]
+    options = {option for parameter in app.commands["distill"].params for option in parameter.opts}
     assert {f"--{name.replace('_', '-')}" for name in CHOICES} < options
 
 
@@ -310,20 +309,20 @@ def test_whatever_is_distilled_is_taken_or_nothing_is_written(numbers: list[tupl
             model={name: name},
         )
         path, file = run.write(Path(folder) / "run"), Path(folder) / "run.zip"
-        done = CliRunner().invoke(app, ["distill", str(path), str(file)])
+        done = invoke(app, ["distill", str(path), str(file)])
         assert isinstance(done.exception, AlignHooksError | None), done.exception
         assert file.exists() == (done.exit_code == 0)
         if file.exists():
             assert repr(open_run(file).scalars()) == repr(open_run(path).scalars())
             for command in (["show", str(file)], ["compare", str(path), str(file)], ["compare", str(file), str(file)]):
-                taken = CliRunner().invoke(app, command)
+                taken = invoke(app, command)
                 assert isinstance(taken.exception, SystemExit | None), taken.exception
 
 
 @pytest.mark.parametrize("limit", ["LARGEST", "LONGEST_DIRECTORY", "LONGEST_NAME"])
 def test_what_no_reader_would_take_is_not_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(archive, limit, 5)
-    done = CliRunner().invoke(app, ["distill", str(run.path), str(tmp_path / "run.zip")])
+    done = invoke(app, ["distill", str(run.path), str(tmp_path / "run.zip")])
     assert isinstance(done.exception, RecordError)
     assert "would be no run that can be read" in str(done.exception)
     assert not (tmp_path / "run.zip").exists()

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks.cli import app
 from align_hooks.evidence.convert import convert_curves
 from align_hooks.record.ending import HowEnded
 from align_hooks.replay.batches import Replay
 from align_hooks.settings import Source, Steps
+from invoked import invoke
 from synthetic import Synthetic, batch, described, row
 from work import at_most
 
@@ -84,7 +84,7 @@ def test_a_command_costs_the_same_however_far_the_steps_are(tmp_path: Path, comm
     def ran(place: Path) -> int:
         files = {"OUT": "out.json", "PAGE": "page.html", "ZIP": "run.zip"}
         words = [str(place / files.get(word, word)) if word.isupper() else word for word in command.split()]
-        done = CliRunner().invoke(app, words)
+        done = invoke(app, words)
         assert isinstance(done.exception, SystemExit | None), done.exception
         return done.exit_code
 

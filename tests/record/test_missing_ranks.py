@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -25,6 +24,7 @@ from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
 from holder import held
+from invoked import invoke
 from record.conftest import failing, of_ranks
 from sharded import Grid, Model, write
 from synthetic import ROWS, Synthetic, batch, begun, job, row
@@ -156,5 +156,5 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
     layout.step(path, 1, 5).joinpath("labels.npy").unlink()
     (problem,) = open_run(path).problems
     assert (problem.kind, problem.rank, problem.step, problem.place) == (ProblemKind.LOST, 5, 1, "step_1/rank_5/labels.npy")
-    assert CliRunner().invoke(app, ["show", str(path)]).exit_code == 3
-    assert CliRunner().invoke(app, ["compare", str(path), str(path)]).exit_code == 3
+    assert invoke(app, ["show", str(path)]).exit_code == 3
+    assert invoke(app, ["compare", str(path), str(path)]).exit_code == 3

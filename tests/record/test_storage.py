@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -29,6 +28,7 @@ from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
 from align_hooks.report.machine import as_json
 from align_hooks.settings import Settings
+from invoked import invoke
 from synthetic import Synthetic, by_hand, routed
 
 upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
@@ -159,7 +159,7 @@ def test_no_command_opens_an_address_that_nobody_allowed(
     monkeypatch.setattr(socket.socket, "connect", opened.append)
     places = {"AT": "http://127.0.0.1:9/run", "RUN": str(run), "ZIP": str(tmp_path / "a.zip"), "OUT": str(tmp_path / "out")}
     words = [word.removesuffix("@0") for word in command.split()]
-    done = CliRunner().invoke(app, [places.get(word, word) for word in words])
+    done = invoke(app, [places.get(word, word) for word in words])
     assert isinstance(done.exception, AlignHooksError | SystemExit), done.exception
     assert not opened
     assert done.exit_code
@@ -187,7 +187,7 @@ def test_an_address_in_a_record_is_text(tmp_path: Path, monkeypatch: pytest.Monk
     opened: list[object] = []
     monkeypatch.setattr(upath, "UPath", opened.append)
     for command in (["show"], ["compare", str(runs[1])], ["check", str(runs[1])], ["accept", str(runs[1])], ["doctor"]):
-        done = CliRunner().invoke(app, [command[0], str(runs[0]), *command[1:]])
+        done = invoke(app, [command[0], str(runs[0]), *command[1:]])
         assert isinstance(done.exception, AlignHooksError | SystemExit | None), done.exception
     assert not opened
 

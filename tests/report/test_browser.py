@@ -67,6 +67,16 @@ def test_the_culprit_is_in_the_first_screen(opened: Open, text: str, javascript:
     assert words("stage.gradients") in visible(result, "#verdict-title")
 
 
+def test_what_scrolls_sideways_on_a_telephone_says_so(opened: Open, text: str) -> None:
+    page = opened(text, width=390).page
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    wide = """() => [...document.querySelectorAll('*')].filter(one => one.scrollWidth > one.clientWidth + 2
+        && getComputedStyle(one).overflowX === 'auto').map(one => getComputedStyle(one).backgroundImage)"""
+    hints = page.evaluate(wide)
+    assert len(hints) > 1 and all("gradient" in hint for hint in hints)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: Comparison) -> None:
     assert sum("." in finding.name for stage in large.stages for finding in stage.findings if stage.name == "gradients") == 2001
     assert len(large.curves[0].steps) == 5000

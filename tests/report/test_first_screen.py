@@ -196,6 +196,13 @@ def test_ticks_of_any_axis_are_few(low: float, high: float) -> None:
     assert 1 <= len(nice(low, high, 3)) < 10
 
 
+def test_a_run_of_one_step_is_seen() -> None:
+    """Through one point no line is seen."""
+    seen = glance([Curve("loss", [0], [5.0], [5.1], [1e-6])])
+    assert seen is not None
+    assert all(path.endswith("m-4,0h8") for path in (seen.reference, seen.candidate, seen.difference))
+
+
 def test_there_is_no_glance_at_no_number() -> None:
     assert glance([]) is None
     assert glance([Curve("loss", [0], [None], [float("nan")])]) is None

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import convert
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -18,6 +17,7 @@ from align_hooks.errors import AlignHooksError
 from align_hooks.record.schema import Row
 from align_hooks.scenarios.frozen import command, taken_out, variables
 from align_hooks.settings import Settings
+from invoked import invoke
 from synthetic import Synthetic, batch, row
 
 STEPS = 40
@@ -38,7 +38,7 @@ def written(path: Path, odd: int | None = None, rate: float = 0.0, steps: int = 
 def judged(folder: Path, *options: str) -> tuple[int, str, dict[str, object]]:
     said = folder / "said.json"
     words = ["frozen", "--run", str(folder / "candidate"), "--from", str(folder / "reference"), "--json", str(said), *options]
-    done = CliRunner().invoke(app, words)
+    done = invoke(app, words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.output, json.loads(said.read_text())
@@ -93,7 +93,7 @@ def test_runs_that_moved_are_refused(tmp_path: Path) -> None:
 
 
 def test_neither_a_command_nor_a_run_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["frozen", "--run", str(tmp_path / "run")])
+    done = invoke(app, ["frozen", "--run", str(tmp_path / "run")])
     assert isinstance(done.exception, AlignHooksError)
 
 

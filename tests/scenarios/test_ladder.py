@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -20,6 +19,7 @@ from align_hooks.scenarios import climb as climbing
 from align_hooks.scenarios.bisect import plan_text
 from align_hooks.scenarios.plan import Plan, Rung, read_plan
 from align_hooks.scenarios.rung import command, environment, script
+from invoked import invoke
 from synthetic import Synthetic, row
 
 TESTS = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ def planned(folder: Path, rungs: list[dict[str, object]], **others: object) -> P
 
 def climbed(plan: Path, *options: str) -> tuple[int, str, list[dict[str, object]]]:
     said = plan.with_name("said.json")
-    done = CliRunner().invoke(app, ["ladder", str(plan), "--json", str(said), *options])
+    done = invoke(app, ["ladder", str(plan), "--json", str(said), *options])
     return done.exit_code, done.output, json.loads(said.read_text())["rungs"] if said.exists() else []
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_trained_where_only_a_judgement_is_asked(trains: Path) -> Non
 
 def test_launch_scripts_are_whole_commands(trains: Path) -> None:
     plan = planned(trains, [{"name": "one"}, {"name": "two", "ranks": 2, "changes": "--tp 2"}])
-    done = CliRunner().invoke(app, ["ladder", str(plan), "--scripts", str(trains / "scripts")])
+    done = invoke(app, ["ladder", str(plan), "--scripts", str(trains / "scripts")])
     assert done.exit_code == 0
     assert "--judge" in done.output
     files = sorted((trains / "scripts").iterdir())
@@ -148,7 +148,7 @@ def test_changes_of_a_yaml_file_are_written_into_a_copy(tmp_path: Path) -> None:
     rungs = [{"name": "one"}, {"name": "two", "ranks": 2, "changes": {"parallel_config.model_parallel": 2}}]
     content = {"folder": str(tmp_path / "runs"), "command": "msrun {ranks} --config {config}", "config": str(tmp_path / "llama.yaml")}
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**content, "rungs": rungs}))
-    done = CliRunner().invoke(app, ["ladder", str(tmp_path / "plan.yaml"), "--scripts", str(tmp_path / "scripts")])
+    done = invoke(app, ["ladder", str(tmp_path / "plan.yaml"), "--scripts", str(tmp_path / "scripts")])
     assert done.exit_code == 0
     assert (tmp_path / "runs/two.yaml").read_text() == "parallel_config:\n  model_parallel: 2  # cards\nseed: 1\n"
     assert "runs/two.yaml" in (tmp_path / "scripts/02_two.sh").read_text()
@@ -195,6 +195,9 @@ def test_a_plan_that_narrows_down_is_one_that_can_be_read(tmp_path: Path) -> Non
     candidate = open_run(run.write(tmp_path / "candidate"))
     file = tmp_path / "bisect.yaml"
     file.write_text(plan_text(Pair(reference, candidate)))
+    with pytest.raises(ConfigurationError, match="again: the command still has …; write the training's own words there"):
+        read_plan(file)
+    file.write_text(plan_text(Pair(reference, candidate)).replace("…", "train.py"))
     plan = read_plan(file)
     names = [rung.name for rung in plan.rungs]
     assert names == ["again", "reference-half-layers", "candidate-half-layers", "reference-half-length", "candidate-half-length"]
@@ -215,5 +218,5 @@ def test_only_the_key_that_a_configuration_has_is_changed(tmp_path: Path) -> Non
     run = Synthetic(settings={}, weights={}, gradients={}, rows=[row(0)], model={"num_hidden_layers": 4}, side="ms")
     run.facts = {"arguments": {"model.model_config.num_hidden_layers": "4", "model.model_config.mtp_num_layers": "1"}}
     both = [open_run(run.write(tmp_path / name)) for name in ("reference", "candidate")]
-    (tmp_path / "bisect.yaml").write_text(plan_text(Pair(*both)))
+    (tmp_path / "bisect.yaml").write_text(plan_text(Pair(*both)).replace("…", "train.py"))
     assert read_plan(tmp_path / "bisect.yaml").rungs[1].changes == {"model.model_config.num_hidden_layers": 2}

@@ -6,10 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.acceptance import REPEATS, Outcome, acceptance, observed, outcome, told
@@ -30,13 +28,13 @@ COLOUR = {Outcome.ACCEPTED: "bold green", Outcome.REFUSED: "bold red", Outcome.O
 
 @app.command()
 def accept(
-    reference: Annotated[str, typer.Argument(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
-    candidate: Annotated[str, typer.Argument(help="the run that was migrated, the same")],
-    noise: Annotated[list[str] | None, typer.Option(help="the reference again, with determinism off; the standard asks for two")] = None,
-    side: Annotated[str | None, typer.Option(help="of tables that do not tell whose they are: torch or ms")] = None,
-    json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
+    reference: Annotated[str, Argument(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
+    candidate: Annotated[str, Argument(help="the run that was migrated, the same")],
+    noise: Annotated[list[str] | None, Option(help="the reference again, with determinism off; the standard asks for two")] = None,
+    side: Annotated[str | None, Option(help="of tables that do not tell whose they are: torch or ms")] = None,
+    json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
-    """Hold a migrated run against the guide's acceptance standard.
+    """Judge a migrated run by the guide's acceptance standard.
 
     The standard is that of MindFormers r2.6.
 
@@ -59,7 +57,7 @@ def accept(
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
     table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
     written("--json", json, lambda: json_text(table))
-    raise typer.Exit(found.exit_code)
+    raise SystemExit(found.exit_code)
 
 
 def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run:

@@ -1,74 +1,201 @@
-"""The application that every command adds itself to, and the exit code of whatever happens."""
+"""The application that every command adds itself to, and the exit code of whatever happens.
+
+It stands on argparse, as it is installed beside a framework: what makes more of a command line brings packages that a framework pins.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, HelpFormatter
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import typer
-from typer.core import TyperCommand
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from align_hooks import __version__
-from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable
+from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable, shown
+from align_hooks.messages import language_of, speaking
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
 F = TypeVar("F", bound=Callable[..., Any])
-EXAMPLE = "Example: "
+WRITTEN = ("Example: ", "Commands:")
+"""How paragraphs begin whose lines are shown as they are."""
+INTERNAL, INTERRUPTED = 5, 130
 
 
-class Command(TyperCommand):
-    """A command whose example is shown in one line, however long, so that it can be copied."""
+@dataclass(frozen=True)
+class Argument:
+    """A word of a command line that is known by its place; it annotates a parameter of a command."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.help = (self.help or "").replace(f"\n\n{EXAMPLE}", f"\n\n\b\n{EXAMPLE}")  # click's mark of what is not wrapped
+    help: str
+    metavar: str | None = None
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command, whose arguments :func:`parameters` has meanwhile."""
-        token = _context.set(ctx)
+
+class Option:
+    """An option of a command line, by ``--`` and the parameter's name unless it has others; it annotates a parameter of a command."""
+
+    def __init__(self, *names: str, help: str, min: float | None = None, max: float | None = None) -> None:
+        self.names, self.help, self.min, self.max = names, help, min, max
+
+
+class Parser(ArgumentParser):
+    """What is wrong with a command line is one line, as everything that goes wrong."""
+
+    def __init__(self, program: str, description: str, **about: Any) -> None:
+        super().__init__(program, description=description, formatter_class=Help, allow_abbrev=False, **about)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong."""
+        raise AlignHooksError(f"{message}; {self.prog} --help says what it takes")
+
+
+class Help(HelpFormatter):
+    """Paragraphs in the width of the terminal; an example is one line, however long, so that it can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(one if one.startswith(WRITTEN) else textwrap.fill(one, width) for one in re.split(r"\n\s*\n", text))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a command's function, as the command line gives it."""
+
+    name: str
+    about: Argument | Option
+    type: type
+    """Of the value, or of each where it is a list."""
+    many: bool
+    default: object
+    """``inspect.Parameter.empty`` where it must be given."""
+
+    @property
+    def opts(self) -> Sequence[str]:
+        """The spellings of an option; the name in the help of a word that is known by its place."""
+        if isinstance(self.about, Argument):
+            return (self.about.metavar or self.name.upper(),)
+        return self.about.names or (f"--{self.name.replace('_', '-')}",)
+
+    def add_to(self, parser: ArgumentParser) -> None:
+        """Add it to a parser of arguments."""
+        needed, value = self.default is inspect.Parameter.empty, None if self.default is inspect.Parameter.empty else self.default
+        shown = "" if value in (None, False) else f" [default: {value}]"
+        about: dict[str, Any] = {"help": (self.about.help + shown).replace("%", "%%"), "default": value}
+        if isinstance(self.about, Argument):
+            about["nargs"] = REMAINDER if self.many else None if needed else "?"
+            parser.add_argument(self.name, type=self.type, metavar=self.opts[0], **about)
+        elif self.type is bool:
+            parser.add_argument(*self.opts, dest=self.name, action="store_true", **about)
+        else:
+            about |= {"action": "append" if self.many else "store", "required": needed}
+            parser.add_argument(
+                *self.opts, dest=self.name, type=self._within, metavar=self.type.__name__.upper().replace("STR", "TEXT"), **about
+            )
+
+    def _within(self, text: str) -> object:
+        """The value of a text; argparse says what is wrong with it."""
+        assert isinstance(self.about, Option)
         try:
-            return super().invoke(ctx)
+            value = self.type(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{shown(text)!r} is no {self.type.__name__}") from None
+        low, high = self.about.min, self.about.max
+        if (low is not None and value < low) or (high is not None and not value <= high):
+            raise ArgumentTypeError(f"{text} is not {f'{low} or more' if high is None else f'from {low} to {high}'}")
+        return value
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its name, and the function whose annotated parameters are its arguments and options."""
+
+    name: str
+    function: Callable[..., Any]
+
+    @property
+    def help(self) -> str:
+        """What the function says of itself."""
+        return inspect.cleandoc(self.function.__doc__ or "")
+
+    @cached_property
+    def params(self) -> list[Parameter]:
+        """What it takes."""
+        hints = get_type_hints(self.function, include_extras=True)
+        found = []
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            kind, about = get_args(hints[name])
+            kind = next((one for one in get_args(kind) if one is not type(None)), kind) if type(None) in get_args(kind) else kind
+            many = bool(get_args(kind))
+            found.append(Parameter(name, about, get_args(kind)[0] if many else kind, many, parameter.default))
+        return found
+
+    def __call__(self, words: Sequence[str]) -> None:
+        """Run it with these words; ends the process for its help, and with code 2 where they are wrong."""
+        parser = Parser(f"{PROGRAM} {self.name}", self.help)
+        for parameter in self.params:
+            parameter.add_to(parser)
+        rest = next((one.name for one in self.params if one.many and isinstance(one.about, Argument)), None)
+        values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
+        if rest and values[rest][:1] == ["--"]:
+            del values[rest][0]
+        token = _given.set([(one, values[one.name]) for one in self.params])
+        try:
+            self.function(**values)
         finally:
-            _context.reset(token)
+            _given.reset(token)
 
 
-_context: ContextVar[Any] = ContextVar("context", default=None)
+_given: ContextVar[list[tuple[Parameter, object]]] = ContextVar("given", default=[])  # noqa: B039  nobody appends to it
+PROGRAM = "align-hooks"
 
 
 def parameters() -> Iterator[tuple[str, object, bool]]:
     """What the command that runs was given: each argument by the name in its help, each option by its first spelling, the value, and
     whether that is surely a path."""
-    # not click's own context: some releases of typer bring a click of theirs
-    context = _context.get()
-    for parameter in context.command.params if context is not None else ():  # a caller from Python has named no parameter
-        spelled = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
-        value = context.params.get(parameter.name)
-        # of click's own types the value is a text yet
-        yield spelled, value, isinstance(value, Path) or getattr(getattr(parameter, "type", None), "name", "") == "path"
+    for parameter, value in _given.get():  # a caller from Python has named no parameter
+        yield parameter.opts[0], value, parameter.type is Path
 
 
-class Application(typer.Typer):
-    """Typer's, with commands that show their examples whole. The first sentence of a command's help is what the list of commands shows."""
+class Application:
+    """All commands. The first sentence of a command's help is what the list of commands shows."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
+    def __init__(self) -> None:
+        self.commands: dict[str, Command] = {}
+
+    def command(self, name: str | None = None) -> Callable[[F], F]:
         """Add a command."""
-        return super().command(name, cls=Command, **options)
+
+        def add(function: F) -> F:
+            command = Command(name or function.__name__.replace("_", "-"), function)
+            self.commands[command.name] = command
+            return function
+
+        return add
+
+    def __call__(self, words: Sequence[str]) -> None:
+        """Run the command that the words name."""
+        width = max(map(len, self.commands)) + 2
+        listed = [f"  {name:{width}}{command.help.partition('.')[0]}." for name, command in self.commands.items()]
+        about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
+        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
+        parser = Parser(PROGRAM, about, usage=usage, epilog="\n".join(["Commands:", *listed]))
+        parser.add_argument("--version", action="version", version=__version__)
+        if not words or words[0].startswith("-"):
+            parser.parse_args(words)
+            parser.print_help()
+            parser.exit(2 if not words else 0)
+        if words[0] not in self.commands:
+            parser.error(f"there is no command {shown(words[0])!r}")
+        self.commands[words[0]](words[1:])
 
 
-app = Application(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-INTERNAL, INTERRUPTED = 5, 130
-
-
-@app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
-    """Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."""
-    if version:
-        print(__version__)
-        raise typer.Exit
+app = Application()
 
 
 def main() -> None:
@@ -77,7 +204,9 @@ def main() -> None:
     try:
         if "" in sys.argv[1:]:  # as a shell makes it of "$RUN" that is not set; a path would be the working directory
             raise AlignHooksError("an argument is empty; give what it should hold, or leave it out")
-        app()
+        with speaking(language_of(os.environ)):
+            app(sys.argv[1:])
+        sys.exit(0)
     except AlignHooksError as error:
         report(error)
         sys.exit(error.exit_code)

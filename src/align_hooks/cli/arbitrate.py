@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.hf_side.library import refuse_lacking
@@ -21,14 +19,14 @@ from align_hooks.report.arbitration_text import render_arbitration
 
 @app.command()
 def arbitrate(
-    reference: Annotated[str, typer.Argument(help="a recorded run; its config.json says what the model is")],
-    candidate: Annotated[str, typer.Argument(help="the other recorded run")],
-    step: Annotated[int | None, typer.Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
-    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+    reference: Annotated[str, Argument(help="a recorded run; its config.json says what the model is")],
+    candidate: Annotated[str, Argument(help="the other recorded run")],
+    step: Annotated[int | None, Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
+    json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
     """Say which of two runs is right, by Hugging Face's model.
 
-    Both are held against that model in fp64, on their own weights and batch.
+    Both are compared with that model in fp64, on their own weights and batch.
 
     Exit codes: 0 both right, 1 a side is wrong, 2 usage, 3 not on record or unreadable, 4 undecided.
 
@@ -44,4 +42,4 @@ def arbitrate(
     render_arbitration(arbitration, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(arbitration_as_json(arbitration, **about)))
-    raise typer.Exit(arbitration.exit_code)
+    raise SystemExit(arbitration.exit_code)

@@ -6,13 +6,11 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.checklist.sides import fix as fix_sides
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.record.atomic import json_text
@@ -21,19 +19,17 @@ from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command()
 def check(
-    reference: Annotated[
-        str, typer.Argument(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")
-    ],
-    candidate: Annotated[str, typer.Argument(help="the same of the side that is questioned")],
-    tokenizer: Annotated[str | None, typer.Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
-    mindformers: Annotated[str | None, typer.Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
-    megatron: Annotated[str | None, typer.Option(help="the version of megatron-core that reads a script: the one installed")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="list every row, also those that are the same")] = False,
-    fix: Annotated[Path | None, typer.Option(help="write the candidate's YAML to this file, mended as told")] = None,
-    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
-    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+    reference: Annotated[str, Argument(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")],
+    candidate: Annotated[str, Argument(help="the same of the side that is questioned")],
+    tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
+    mindformers: Annotated[str | None, Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
+    megatron: Annotated[str | None, Option(help="the version of megatron-core that reads a script: the one installed")] = None,
+    everything: Annotated[bool, Option("--all", help="list every row, also those that are the same")] = False,
+    fix: Annotated[Path | None, Option(help="write the candidate's YAML to this file, mended as told")] = None,
+    html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
     """Check two configurations, or runs, by the guide's CheckList.
 
@@ -60,4 +56,4 @@ def check(
         from align_hooks.report.check_page import check_page
 
         written("--html", html, lambda: check_page(checked, __version__))
-    raise typer.Exit(checked.exit_code)
+    raise SystemExit(checked.exit_code)

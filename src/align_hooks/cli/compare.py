@@ -6,12 +6,10 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
@@ -31,23 +29,19 @@ WORTH = 1 << 31
 
 @app.command()
 def compare(
-    reference: Annotated[str, typer.Argument(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
-    candidate: Annotated[str, typer.Argument(help="the run that is questioned")],
+    reference: Annotated[str, Argument(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    candidate: Annotated[str, Argument(help="the run that is questioned")],
     noise: Annotated[
-        list[str] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
+        list[str] | None, Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
-    json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
-    junit: Annotated[Path | None, typer.Option(help="write it to this file as JUnit XML, a test case a stage (docs/ci.md)")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="write it to this file in short, as a comment on a pull request")] = None,
-    plan: Annotated[Path | None, typer.Option(help="write a ladder to this file that narrows the difference down (docs/ladder.md)")] = None,
-    allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="a tokenizer.json, or its directory: decode the batch where a long run departs")
-    ] = None,
-    executor: Annotated[
-        str | None, typer.Option(help=f"who reads large records: {ENGINES}; by default processes where that is worth it")
-    ] = None,
+    html: Annotated[Path | None, Option(help="write the report to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, Option(help="write everything of the comparison to this file, as JSON")] = None,
+    junit: Annotated[Path | None, Option(help="write it to this file as JUnit XML, a test case a stage (docs/ci.md)")] = None,
+    markdown: Annotated[Path | None, Option(help="write it to this file in short, as a comment on a pull request")] = None,
+    plan: Annotated[Path | None, Option(help="write a ladder to this file that narrows the difference down (docs/ladder.md)")] = None,
+    allow_missing: Annotated[list[str] | None, Option(help="canonical names, with * and ?, that one side may lack")] = None,
+    tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: decode the batch where a long run departs")] = None,
+    executor: Annotated[str | None, Option(help=f"who reads large records: {ENGINES}; by default processes where that is worth it")] = None,
 ) -> None:
     """Compare two recorded runs stage by stage and give a verdict.
 
@@ -78,4 +72,4 @@ def compare(
         from align_hooks.report.page import page
 
         written("--html", html, lambda: page(comparison, __version__, check_runs(*runs, comparison.looks)))
-    raise typer.Exit(comparison.verdict.exit_code)
+    raise SystemExit(comparison.verdict.exit_code)

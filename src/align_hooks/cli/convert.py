@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, Choices, convert_weights
 from align_hooks.checkpoints.forms import is_weights
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import destination_of, place_of
 from align_hooks.cli.output import output
 from align_hooks.configuration.values import FRAMEWORKS
@@ -29,39 +27,36 @@ from align_hooks.report.console import command, paragraph
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(
-            readable=False,  # what cannot be read is said below, in one line
+        Argument(
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
             "with --to a checkpoint, or a record (RUN@N)",
         ),
     ],
-    destination: Annotated[Path, typer.Argument(help="the record to write; with --to the checkpoint")],
+    destination: Annotated[Path, Argument(help="the record to write; with --to the checkpoint")],
     names: Annotated[
         Path | None,
-        typer.Option(
-            readable=False,
+        Option(
             help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
             "grad_N.npy, by either for the norms of msprobe's monitor",
         ),
     ] = None,
-    to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
+    to: Annotated[str | None, Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            readable=False,
+        Option(
             help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of",
         ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,
-    layers: Annotated[str, typer.Option(help="to megatron: as --transformer-impl builds them, transformer-engine or local")] = LAYERS[0],
-    grouped_experts: Annotated[bool, typer.Option("--grouped-experts", help="to megatron: experts as of --moe-grouped-gemm")] = False,
-    qkv_concat: Annotated[bool, typer.Option("--qkv-concat", help="to mindspore: parameters as of qkv_concat: True")] = False,
-    vocabulary_rows: Annotated[int | None, typer.Option(min=1, help="to megatron, mindspore: pad the vocabulary to so many rows")] = None,
-    side: Annotated[str | None, typer.Option(help="of curves, or of a list of .npy files: torch or ms, whose they are")] = None,
-    loss_scale: Annotated[float | None, typer.Option(help="of a dump: what the loss was multiplied by before the backward pass")] = None,
+    dtype: Annotated[str, Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,
+    layers: Annotated[str, Option(help="to megatron: as --transformer-impl builds them, transformer-engine or local")] = LAYERS[0],
+    grouped_experts: Annotated[bool, Option("--grouped-experts", help="to megatron: experts as of --moe-grouped-gemm")] = False,
+    qkv_concat: Annotated[bool, Option("--qkv-concat", help="to mindspore: parameters as of qkv_concat: True")] = False,
+    vocabulary_rows: Annotated[int | None, Option(min=1, help="to megatron, mindspore: pad the vocabulary to so many rows")] = None,
+    side: Annotated[str | None, Option(help="of curves, or of a list of .npy files: torch or ms, whose they are")] = None,
+    loss_scale: Annotated[float | None, Option(help="of a dump: what the loss was multiplied by before the backward pass")] = None,
     first_step: Annotated[
-        int | None, typer.Option(min=0, help="of a dump: the step of its first one, where the tool counted from a resumed run's start")
+        int | None, Option(min=0, help="of a dump: the step of its first one, where the tool counted from a resumed run's start")
     ] = None,
 ) -> None:
     """Make a record of a log or a dump, or convert weights.

@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of
 from align_hooks.errors import AlignHooksError
 
@@ -41,8 +39,8 @@ def script() -> Path:
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
-    family: Annotated[str, typer.Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
+    directory: Annotated[Path, Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
+    family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
 ) -> None:
     """Record, replay and compare a small model on a CPU.
 
@@ -52,4 +50,4 @@ def demo(
 
     Example: align-hooks demo --family qwen3
     """
-    raise typer.Exit(run_demo(place_of(directory), family))
+    raise SystemExit(run_demo(place_of(directory), family))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_file, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.errors import AlignHooksError
@@ -23,14 +21,14 @@ STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
 @app.command()
 def distill(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="where to write it, reference.zip say")],
-    batches: Annotated[str, typer.Option(help=STEPS.format("batches and token losses"))] = "all",
-    local_norms: Annotated[str, typer.Option(help=STEPS.format("local norms"))] = "all",
-    sketches: Annotated[str, typer.Option(help=STEPS.format("gradients and weights, as sketches,"))] = "all",
-    routing: Annotated[str, typer.Option(help=STEPS.format("the experts of each token"))] = "all",
-    activations: Annotated[str, typer.Option(help=STEPS.format("activations, as sums,"))] = "all",
-    executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
+    run: Annotated[str, Argument(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    file: Annotated[Path, Argument(metavar="FILE", help="where to write it, reference.zip say")],
+    batches: Annotated[str, Option(help=STEPS.format("batches and token losses"))] = "all",
+    local_norms: Annotated[str, Option(help=STEPS.format("local norms"))] = "all",
+    sketches: Annotated[str, Option(help=STEPS.format("gradients and weights, as sketches,"))] = "all",
+    routing: Annotated[str, Option(help=STEPS.format("the experts of each token"))] = "all",
+    activations: Annotated[str, Option(help=STEPS.format("activations, as sums,"))] = "all",
+    executor: Annotated[str, Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
     """Write a run as one small file, without its tensors.
 

@@ -1,4 +1,4 @@
-"""``align-hooks doctor``; ``python -m align_hooks.doctor`` does it without the ``cli`` extra."""
+"""``align-hooks doctor``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
@@ -24,16 +22,16 @@ from align_hooks.report.doctor_text import judged, lines
 def doctor(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
+        Argument(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
     ] = None,
-    python: Annotated[str | None, typer.Option(help="the interpreter that will train, where it is not this one")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="list every hook and its seam")] = False,
-    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+    python: Annotated[str | None, Option(help="the interpreter that will train, where it is not this one")] = None,
+    everything: Annotated[bool, Option("--all", help="list every hook and its seam")] = False,
+    json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
     """Say whether a run would start here, and why not.
 
     The ALIGN_HOOKS_* variables count as they are set. The framework that the file names is imported, or both where none is given, each in
-    a process of its own; nothing is trained. Where this extra is not installed: python -m align_hooks.doctor.
+    a process of its own; nothing is trained.
 
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 unreadable.
 
@@ -48,4 +46,4 @@ def doctor(
     for line in lines(examination, everything=everything):
         command(console, line, 0)
     written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
-    raise typer.Exit(examination.exit_code)
+    raise SystemExit(examination.exit_code)

@@ -7,9 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Option, app
 from align_hooks.cli.files import report_file, written
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.dumps.configure import LEVELS, O2, dump_config
@@ -20,14 +18,14 @@ from align_hooks.settings import Steps
 
 @app.command("dump-config")
 def dump_configuration(
-    out: Annotated[Path, typer.Option(help="the JSON file to write")],
-    to: Annotated[Path, typer.Option(help="where MindSpore is to dump; an empty or a new directory")],
-    steps: Annotated[str, typer.Option(help="steps from 0: N, A-B, A-B/S, several with commas, or all")] = "0",
-    layers: Annotated[str, typer.Option(help="layers from 0, in the same way; what stands in no layer is dumped with them")] = "all",
-    tensors: Annotated[bool, typer.Option(help="the numbers, a file each")] = True,
-    statistics: Annotated[bool, typer.Option(help="statistic.csv, which the CPU cannot make")] = False,
-    jit_level: Annotated[str, typer.Option(help=f"of the run: {', '.join(LEVELS)}; a CPU or a GPU counts as O0")] = "O1",
-    net_name: Annotated[str, typer.Option(help="the directory of the network within the dump")] = "model",
+    out: Annotated[Path, Option(help="the JSON file to write")],
+    to: Annotated[Path, Option(help="where MindSpore is to dump; an empty or a new directory")],
+    steps: Annotated[str, Option(help="steps from 0: N, A-B, A-B/S, several with commas, or all")] = "0",
+    layers: Annotated[str, Option(help="layers from 0, in the same way; what stands in no layer is dumped with them")] = "all",
+    tensors: Annotated[bool, Option(help="the numbers, a file each")] = True,
+    statistics: Annotated[bool, Option(help="statistic.csv, which the CPU cannot make")] = False,
+    jit_level: Annotated[str, Option(help=f"of the run: {', '.join(LEVELS)}; a CPU or a GPU counts as O0")] = "O1",
+    net_name: Annotated[str, Option(help="the directory of the network within the dump")] = "model",
 ) -> None:
     """Write the JSON by which MindSpore dumps steps and layers.
 

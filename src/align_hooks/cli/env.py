@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated
 
-import typer
-
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Option, app
 from align_hooks.cli.output import output
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.settings import PREFIX, Settings
 
 
 @app.command()
-def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
+def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 
     Example: align-hooks env

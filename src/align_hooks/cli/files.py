@@ -7,6 +7,7 @@ from pathlib import Path
 
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, needing, shown
+from align_hooks.messages import ENGLISH, speaking
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of
 from align_hooks.record import output
@@ -80,11 +81,12 @@ def _is(file: Path, text: str) -> bool:
 
 
 def written(option: str, path: Path | None, text: Callable[[], str | bytes]) -> None:
-    """Write what an option asked for to the file that it names; nothing where it names none."""
+    """Write what an option asked for to the file that it names, in English, or both languages of a page; nothing where it names none."""
     if path is None:
         return
     try:
-        output.write(path, text())
+        with speaking(ENGLISH):
+            output.write(path, text())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None

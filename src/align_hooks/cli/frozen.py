@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
@@ -29,17 +28,13 @@ ASKED = 1000
 """Steps that the guide asks for."""
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command()
 def frozen(
-    run: Annotated[str, typer.Option(help="where this run is recorded")],
-    source: Annotated[
-        str | None, typer.Option("--from", help="the other side's run of this command: its batches and weights are fed")
-    ] = None,
-    command: Annotated[list[str] | None, typer.Argument(help="the training; without it a run that is recorded already is judged")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="a tokenizer.json, or its directory: show the text of a step that stands out")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
+    run: Annotated[str, Option(help="where this run is recorded")],
+    source: Annotated[str | None, Option("--from", help="the other side's run of this command: its batches and weights are fed")] = None,
+    command: Annotated[list[str] | None, Argument(help="the training; without it a run that is recorded already is judged")] = None,
+    tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: show the text of a step that stands out")] = None,
+    json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
     """Train at a learning rate of 0, and judge each step by itself.
 
@@ -61,10 +56,9 @@ def frozen(
         code = run_command(["--", *command])
         if code or other is None:
             if not code:
-                paragraph(
-                    output(), with_commands(message("frozen.now_the_other"), f"align-hooks frozen --run RUN --from {place} -- COMMAND"), 0
-                )
-            raise typer.Exit(code)
+                other_side = f"align-hooks frozen --run {shlex.quote(f'{place}_other')} --from {shlex.quote(str(place))}"
+                paragraph(output(), with_commands(message("frozen.now_the_other"), message("frozen.other_side", frozen=other_side)), 0)
+            raise SystemExit(code)
     assert other is not None
     with progress() as say:
         runs = run_of(str(other)), run_of(run)
@@ -82,4 +76,4 @@ def frozen(
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
     written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, apart, shared)}))
-    raise typer.Exit(code)
+    raise SystemExit(code)

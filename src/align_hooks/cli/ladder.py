@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
 from align_hooks.messages import message, with_commands
@@ -23,15 +21,15 @@ from align_hooks.scenarios.rung import script, write_config
 
 @app.command()
 def ladder(
-    plan: Annotated[str, typer.Argument(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
-    scripts: Annotated[Path | None, typer.Option(help="train nothing: write a launch script for each rung into this folder")] = None,
-    judge: Annotated[bool, typer.Option("--judge", help="train nothing: hold what is recorded against one another")] = False,
-    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after a rung that differs")] = False,
-    json: Annotated[Path | None, typer.Option(help="write every rung's result to this file, as JSON")] = None,
+    plan: Annotated[str, Argument(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
+    scripts: Annotated[Path | None, Option(help="train nothing: write a launch script for each rung into this folder")] = None,
+    judge: Annotated[bool, Option("--judge", help="train nothing: compare what is recorded")] = False,
+    to_the_end: Annotated[bool, Option("--to-the-end", help="go on after a rung that differs")] = False,
+    json: Annotated[Path | None, Option(help="write every rung's result to this file, as JSON")] = None,
 ) -> None:
     """Train a model layout by layout, from one card to many.
 
-    Each layout is held against the one before.
+    Each layout is compared with the one before.
 
     Exit codes: 0 all aligned, 1 a rung diverged, 2 usage, 3 a rung failed or is not comparable, 4 inconclusive.
 
@@ -47,7 +45,7 @@ def ladder(
             written("--scripts", file, partial(script, asked, index))
             file.chmod(0o755)
         paragraph(console, with_commands(message("ladder.judge_then"), f"align-hooks ladder {plan} --judge"), 0)
-        raise typer.Exit
+        raise SystemExit(0)
     steps = []
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
@@ -56,6 +54,6 @@ def ladder(
             break
     render(asked, steps, conclusion(steps), console)
     code = outcome(steps)
-    content = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code, "rungs": [as_json(step) for step in steps]}
-    written("--json", json, lambda: json_text(content))
-    raise typer.Exit(code)
+    about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
+    written("--json", json, lambda: json_text({**about, "rungs": [as_json(step) for step in steps]}))
+    raise SystemExit(code)

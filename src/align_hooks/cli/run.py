@@ -1,23 +1,21 @@
-"""``align-hooks run``; ``python -m align_hooks run`` does it without the ``cli`` extra."""
+"""``align-hooks run``, as the help knows it; :mod:`align_hooks.__main__` runs it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.job.run import main as run_command
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command()
 def run(
-    command: Annotated[list[str], typer.Argument(help="what to run, with its arguments")],
+    command: Annotated[list[str], Argument(help="what to run, with its arguments")],
     arguments_only: Annotated[
-        bool, typer.Option("--arguments-only", help="end every process where the framework has parsed its arguments, and write these")
+        bool, Option("--arguments-only", help="end every process where the framework has parsed its arguments, and write these")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="where --arguments-only writes them: arguments.json unless said")] = None,
+    out: Annotated[Path | None, Option(help="where --arguments-only writes them: arguments.json unless said")] = None,
 ) -> None:
     """Attach to every training process that a command starts.
 
@@ -29,4 +27,4 @@ def run(
     Example: ALIGN_HOOKS_RUN=runs/megatron align-hooks run -- bash pretrain.sh
     """
     only = ["--arguments-only"] if arguments_only else []
-    raise typer.Exit(run_command([*only, *([f"--out={out}"] if out is not None else []), "--", *command]))
+    raise SystemExit(run_command([*only, *([f"--out={out}"] if out is not None else []), "--", *command]))

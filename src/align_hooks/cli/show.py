@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.health import health
@@ -26,11 +24,11 @@ from align_hooks.report.run_text import render_run
 
 @app.command()
 def show(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
-    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
-    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
-    executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
+    path: Annotated[str, Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
+    html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
+    verify: Annotated[bool, Option("--verify", help="read all of it, and check every byte by its digest")] = False,
+    executor: Annotated[str, Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
     """Show what a run holds, how it ended, and its health.
 
@@ -54,4 +52,4 @@ def show(
         from align_hooks.report.run_page import run_page
 
         written("--html", html, lambda: run_page(state, __version__))
-    raise typer.Exit(state.exit_code)
+    raise SystemExit(state.exit_code)

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
 from align_hooks import __version__
-from align_hooks.cli.application import app
+from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.band.detector import FALSE_ALARMS
@@ -36,15 +35,15 @@ SAID = 100
 
 @app.command()
 def watch(
-    reference: Annotated[str, typer.Argument(help="the run that is trusted, finished")],
-    candidate: Annotated[str, typer.Argument(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
-    noise: Annotated[list[str] | None, typer.Option(help="the reference again: honest differences are measured on it")] = None,
-    html: Annotated[Path | None, typer.Option(help="keep a page in this file, which a browser reads again by itself")] = None,
-    json: Annotated[Path | None, typer.Option(help="write how it ended to this file, as JSON")] = None,
-    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks")] = 10.0,
-    patience: Annotated[float, typer.Option(min=0.0, help="minutes without a new step after which the job is taken for dead")] = 60.0,
-    false_alarms: Annotated[float, typer.Option(min=1e-9, max=0.5, help="share of honest jobs that may be called off")] = FALSE_ALARMS,
-    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after an alarm")] = False,
+    reference: Annotated[str, Argument(help="the run that is trusted, finished")],
+    candidate: Annotated[str, Argument(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
+    noise: Annotated[list[str] | None, Option(help="the reference again: honest differences are measured on it")] = None,
+    html: Annotated[Path | None, Option(help="keep a page in this file, which a browser reads again by itself")] = None,
+    json: Annotated[Path | None, Option(help="write how it ended to this file, as JSON")] = None,
+    every: Annotated[float, Option(min=0.1, help="seconds between two looks")] = 10.0,
+    patience: Annotated[float, Option(min=0.0, help="minutes without a new step after which the job is taken for dead")] = 60.0,
+    false_alarms: Annotated[float, Option(min=1e-9, max=0.5, help="share of honest jobs that may be called off")] = FALSE_ALARMS,
+    to_the_end: Annotated[bool, Option("--to-the-end", help="go on after an alarm")] = False,
 ) -> None:
     """Follow a running job, and say when it leaves the reference.
 
@@ -75,7 +74,7 @@ def watch(
         from align_hooks.report.watch_page import watch_page
 
         written("--html", html, lambda: watch_page(watched, candidate, outcome, why, __version__, 0))
-    raise typer.Exit(outcome.exit_code)
+    raise SystemExit(outcome.exit_code)
 
 
 def follow(

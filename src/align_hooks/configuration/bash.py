@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import tree_sitter
+import tree_sitter_bash
+
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
 from align_hooks.configuration.beside import file_beside
 from align_hooks.configuration.conditions import fits, holds, succeeds
@@ -50,7 +53,7 @@ class Left(Exception):
 def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None) -> Script:
     """Follow a script that is started with ``arguments`` in ``environment``; what it sources is looked for in its ``folder``.
 
-    :raises ConfigurationError: tree-sitter is not installed, or the text nests deeper than anything that was written by hand.
+    :raises ConfigurationError: the text nests deeper than anything that was written by hand.
     """
     script = Script(name, folder, {key: [Word(value, 0)] for key, value in environment.items()})
     script.set_arguments([Word(argument, 0) for argument in arguments])
@@ -74,11 +77,6 @@ def ending(*words: str) -> Iterator[None]:
 
 def _follow(script: Script, text: str, name: str = "") -> None:
     """Follow a text in the state of a script: the script itself, a file that it reads, by its ``name``, or what it evaluates."""
-    try:
-        import tree_sitter
-        import tree_sitter_bash
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"reading a script needs {error.name}, which is not installed; pip install 'align-hooks[cli]'") from None
     while text.rstrip().endswith("\\"):
         text = text.rstrip()[:-1]
     script.work(len(text) // 100 + 10)

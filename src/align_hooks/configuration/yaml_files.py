@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import yaml
+
 from align_hooks.configuration.values import ConfigurationError, Place, Setting, Value
 from align_hooks.regular import Bounds
 
@@ -26,12 +28,8 @@ DEEPEST = 10_000
 def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
     """The loader of a text and its root node, None of an empty text; what goes wrong with its nodes is told with the file and the line.
 
-    :raises ConfigurationError: it is no YAML, holds a tag, unfolds into too much, or PyYAML is not installed.
+    :raises ConfigurationError: it is no YAML, holds a tag or unfolds into too much.
     """
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise ConfigurationError("reading a YAML file needs PyYAML, which is not installed; pip install 'align-hooks[cli]'") from None
     if deepest(text) > DEEPEST:  # the parser is in C, and ends the process
         raise ConfigurationError(f"{name} cannot be read as YAML: it may open more than {DEEPEST} lists and tables, one in another")
     try:
@@ -74,7 +72,6 @@ def leaves(text: str, name: str) -> dict[str, Value]:
 
 def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
     """Every leaf of a mapping under its dotted key."""
-    import yaml
 
     if id(node) in above:
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")

@@ -29,7 +29,6 @@ from align_hooks.settings import Settings
 
 READY, NOT_READY = 0, 1
 EXTRAS = {
-    "cli": ("typer", "rich", "yaml", "tree_sitter", "tree_sitter_bash"),
     "html": ("jinja2", "markupsafe", "vl_convert"),
     "tokenizer": ("tokenizers",),
 }

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class Framework:
     hooks: Sequence[Seam] = ()
     devices: Sequence[Device] = ()
     problem: str = ""
+    uncompiled: Sequence[str] = ()
+    """The folder of Megatron-LM's data helper where that is not compiled, then what its compilation lacks."""
 
     @property
     def title(self) -> str:
@@ -51,7 +53,15 @@ class Framework:
         missing = [f"{name} is not installed" for name, package in packages if not package["version"] and not package["why"]]
         if broken or missing:
             return [f"{self.title}: {problem}" for problem in (*broken, *missing)]
-        return list(dict.fromkeys(self._of_hooks()))
+        return [*dict.fromkeys(self._of_hooks()), *self._of_helper()]
+
+    def _of_helper(self) -> Iterator[str]:
+        if self.uncompiled[1:]:
+            folder, *lacking = self.uncompiled
+            yield (
+                f"{self.title}: its data helper (helpers_cpp) is not compiled, and {', '.join(lacking)}, by which training compiles it, "
+                f"is not here; install that, then make -C {folder}"
+            )
 
     def _of_hooks(self) -> list[str]:
         needed = [hook for hook in self.hooks if hook["asked"] and (hook["needed"] or hook["state"] in (LACKING, UNFIT))]

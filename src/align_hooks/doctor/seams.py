@@ -8,8 +8,10 @@ for each side.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterable
@@ -69,7 +71,7 @@ def main(side: str, folder: str) -> None:
     room(side)
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     packages = {name: package(name) for name in PACKAGES[side]}
-    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings()), "devices": devices(side)}
+    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings()), "devices": devices(side), "uncompiled": uncompiled()}
     print(f"\n{MARK}{json.dumps(report)}", flush=True)
 
 
@@ -89,6 +91,22 @@ def package(name: str) -> Package:
     except BaseException as error:  # a framework may end a process that lacks its driver
         is_missing = isinstance(error, ModuleNotFoundError) and error.name and IMPORTED[name].startswith(error.name)
         return {"version": "", "place": "", "why": "" if is_missing else f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
+
+
+HELPER, TOOLS = "megatron.core.datasets.helpers_cpp", ("make", "g++")
+"""The compiled module that makes Megatron-LM's samples, and what compiles it, with pybind11."""
+
+
+def uncompiled() -> list[str]:
+    """Return the folder of a checkout whose data helper is not compiled, then what its compilation lacks here; empty where it is."""
+    try:
+        if importlib.util.find_spec(HELPER) is not None:
+            return []
+    except (ImportError, ValueError):  # no Megatron-LM, or a stand-in for it
+        return []
+    folder = next(iter(importlib.import_module(HELPER.rpartition(".")[0]).__path__))
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return [folder, *lacking, *(["pybind11"] if importlib.util.find_spec("pybind11") is None else [])]
 
 
 def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[Seam]:

@@ -28,6 +28,12 @@ class Size:
     parts: int
     source: str
     choices: int = 0
+    rows: int | None = None
+    """Rows of the embedding."""
+    micro_batch: int | None = None
+    """Sequences of a micro-batch."""
+    sequence: int | None = None
+    """Tokens of a sequence."""
 
 
 def of_run(run: Run) -> Size:
@@ -39,7 +45,8 @@ def of_run(run: Run) -> Size:
     layers = {shard.name.partition(".experts.")[0] for rank in run.manifests for shard in run.shards(rank) if ".experts." in shard.name}
     chosen = run.facts.model.get("num_experts_per_tok")
     choices = len(layers) * chosen if isinstance(chosen, int) else 0
-    return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path), choices)
+    of_pass = run.facts.padded_vocabulary, run.facts.training.micro_batch_size, sequence if isinstance(sequence, int) else None
+    return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path), choices, *of_pass)
 
 
 def of_configuration(configuration: Configuration) -> Size:
@@ -53,7 +60,8 @@ def of_configuration(configuration: Configuration) -> Size:
         elements = None
     layers = layers_with_experts(configuration)
     choices = (layers.sparse if layers is not None else 0) * (rows.count("num_experts_chosen") or 0)
-    return Size(elements, batch and sequence and batch * sequence, steps, parts, configuration.source, choices)
+    of_pass = rows.count("rows_of_the_embedding"), rows.count("micro_batch_size"), sequence
+    return Size(elements, batch and sequence and batch * sequence, steps, parts, configuration.source, choices, *of_pass)
 
 
 def parameters(configuration: Configuration) -> int:

@@ -19,9 +19,9 @@ def refuse_lacking() -> None:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            raise AlignHooksError(f"arbitrate needs {name}, which is not installed; pip install 'align-hooks[cli,arbitrate]'") from None
+            raise AlignHooksError(f"arbitrate needs {name}, which is not installed; pip install 'align-hooks[arbitrate]'") from None
     if not Version(OLDEST) <= Version(found["transformers"]) < Version(BEFORE):
         raise UnsupportedVersion(
             f"arbitrate knows the layers of transformers {OLDEST} and newer, below {BEFORE}, and {found['transformers']} is installed;"
-            f" give it an environment of its own: pip install 'align-hooks[cli,arbitrate]' 'transformers>={OLDEST},<{BEFORE}'"
+            f" give it an environment of its own: pip install 'align-hooks[arbitrate]' 'transformers>={OLDEST},<{BEFORE}'"
         )

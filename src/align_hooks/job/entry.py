@@ -62,8 +62,9 @@ def launch(side: str, arguments: list[str]) -> int:
     return code if session is None or os.getpid() != session.process else _account(session, code)  # a fork's end is not the run's
 
 
-def _account(session: Session, code: int) -> int:
-    """Close a session that began, tell ``run``, and return the exit code."""
+def _account(session: Session, code: int, *, by_run: bool = False) -> int:
+    """Close a session that began, tell ``run``, and return the exit code. Problems are printed here unless they are printed ``by_run``,
+    which alone knows the exit code of a script that calls ``sys.exit``."""
     from align_hooks.session.accounting import ended, exit_code, failure, finish
 
     error = getattr(sys, "last_value", None)
@@ -77,7 +78,7 @@ def _account(session: Session, code: int) -> int:
         tell(session.side, session.launch.rank, began=True, ended=str(how or "ended"), failed=is_failure, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
-    return exit_code(code, problems)
+    return code if by_run else exit_code(code, problems)
 
 
 def room(side: str) -> ModuleType:
@@ -210,7 +211,7 @@ def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:
 
 def _account_at_exit(session: Session) -> None:
     if os.getpid() == session.process:  # and not in a fork
-        _account(session, 1 if getattr(sys, "last_value", None) is not None else 0)
+        _account(session, 1 if getattr(sys, "last_value", None) is not None else 0, by_run=VARIABLE in os.environ)
 
 
 _attached: set[str] = set()

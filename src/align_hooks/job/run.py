@@ -26,9 +26,10 @@ from align_hooks.job.entry import variables
 from align_hooks.process.command import exported
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
-from align_hooks.process.status import VARIABLE, Process, attached_processes, started_again, unheard
+from align_hooks.process.status import REFUSED, VARIABLE, Process, attached_processes, started_again, unheard
 from align_hooks.process.streams import hold, say
 from align_hooks.record import last_words
+from align_hooks.record.start import refuse_finished
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
 
@@ -80,14 +81,18 @@ def run(command: Sequence[str]) -> int:
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
     outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
+    if settings.run is not None:
+        refuse_finished(settings.run, settings.run_exists, Launch.from_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)) | exported(command, os.environ))
         processes = [with_last_words(process, settings.run) for process in attached_processes(Path(folder))]
-        problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
+        problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes, failed=bool(code)))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:
         say(f"align_hooks: {problem}", sys.stderr)
+    if code not in (0, NOT_FOUND, NOT_EXECUTABLE) and not problems:
+        say(f"align_hooks: the command itself ended with exit code {code}", sys.stderr)
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
@@ -145,14 +150,15 @@ def with_last_words(process: Process, run: Path | None) -> Process:
     return process if words is None else replace(process, ended=str(words), failed=True)
 
 
-def account(processes: Sequence[Process]) -> Iterator[str]:
-    """Print the processes to which hooks were attached, a line each; yields the problems, a sentence each."""
+def account(processes: Sequence[Process], *, failed: bool) -> Iterator[str]:
+    """Print the processes to which hooks were attached, a line each; yields the problems, a sentence each. Where the command itself
+    ``failed``, what never happened after that is no problem: its own error says why."""
     who: dict[str, list[str]] = {}
     for process in processes:
         say(f"align_hooks: {process}{'; started again' if started_again(process, processes) else ''}", sys.stderr)
     processes = [process for process in processes if not started_again(process, processes)]
     for process in processes:
-        problems = list(process.problems)
+        problems = list(process.problems) if not failed or process.failed or process.ended in (REFUSED, None) else []
         if process.began and process.failed:
             problems.append(f"its training {process.ended}")
         if process.began and process.running:
@@ -166,6 +172,8 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
     if not any(process.began and process.running for process in processes):  # other ranks may come yet
         yield from unheard(processes)
+    if failed:
+        return
     if not processes:
         yield (
             "no process was attached to on this machine: none imported megatron.core, megatron.training or mindformers; or it was started "

@@ -18,7 +18,7 @@ from align_hooks.messages.message import (
     terms,
     with_commands,
 )
-from align_hooks.messages.render import CHINESE, ENGLISH, as_data, rendered
+from align_hooks.messages.render import CHINESE, ENGLISH, as_data, language_of, rendered, speaking
 
 __all__ = [
     "CHINESE",
@@ -32,9 +32,11 @@ __all__ = [
     "any_of",
     "as_data",
     "in_a_row",
+    "language_of",
     "message",
     "rendered",
     "sentences",
+    "speaking",
     "terms",
     "with_commands",
 ]

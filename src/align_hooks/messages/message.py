@@ -39,6 +39,9 @@ class Joined:
     parts: tuple[Argument, ...]
     separator: Separator
 
+    def __str__(self) -> str:
+        return _in_words(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -49,6 +52,15 @@ class Message:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def __str__(self) -> str:
+        return _in_words(self)
+
+
+def _in_words(words: Message | Joined) -> str:
+    from align_hooks.messages.render import rendered  # it stands above this module
+
+    return rendered(words)
 
 
 def message(id: str, /, **arguments: Argument) -> Message:

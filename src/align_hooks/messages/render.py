@@ -9,14 +9,37 @@ from __future__ import annotations
 
 import gettext
 import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from string import Formatter
 
 from align_hooks.messages.message import Argument, Joined, Message
 
 ENGLISH, CHINESE = "en", "zh_CN"
 CATALOGUES = Path(__file__).parent
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Word messages in this language where nothing names another."""
+    token = _spoken.set(language)
+    try:
+        yield
+    finally:
+        _spoken.reset(token)
+
+
+_spoken: ContextVar[str] = ContextVar("spoken", default=ENGLISH)
+
+
+def language_of(environment: Mapping[str, str]) -> str:
+    """Return the language of a locale, as gettext chooses it: Chinese, or English for every other one."""
+    locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    return CHINESE if locale.startswith("zh") else ENGLISH
 
 
 def as_data(value: Argument) -> object:
@@ -28,16 +51,30 @@ def as_data(value: Argument) -> object:
     return {"id": id_of(value)} if isinstance(value, Enum) else value
 
 
-def rendered(value: Argument, language: str = ENGLISH) -> str:
+def rendered(value: Argument, language: str = "") -> str:
     """A message, or an argument of one, in words; numbers stay numbers for the template, which says how they are written."""
+    language = language or _spoken.get()
     if isinstance(value, Message):
         values = {name: part if _is_number(part) else rendered(part, language) for name, part in value.arguments.items()}
-        return template(value.id, language, values.get("count")).format_map(values)
+        return _words.vformat(template(value.id, language, values.get("count")), (), values)
     if isinstance(value, Joined):
         return template(id_of(value.separator), language).join(rendered(part, language) for part in value.parts)
     if isinstance(value, Enum):
         return rendered(Message(id_of(value), {}), language)
     return "" if value is None else str(value)
+
+
+class Words(Formatter):
+    """Fills a template, in which ``{count:step|steps}`` is the word for one or for many."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """Return a value as its part of the template has it."""
+        one, bar, many = format_spec.partition("|")
+        filled: str = super().format_field(value, format_spec) if not bar else one if value == 1 else many
+        return filled
+
+
+_words = Words()
 
 
 def id_of(member: Enum) -> str:

@@ -39,7 +39,7 @@ class Comparison(verdict.Comparison):
 
     @property
     def exit_code(self) -> int:
-        """What ``align-hooks compare`` ends with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
+        """What ``align-hooks compare`` exits with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
         return self.verdict.exit_code
 
     @property
@@ -62,21 +62,21 @@ class Comparison(verdict.Comparison):
         return f"Comparison({self.verdict.text}{first}, {str(self.reference.path)!r}, {str(self.candidate.path)!r})"
 
     def __str__(self) -> str:
-        """The report as the console prints it, without colour; raises AlignHooksError without the ``cli`` extra."""
-        with needing("cli", "printing a comparison"):
-            from align_hooks.report.printed import as_text
+        """The report as the console prints it, without colour."""
+        from align_hooks.report.printed import as_text
+
         return as_text(self)
 
     def _repr_html_(self) -> str:
         """The same with colour, for a notebook."""
-        with needing("cli", "showing a comparison"):
-            from align_hooks.report.printed import as_html
+        from align_hooks.report.printed import as_html
+
         return as_html(self)
 
     def to_dict(self) -> JsonObject:
         """What ``align-hooks compare --json`` writes (docs/json.md), as dicts, lists, strings and numbers."""
-        with needing("cli", "the JSON of a comparison"):
-            from align_hooks.report.machine import as_json
+        from align_hooks.report.machine import as_json
+
         runs = {"reference": str(self.reference.path), "candidate": str(self.candidate.path)}
         return dict(as_json(self, align_hooks=__version__, **runs))
 

@@ -5,6 +5,7 @@ A file that is not whole, not ours or contradicts itself is a RecordError that n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
@@ -392,6 +393,9 @@ def open_run(path: str | Path) -> Run:
 
 
 def _opened(run: Path) -> Run:
+    if run.is_file():
+        command = f"align-hooks convert {shlex.quote(str(run))} {shlex.quote(f'{run}_run')}"
+        raise RecordError(f"{run} is a file and no run; of a log, a dump or an export {command} makes one")
     if not run.is_dir():
         raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
     inside(run, run / "manifest")

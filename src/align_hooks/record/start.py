@@ -62,11 +62,7 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     if how == "refuse" and not is_own:
         over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start was killed, or failed
         if holds_anything(run) or not over:
-            holds = "already holds a run" if holds_rows(run) or not over else "holds what a start wrote before it completed a step,"
-            raise RefusedRun(
-                f"{PREFIX}RUN={run} {holds} of rank {launch.rank}; "
-                f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
-            )
+            raise _taken(run, launch.rank, rows=holds_rows(run) or not over)
         return None
     ranks = manifest.launch.world_size if manifest else launch.world_size
     if (how == "continue" or is_own) and ranks != launch.world_size and holds_anything(run):
@@ -77,6 +73,23 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     if how == "continue" and not manifest:
         raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
     return Earlier(manifest, is_own)
+
+
+def refuse_finished(run: Path, how: str, launch: Launch) -> None:
+    """Raise RefusedRun, before a command is started, for a directory that none of its processes may record in: it holds a run that ended.
+    A run that has not ended may be this job's on another node, and a launcher may go on with its own."""
+    manifest = _read(layout.manifest(run, 0)) if how == "refuse" and launch.world_size == 1 else None
+    is_over = manifest is not None and manifest.ended is not None and not manifest.launch.launchers.keys() & launch.launchers.keys()
+    if is_over and holds_anything(run):
+        raise _taken(run, 0, rows=holds_rows(run))
+
+
+def _taken(run: Path, rank: int, *, rows: bool) -> RefusedRun:
+    holds = "already holds a run" if rows else "holds what a start wrote before it completed a step,"
+    return RefusedRun(
+        f"{PREFIX}RUN={run} {holds} of rank {rank}; "
+        f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
+    )
 
 
 def _read(path: Path) -> Manifest | None:

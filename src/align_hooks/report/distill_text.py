@@ -25,4 +25,4 @@ def render_distilled(
     table.add_row(Text(rendered(message("distill.facts"))), size(sizes.get(OTHER, 0)), "")
     console.print(Trimmed(table))
     for name, lost in left_out.items():
-        paragraph(console, message("distill.left_out", name=name, steps=lost))
+        paragraph(console, message("distill.left_out", name=name, steps=lost, number=1 if lost.isdecimal() else 2))

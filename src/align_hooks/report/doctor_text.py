@@ -59,6 +59,8 @@ def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
     yield f"{framework.title}: {'every hook that is asked for fits' if not framework.problems else 'would not start'}"
     for name, package in framework.packages.items():
         yield from _wrapped(f"{name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}", 2)
+    if framework.uncompiled:
+        yield from _wrapped(f"the data helper (helpers_cpp) in {framework.uncompiled[0]} is not compiled; training does that first", 2)
     if framework.hooks:
         yield from _wrapped(_hooks(framework), 2)
     for hook in framework.hooks if everything else ():

@@ -132,8 +132,9 @@ def short(value: float) -> str:
 
 
 def line(steps: Sequence[int], values: Sequence[Value], x: Scale, y: Scale) -> str:
-    """A line through values, as the path of an SVG; what is no finite number leaves a gap."""
-    return "".join("M" + "L".join(points) for points in stretches(steps, values, lambda step, value: at(x(step), y(value))))
+    """A line through values, as the path of an SVG; what is no finite number leaves a gap, and a value between two gaps is a dash."""
+    parts = stretches(steps, values, lambda step, value: at(x(step), y(value)))
+    return "".join("M" + "L".join(points) + ("m-4,0h8" if len(points) == 1 else "") for points in parts)
 
 
 def area(steps: Sequence[int], values: Sequence[Value], x: Scale, y: Scale) -> str:

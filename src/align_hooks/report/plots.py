@@ -58,20 +58,21 @@ def steps(*, single: bool = False) -> Spec:
     """
     bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
     upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
-    reference = _line("a", "var(--reference)", 2.2)
+    reference = [_line("a", "var(--reference)", 2.2), _only("a", "var(--reference)")]
     if single:
-        return _panels([upper], [reference], [], bottom)
+        return _panels([upper], reference, [], bottom)
     lower = _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"})
     plain, beyond = _in_language(message("page.relative_difference")), _in_language(message("page.logarithmic_beyond"))
     zero = {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": {"value": "var(--line)"}}
     return _panels(
         [upper, lower],
-        [reference, _line("b", "var(--candidate)", 1.4, [6, 3])],
+        [*reference, _line("b", "var(--candidate)", 1.4, [6, 3]), _only("b", "var(--candidate)")],
         [
             _band("limit", "below", "var(--band)"),
             _band("noise", "quiet", "var(--noise)"),
             {"type": "rule", "aria": False, "encode": {"update": zero}},
             _line("d", "var(--difference)", 1.4, scale="lower"),
+            _only("d", "var(--difference)", scale="lower"),
         ],
         bottom,
         signals=[{"name": "plain", "value": True}, {"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
@@ -212,6 +213,13 @@ def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **mor
 def _line(field: str, colour: str, width: float, dash: list[int] | None = None, scale: str = "upper", data: str = "rows") -> Spec:
     style = {"stroke": {"value": colour}, "strokeWidth": {"value": width}, "strokeDash": {"signal": f"many ? [] : {dash or []}"}}
     return _mark("line", data, {**style, **_gaps(field)}, {"y": {"scale": scale, "field": field}})
+
+
+def _only(field: str, colour: str, scale: str = "upper") -> Spec:
+    """A dot for the row of a single step, through which a line is not seen."""
+    style = {"stroke": {"value": colour}, "strokeWidth": {"value": 1.4}, "size": {"value": 60}}
+    seen = {"opacity": {"signal": f"length(data('rows')) === 1 && datum.{field} !== null ? 1 : 0"}}
+    return _mark("symbol", "rows", style, {"y": {"scale": scale, "field": field}, **seen})
 
 
 def _band(upper: str, lower: str, colour: str) -> Spec:

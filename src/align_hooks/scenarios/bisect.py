@@ -1,7 +1,7 @@
 """A ladder that narrows a late difference down: the pair again with one thing less at a time (the guide, stage 3).
 
 What only the candidate has is left out on its side alone: one parallel dimension, then all. What both have is made smaller on both: layers,
-and the length of sequences. The commands that started the two runs are not on record, so that the file has a place for them.
+and the length of sequences. The file has a place for each side's command, for the one on record has no place for changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from align_hooks.comparison.pair import Pair
 from align_hooks.record.reader import Run
-from align_hooks.scenarios.plan import NOTHING
+from align_hooks.scenarios.plan import BLANK, NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ AXES = {
 """Dimensions of a layout. Megatron-LM's data parallelism is what the number of ranks leaves."""
 LAYERS = Knob("half of the layers", "--num-layers {}", ("model.model_config.num_hidden_layers", "model.model_config.num_layers"))
 LENGTH = Knob("half of the sequence", "--seq-length {} --max-position-embeddings {}", ("model.model_config.seq_length",))
-PLACES = {"torch": "torchrun --nproc-per-node {ranks} … {changes}", "ms": "msrun --worker_num={ranks} … --config {config}"}
+PLACES = {
+    "torch": f"torchrun --nproc-per-node {{ranks}} {BLANK} {{changes}}",
+    "ms": f"msrun --worker_num={{ranks}} {BLANK} --config {{config}}",
+}
 """What stands in the file where a side's command is to be put."""
 
 
@@ -62,7 +65,9 @@ def plan_text(pair: Pair) -> str:
 def side(name: str, run: Run) -> list[str]:
     """The place for a side's command."""
     config = ["    config: YOUR.yaml"] if run.facts.side == "ms" else []
-    return [f"  {name}:", f"    command: {json.dumps(PLACES.get(str(run.facts.side), '… {changes}'), ensure_ascii=False)}", *config]
+    place = json.dumps(PLACES.get(str(run.facts.side), f"{BLANK} {{changes}}"), ensure_ascii=False)
+    started = [f"    # it was started by {json.dumps(run.facts.command)}"] if run.facts.command else []
+    return [f"  {name}:", *started, f"    command: {place}", *config]
 
 
 def layouts(reference: Run, candidate: Run) -> Iterator[list[str]]:

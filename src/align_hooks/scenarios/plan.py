@@ -35,6 +35,8 @@ from align_hooks.settings import PREFIX, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SLOTS = re.compile(r"\{(ranks|changes|config)\}")
+BLANK = "…"
+"""What ``compare --plan`` writes where a command's own words belong."""
 RECORD = {"BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0"}
 """What every rung records unless the file says otherwise."""
 NOTHING = "nothing"
@@ -163,6 +165,8 @@ def of_command(plan: Plan, rung: Rung) -> Iterator[str]:
         return
     side = plan.side(rung)
     slots = set(SLOTS.findall(side.command))
+    if BLANK in side.command:
+        yield f"{rung.name}: the command still has {BLANK}; write the training's own words there"
     if not side.command:
         yield f"{rung.name} has no command, and neither has the ladder; give one"
     elif rung.keys:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -21,6 +20,7 @@ from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import points_of
 from align_hooks.settings import Steps
 from comparison.conftest import stage
+from invoked import invoke
 
 RANDOM = np.random.default_rng(0)
 VALUE = RANDOM.standard_normal((2, 3, 4)).astype(np.float32)
@@ -70,7 +70,7 @@ def test_two_lists_are_compared(tmp_path: Path) -> None:
         for step in (0, 1):
             arrays = {"0_model.norm": VALUE, "1_lm_head": VALUE * np.float32(factor)}
             saved(tmp_path / side / f"step{step}", **arrays)
-        done = CliRunner().invoke(app, ["convert", str(tmp_path / side), str(tmp_path / f"{side}_run"), "--side", side])
+        done = invoke(app, ["convert", str(tmp_path / side), str(tmp_path / f"{side}_run"), "--side", side])
         assert done.exit_code == 0, done.output
     found = stage(compare(open_run(tmp_path / "torch_run"), open_run(tmp_path / "ms_run")), "activations")
     assert found.status is Status.DIFFERENT
@@ -106,7 +106,7 @@ def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [["--side", "jax"], ["--loss-scale", "0"], ["--loss-scale", "nan"], ["--qkv-concat"], ["--names", "x"]])
 def test_options_that_say_nothing_are_refused(tmp_path: Path, options: list[str]) -> None:
     saved(tmp_path / "list", **{"model.norm": VALUE})
-    done = CliRunner().invoke(app, ["convert", str(tmp_path / "list"), str(tmp_path / "run"), *options])
+    done = invoke(app, ["convert", str(tmp_path / "list"), str(tmp_path / "run"), *options])
     assert isinstance(done.exception, AlignHooksError)
     assert not (tmp_path / "run").exists()
 
@@ -168,14 +168,14 @@ def test_each_level_has_its_own_keys() -> None:
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, options: list[str]) -> None:
-    done = CliRunner().invoke(app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(tmp_path / "c.json"), *options])
+    done = invoke(app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(tmp_path / "c.json"), *options])
     assert isinstance(done.exception, AlignHooksError)
     assert not (tmp_path / "c.json").exists()
 
 
 def test_the_command_says_what_to_set(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    done = CliRunner().invoke(app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(file), "--jit-level", "O2"])
+    done = invoke(app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(file), "--jit-level", "O2"])
     assert done.exit_code == 0
     assert [line.split("=")[0].split()[-1] for line in done.output.splitlines() if "export" in line] == [
         "MINDSPORE_DUMP_CONFIG",

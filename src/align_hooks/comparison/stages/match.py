@@ -36,10 +36,10 @@ def match(ladder: Ladder) -> StageResult:
         return StageResult(match, Status.NOT_COMPARABLE, told, (*findings, *problems), reason=reason, short=short, differs=why)
 
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
-    if padding:
-        return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     left_out = _left_out(ladder, ours, theirs)
     shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, ladder.allow_missing)
+    if padding and not _beside_padding(padding, [*shapes, *alone], ours, theirs):
+        return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     if shapes or alone:
         counts = {"match.other_shapes": len(shapes), "match.one_side_only": len(alone)}
         unlike = terms(message(id, count=count) for id, count in counts.items() if count)
@@ -99,6 +99,18 @@ def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
     shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
     return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Quantity.SHAPE) for name, pair in shapes.items()]
+
+
+def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Shapes, theirs: Shapes) -> bool:
+    """Return whether anything differs in size beside the rows of a vocabulary."""
+    padded = [name.removesuffix("#padding") for name in padding]
+    rows = {shapes[name][0] for name in padded for shapes in (ours, theirs) if name in shapes}
+
+    def is_of_vocabulary(name: str) -> bool:
+        shapes = [shapes[name] for shapes in (ours, theirs) if name in shapes]
+        return len({shape[1:] for shape in shapes}) == 1 and any(shape[0] in rows for shape in shapes)
+
+    return not all(one.name.endswith("#padding") or is_of_vocabulary(one.name) for one in unlike)
 
 
 def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
