@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.checklist.defaults import family as model_type
-from align_hooks.checklist.meaning import ExpertLayers, Origin
+from align_hooks.checklist.meaning import ExpertLayers, Origin, Scaling
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import MODEL, UNSET, is_new
 from align_hooks.checklist.side_value import SideValue, read_row
@@ -54,9 +54,14 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
     for name, allowed in family.configured.items():
         value = values[name]
         is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
-        wrong += [name] if is_known and value.meaning not in allowed else []
+        wrong += [name] if is_known and kind_of(value, configuration) not in allowed else []
     wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
+
+
+def kind_of(value: SideValue, configuration: Configuration) -> object:
+    """Return what a family asks of a value: of scaled positions the kind alone. A fork's are its own, and not read from what it builds."""
+    return value.meaning.kind if isinstance(value.meaning, Scaling) and not configuration.fork else value.meaning
 
 
 def elsewhere(configuration: Configuration) -> str:
@@ -88,7 +93,7 @@ def described(configuration: Configuration) -> Family | None:
         return None
     for family in named(configuration):
         if family.experts is sort and all(
-            read_row(ROW[name], configuration).meaning in allowed for name, allowed in family.configured.items()
+            kind_of(read_row(ROW[name], configuration), configuration) in allowed for name, allowed in family.configured.items()
         ):
             return family
     return None

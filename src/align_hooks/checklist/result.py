@@ -23,9 +23,11 @@ from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
+from align_hooks.comparison.settings import as_written, model_settings
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Message, Side, message, sentences
 from align_hooks.record.look import Look, side_by_side, weigh_alike
+from align_hooks.record.schema import Table
 
 NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
@@ -98,6 +100,8 @@ class Checklist:
     data: Message | None = None
     alike: bool | None = None
     unlike: tuple[tuple[str, Argument, Argument], ...] = field(default=())
+    built: tuple[tuple[str, Argument, Argument], ...] = field(default=())
+    """Settings of the two models that were built, by their names in ``config.json``, that differ although nothing that was set does."""
 
     def of(self, outcome: Outcome) -> tuple[Checked, ...]:
         """The rows that came out so, in the order of the CheckList."""
@@ -113,7 +117,7 @@ class Checklist:
         """Ids of what differs and changes the result: rows, schedules, and ``batches``."""
         rows = [checked.row.id for checked in self.of(Outcome.DIFFERENT)]
         courses = [course.name.value for course in self.courses if course.same is False]
-        return [*rows, *courses, *(["batches"] if self.alike is False else [])]
+        return [*rows, *courses, *(["batches"] if self.alike is False else []), *(["built"] if self.built else [])]
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -172,9 +176,11 @@ def check(
     mindformers: str = NEWEST,
     megatron: str = "",
     rates: tuple[Rates | None, Rates | None] = (None, None),
+    models: tuple[Table, Table] = ({}, {}),
 ) -> Checklist:
     """Compare two sides by the CheckList; ``looks`` are at their recorded batches, ``mindformers`` and ``megatron`` the versions that
-    read a YAML and a script, empty where that is not known. ``rates`` are the learning rates on record, which say more than settings do.
+    read a YAML and a script, empty where that is not known. ``rates`` are the learning rates on record, which say more than settings do,
+    ``models`` the models that were built.
 
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so there is nothing to compare.
     """
@@ -192,7 +198,21 @@ def check(
     )
     sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
     data, alike = side_by_side(*looks)
-    return Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
+    checklist = Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
+    return checklist if checklist.of(Outcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
+
+
+def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argument, Argument], ...]:
+    """Return the settings of two models on record that differ, where both are of a family: name, and either side's value. Of two tables
+    those are the entries that differ."""
+    differing = []
+    for name in (finding.name for finding in model_settings(reference, candidate)):
+        ours, theirs = reference.get(name), candidate.get(name)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            differing += [(f"{name}.{key}", ours.get(key), theirs.get(key)) for key in ours | theirs if ours.get(key) != theirs.get(key)]
+        elif name in reference.keys() & candidate.keys():
+            differing.append((name, ours, theirs))
+    return tuple((name, as_written(ours), as_written(theirs)) for name, ours, theirs in differing)
 
 
 def as_read(configuration: Configuration, mindformers: str, megatron: str = "") -> Configuration:

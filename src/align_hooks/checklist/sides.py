@@ -27,6 +27,7 @@ from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
 from align_hooks.record.look import Decode, Look, of_run
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.schema import Table
 
 CORE = "megatron-core"
 """The package of Megatron-LM."""
@@ -65,7 +66,9 @@ def check(
     ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
     looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
     rates = rates_of(our_run), rates_of(their_run)
-    return check_configurations(ours, theirs, looks, mindformers or installed(), megatron or installed(CORE, ""), rates)
+    return check_configurations(
+        ours, theirs, looks, mindformers or installed(), megatron or installed(CORE, ""), rates, models_of(our_run, their_run)
+    )
 
 
 def fix(
@@ -105,7 +108,12 @@ def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, Look]) -> Ch
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
     seen = [looks[side] if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
-    return check_configurations(ours, theirs, (seen[0], seen[1]), rates=(rates_of(reference), rates_of(candidate)))
+    return check_configurations(ours, theirs, (seen[0], seen[1]), rates=(rates_of(reference), rates_of(candidate)), models=models_of(*runs))
+
+
+def models_of(reference: Run | None, candidate: Run | None) -> tuple[Table, Table]:
+    """Return the models of two records; empty where a side is no record."""
+    return ({}, {}) if reference is None or candidate is None else (reference.facts.model, candidate.facts.model)
 
 
 def rates_of(run: Run | None) -> dict[int, float] | None:

@@ -83,7 +83,7 @@ CONFIGURED: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("rope",),
     "rotary_percent": (1.0,),
     "rotary_interleaved": (False,),
-    "rope_scaling": ("none", "llama3"),
+    "rope_scaling": ("none",),
     "sliding_window": (None,),
     "softmax_type": ("vanilla",),
     "multi_latent_attention": (False,),
@@ -182,7 +182,7 @@ LLAMA = Family(
     kind="dense",
     experts=False,
     levels=(*FIRST, *FEED_FORWARD, *LAST),
-    configured=CONFIGURED,
+    configured=CONFIGURED | {"rope_scaling": ("none", *{kind for kind in map(str.lower, SCALINGS) if kind not in ("none", "")})},
     huggingface=huggingface,
     megatron=megatron.built(
         "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), {**megatron.PLAIN, "use_rope_scaling": (False, True)}

@@ -35,6 +35,7 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
         "data": rendered(checklist.data),
         "data_alike": checklist.alike,
         "differ_and_not_covered": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.unlike],
+        "built_otherwise": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.built],
         "messages": {"data": as_data(checklist.data)},
     }
 

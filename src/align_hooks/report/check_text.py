@@ -63,6 +63,8 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
             command(console, written, STEP)
     listed(console, message("heading.gaps"), checklist.gaps)
     listed(console, message("heading.not_covered_may_matter"), not_covered_may_matter(checklist))
+    for name, ours, theirs in checklist.built:
+        paragraph(console, message("check.built", name=name, reference=ours, candidate=theirs))
     for course in checklist.courses:
         paragraph(console, message("course.text", course=course.name, text=course.text))
     for line, *below in batches(checklist):
@@ -126,6 +128,7 @@ def headline(checklist: Checklist) -> Joined:
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
     parts += [message("headline.batches")] if checklist.alike is False else []
+    parts += [message("headline.built", names=terms(name for name, *_ in checklist.built))] if checklist.built else []
     return sentences(
         *(parts or [message("headline.nothing")]),
         message("headline.refused", count=refused) if refused else None,
