@@ -63,8 +63,8 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
             command(console, written, STEP)
     listed(console, message("heading.gaps"), checklist.gaps)
     listed(console, message("heading.not_covered_may_matter"), not_covered_may_matter(checklist))
-    for name, ours, theirs in checklist.built:
-        paragraph(console, message("check.built", name=name, reference=ours, candidate=theirs))
+    for setting, ours, theirs in checklist.built:
+        paragraph(console, message("check.built", name=setting, reference=ours, candidate=theirs))
     for course in checklist.courses:
         paragraph(console, message("course.text", course=course.name, text=course.text))
     for line, *below in batches(checklist):
