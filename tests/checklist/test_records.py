@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from align_hooks.checklist.judge import Checked, Outcome, judge
-from align_hooks.checklist.result import check
+from align_hooks.checklist.result import Scheduled, check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
@@ -302,3 +302,31 @@ def test_new_and_old_names_meet_in_a_record_too() -> None:
     new = mindformers(NEW, {})
     held = facts("ms", arguments={name: str(value.value) for name, value in new.values.items()})
     assert row("num_layers", facts("torch"), held).outcome is Outcome.SAME
+
+
+def test_learning_rates_on_record_go_before_what_settings_come_to() -> None:
+    """Settings are alike, and a script that steps its schedule late is not clean."""
+    sides = pair(facts("torch"), facts("ms"))
+    honest = check(*sides)
+    course = next(each for each in honest.courses if each.name is Scheduled.LEARNING_RATE)
+    recorded_rates = dict(zip(course.steps[:4], course.reference[:4], strict=True))
+    late = recorded_rates | {2: 2 * recorded_rates[2]}
+    assert check(*sides, rates=(recorded_rates, dict(recorded_rates))).exit_code == 0
+    for rates in ((recorded_rates, late), (late, recorded_rates)):
+        result = check(*sides, rates=rates)
+        assert result.differing == ["learning_rate"]
+        found = next(each for each in result.courses if each.name is Scheduled.LEARNING_RATE)
+        assert (found.first, found.differing, found.steps) == (2, 1, [0, 1, 2, 3])
+        assert ids(found.text)[0] == "course.on_record"
+    unknown = check(*sides, rates=(recorded_rates, {}))
+    assert unknown.exit_code == 0  # no step in common
+
+
+@pytest.mark.parametrize("value", [8.0, 2, "yarn", None, {"factor": 8.0}])
+def test_what_was_built_otherwise_is_no_clean_check(value: object) -> None:
+    sides = pair(facts("torch"), facts("torch"))
+    models = ({"model_type": "llama", "rope_scaling": {"factor": 32.0}}, {"model_type": "llama", "rope_scaling": value})
+    result = check(*sides, models=models)
+    assert (result.differing, result.exit_code) == (["built"], 1)
+    assert [name for name, *_ in result.built] == ["rope_scaling.factor" if isinstance(value, dict) else "rope_scaling"]
+    assert check(*sides, models=(models[0], models[0])).exit_code == 0
