@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, has_points, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
@@ -30,6 +31,7 @@ from align_hooks.comparison.verdict import (
     differing,
     first_different,
 )
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
@@ -65,76 +67,26 @@ class Advice:
     """The likeliest cause for which the advice is given; None for any."""
 
 
-DIVERGED, INCONCLUSIVE, NOT_COMPARABLE, ALIGNED = Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.ALIGNED
-OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
-ADVICE = (
-    Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
-    Advice(DIVERGED, "next.refresh_main_parameters", cause=Cause.MAIN_PARAMETERS),
-    Advice(DIVERGED, "next.mend_ranks", cause=Cause.RANKS_NOT_REDUCED),
-    Advice(DIVERGED, "next.mend_ranks", cause=Cause.RANKS_UPDATED_APART),
-    Advice(DIVERGED, "next.group_alike", (Place.CONFIGURATION,), (Fact.GROUPED,)),
-    Advice(DIVERGED, "next.set_as_told", (Place.CONFIGURATION,), (Fact.ARGUMENTS,)),
-    Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
-    Advice(DIVERGED, "next.mend_making", (Place.DATA,), (Fact.MADE,)),
-    Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
-    Advice(DIVERGED, "next.feed_its_batches", (Place.DATA,), (Fact.FED,)),
-    Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
-    Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
-    Advice(DIVERGED, "next.whole_batch", (), (Fact.WHOLE_BATCH,)),
-    Advice(DIVERGED, "next.make_as_told", (), (Fact.SUSPECTED, Fact.UNRECOGNISED, Fact.ARGUMENTS)),
-    Advice(DIVERGED, "next.make_of_the_family", (), (Fact.SUSPECTED, Fact.UNRECOGNISED)),
-    Advice(DIVERGED, "next.set_as_told", (), (Fact.SUSPECTED, Fact.ARGUMENTS)),
-    Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
-    Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
-    Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
-    Advice(DIVERGED, "next.without_dropout", (Place.STATE, Place.FORWARD, Place.GRADIENTS), (Fact.FED, Fact.DRAWS)),
-    Advice(DIVERGED, "next.read_carried", (Place.STATE,)),
-    Advice(DIVERGED, "next.record_points", (Place.FORWARD,), (Fact.FED,), (Fact.POINTS,)),
-    Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
-    Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.ARBITRABLE,)),
-    Advice(DIVERGED, "next.store_first_step", (Place.FORWARD,), (), (Fact.STORED,)),
-    Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.PATTERN,)),
-    Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
-    Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
-    Advice(DIVERGED, "next.record_points", (Place.GRADIENTS,), (Fact.FED,), (Fact.POINTS, Fact.ALONE)),
-    Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED, Fact.CLEAR)),
-    Advice(DIVERGED, "next.third_opinion", (Place.GRADIENTS,), (Fact.ARBITRABLE,)),
-    Advice(DIVERGED, "next.bisect", (Place.CURVE,), (Fact.LATE,)),
-    Advice(DIVERGED, "next.mend_term", OF_UPDATES, (Fact.TERM,)),
-    Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED, Fact.EMPTIED)),
-    Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED, Fact.EMPTIED)),
-    Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
-    Advice(DIVERGED, "next.read_optimizer", OF_UPDATES, (Fact.FED, Fact.INJECTED)),
-    Advice(DIVERGED, "next.mend", (), (Fact.FED,)),
-    Advice(DIVERGED, "next.store"),
-    Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
-    Advice(INCONCLUSIVE, "next.record_routing", (), (Fact.TIED,)),
-    Advice(INCONCLUSIVE, "next.make_as_told", (), (Fact.UNRECOGNISED, Fact.ARGUMENTS)),
-    Advice(INCONCLUSIVE, "next.make_of_the_family", (), (Fact.UNRECOGNISED,)),
-    Advice(INCONCLUSIVE, "next.set_as_told", (), (Fact.SETTINGS, Fact.ARGUMENTS)),
-    Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
-    Advice(INCONCLUSIVE, "next.rehearse", (), (Fact.MEASURED, Fact.HALF)),
-    Advice(INCONCLUSIVE, "next.measure_noise", (), (Fact.FED,), (Fact.MEASURED,)),
-    Advice(INCONCLUSIVE, "next.measure_more_noise", (), (Fact.MEASURED,)),
-    Advice(INCONCLUSIVE, "next.set_alike_and_record_both", (), (Fact.LOGS, Fact.RATES)),
-    Advice(INCONCLUSIVE, "next.record_both", (), (Fact.LOGS,)),
-    Advice(INCONCLUSIVE, "next.store"),
-    Advice(NOT_COMPARABLE, "next.set_alike", (), (Fact.PADDING, Fact.SETTINGS), (Fact.OTHER_ROWS,)),
-    Advice(NOT_COMPARABLE, "next.refused", (), (Fact.REFUSED,)),
-    Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
-    Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
-    Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
-    Advice(NOT_COMPARABLE, "next.show_unseen", (), (Fact.BLIND,)),
-    Advice(NOT_COMPARABLE, "next.show_mask", (), (Fact.UNSEEN,)),
-    Advice(NOT_COMPARABLE, "next.loss_per_token", (), (Fact.WEIGHED,)),
-    Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
-    Advice(NOT_COMPARABLE, "next.store"),
-    Advice(ALIGNED, "next.two_runs", (), (Fact.ITSELF,)),
-    Advice(ALIGNED, "next.record_beside_dump", (), (Fact.DUMPED,)),
-    Advice(ALIGNED, "next.record_more", (), (Fact.BARE,)),
-    Advice(ALIGNED, "next.your_precision", (), (), (Fact.HALF,)),
-    Advice(ALIGNED, "next.your_layout"),
-)
+UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
+"""Places of what an optimizer does."""
+
+
+def _advice(row: str) -> Advice:
+    """Return a row of the file."""
+    verdict, _, rest = row.partition(": ")
+    id, *words = rest.split()
+    given: dict[str, list[str]] = {word: [] for word in ("at", "when", "unless", "of")}
+    column = ""
+    for word in words:
+        column = word if word in given else column
+        given[column] += [word] if word not in given else []
+    places = UPDATES if given["at"] == ["UPDATES"] else tuple(Place[name] for name in given["at"])
+    when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
+    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next((Cause[name] for name in given["of"]), None))
+
+
+ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advice"]))
+"""What to do next, in the order in which it is looked through."""
 
 
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
