@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,15 @@ def setting(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def columns(words: Iterable[str], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the words of a row behind each of some column names, empty where a row has no such column."""
+    given: dict[str, list[str]] = {name: [] for name in names}
+    column = ""
+    for word in words:
+        if word in given:
+            column = word
+        else:
+            given[column].append(word)
+    return given

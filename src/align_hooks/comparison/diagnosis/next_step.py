@@ -31,7 +31,7 @@ from align_hooks.comparison.verdict import (
     differing,
     first_different,
 )
-from align_hooks.data_file import sections
+from align_hooks.data_file import columns, sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
@@ -75,11 +75,7 @@ def _advice(row: str) -> Advice:
     """Return a row of the file."""
     verdict, _, rest = row.partition(": ")
     id, *words = rest.split()
-    given: dict[str, list[str]] = {word: [] for word in ("at", "when", "unless", "of")}
-    column = ""
-    for word in words:
-        column = word if word in given else column
-        given[column] += [word] if word not in given else []
+    given = columns(words, ("at", "when", "unless", "of"))
     places = UPDATES if given["at"] == ["UPDATES"] else tuple(Place[name] for name in given["at"])
     when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
     return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next((Cause[name] for name in given["of"]), None))
