@@ -197,3 +197,27 @@ def test_where_the_logits_agree_the_loss_function_is_named(tmp_path: Path, recor
         recorded,
         ["blame.loss_function"] if recorded else [],
     )
+
+
+def late(*, parted_weights: bool = False) -> Synthetic:
+    """A candidate whose updates are apart by rounding, and whose forward pass goes wrong in layer 0 at step 1; or its weights did."""
+    candidate = run().drifted()
+    if parted_weights:
+        candidate.weights[1]["model.norm.weight"] = candidate.weights[1]["model.norm.weight"] * np.float32(1.5)
+    candidate.rows[1] |= {"loss": 9.5, "objective_loss": 9.5}
+    candidate.batches[1]["token_losses"] = candidate.batches[1]["token_losses"] * np.float32(9.5 / 8.9)
+    for name in (f"{LAYER}.self_attn.o_proj", f"{LAYER}.residual", LAYER, "model.norm"):
+        candidate.activations[1][name] = candidate.activations[1][name] * np.float32(1.1)
+    return candidate
+
+
+def test_the_first_step_whose_loss_parts_on_close_weights_is_looked_at_point_by_point(tmp_path: Path) -> None:
+    comparison, stages = compared(tmp_path, late())
+    assert [origin.name for origin in stages[activations].origins] == [f"{LAYER}.self_attn.o_proj"]
+    assert [origin.finding.step for origin in stages[activations].origins] == [1]
+    assert comparison.blame is not None and comparison.blame.suspects[0].name == f"{LAYER}.self_attn.o_proj"
+
+
+def test_losses_that_follow_from_other_weights_are_no_fault_of_a_point(tmp_path: Path) -> None:
+    _, stages = compared(tmp_path, late(parted_weights=True))
+    assert stages[activations].status is not Status.DIFFERENT

@@ -131,9 +131,9 @@ RANKS = (
     planted("embedding_shard_off", "tensor-parallel rank 1 looks up the next row of its shard", "rank", "forward", "*embed_tokens*",
         "*rank 1*", flags=TP2, ranks=2),
     # replicas of one norm differ from the first update on
-    planted("norm_of_rank_1_doubled", "tensor-parallel rank 1 updates a replicated norm twice as far", "rank", "self-check",
+    planted("norm_of_rank_1_doubled", "tensor-parallel rank 1 updates a replicated norm twice as far", "rank", "optimizer",
         "*.layers.1.input_layernorm*", flags=TP2, ranks=2),
-    planted("norm_of_data_rank_1_doubled", "data-parallel rank 1 updates a norm twice as far", "rank", "self-check",
+    planted("norm_of_data_rank_1_doubled", "data-parallel rank 1 updates a norm twice as far", "rank", "optimizer",
         "*.layers.1.input_layernorm*", plant="norm_of_rank_1_doubled", ranks=2),
     # rank 1's rows are never seen
     planted("rows_of_rank_0_twice", "both data-parallel ranks train on rank 0's rows", "rank", "data", "tokens*", "*rank 1*", ranks=2,
@@ -147,7 +147,7 @@ RANKS = (
     planted("replicas_counted_twice", "the global norm counts replicated weights on both tensor-parallel ranks", "rank", "self-check",
         "*norm*", flags=TP2, ranks=2),
     # ML#1446: each rank keeps its half of the sequence's gradient
-    planted("final_norm_not_reduced", "the final norm's gradient is not summed over a sequence's ranks", "rank", "self-check",
+    planted("final_norm_not_reduced", "the final norm's gradient is not summed over a sequence's ranks", "rank", "reduced gradients",
         "model.norm*", flags=SEQUENCE, ranks=2),
     planted("data_parallel_summed", "gradients summed over data-parallel ranks", "rank", "reduced gradients", "*data-parallel*", ranks=2),
     # ML PR#7513, Megatron's own: a rank divides by the tokens of its own part of the sequence
