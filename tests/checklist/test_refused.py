@@ -98,6 +98,15 @@ TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] 
         *(OLD, {"global-batch-size": 64, "micro-batch-size": 2}, {**PARALLEL, BATCH: 3, COUNT: 5}),
         {BATCH: 2, COUNT: 32},
     ),
+    "a loss of more sequences together": (
+        EXPERTS,
+        {"micro-batch-size": 4, "global-batch-size": 64, "moe-aux-loss-coeff": 0.01},
+        {
+            **{"use_parallel": True, "parallel_config.pipeline_stage": 2, "parallel_config.micro_batch_num": 2},
+            **{"parallel_config.data_parallel": 2, "m.moe_aux_loss_coeff": 0.01, "m.moe_router_load_balancing_type": "seq_aux_loss"},
+        },
+        {BATCH: 4, "parallel_config.micro_batch_num": 8},
+    ),
     "a part in the place of steps": (OLD, {"lr-warmup-fraction": 0.2}, {}, {f"{LR}.warmup_ratio": 0.2, f"{LR}.warmup_steps": None}),
     "steps in the place of a part": (
         *(OLD, HALF, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),

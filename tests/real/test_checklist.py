@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from align_hooks.checklist import defaults, newer_names, rates, refusals, traps
+from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
 from align_hooks.checklist.meaning import Balanced, ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
@@ -736,7 +737,7 @@ def test_numbers_that_yaml_makes_text_of(text: str) -> None:
     read = yaml.safe_load(f"a: {text}")["a"]
     assert isinstance(read, str) == (refusals.NOT_A_FLOAT.match(text) is not None), (text, read)
     if isinstance(read, str):
-        assert yaml.safe_load(f"a: {refusals._in_words(float(text))}")["a"] == float(text)
+        assert yaml.safe_load(f"a: {in_yaml(float(text))}")["a"] == float(text)
 
 
 def test_keys_under_context(mindformers: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Scheduled
 from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
-from align_hooks.report.check_text import render_check, widths
+from align_hooks.report.check_text import broken, render_check, widths
 from checklist.exercises import to_change
 from worded import words
 
@@ -48,3 +48,24 @@ def test_widths_give_way_from_the_widest_on() -> None:
     assert sum(widths(rows, 71)) == 71
     assert widths(rows, 71)[2] == 1
     assert widths(rows, 10) == [12, 12, 1, 24]  # none is narrower than that
+
+
+def test_an_absent_model_file_stands_at_the_top_and_is_one_paragraph(tmp_path: Path) -> None:
+    yaml = tmp_path / "model.yaml"
+    yaml.write_text(
+        "use_legacy: False\npretrained_model_dir: absent\nmodel:\n  model_config:\n    model_type: qwen3\nrunner_config:\n  batch_size: 1\n"
+    )
+    result = check("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 --micro-batch-size 1", str(yaml), {})
+    console = Console(width=80, record=True, file=io.StringIO())
+    render_check(result, console)
+    text = console.export_text()
+    assert text.index("config.json") < text.index("may stand in that file") < text.index("hidden_size (64)") < text.index("─")
+    assert "candidate does not" not in text
+
+
+@pytest.mark.parametrize("name", ["train_dataset.data_loader.config.eod_mask_loss:", "rotary_seq_len_interpolation_factor"])
+def test_a_name_goes_on_in_the_next_line_behind_a_joint(name: str) -> None:
+    lines = broken(name, 24).splitlines()
+    assert "".join(lines) == name
+    assert len(lines) > 1
+    assert all(line.endswith((".", "_")) for line in lines[:-1])

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.defaults import family
 from align_hooks.checklist.newer_names import INSTEAD, refused
 from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, plain
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.writable import as_taken, type_of
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Message, all_of, message
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -61,12 +62,12 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
         if kind is None or number is None:
             continue
         if texts and all(isinstance(plain(text), int | float) for text in texts):
-            said = {"name": key, "value": str(written), "number": _in_words(number)}
+            said = {"name": key, "value": str(written), "number": in_yaml(number)}
             yield Refusal(message("trap.text_to_yaml", place=value.where, **said), {name: number})
         elif texts and name.startswith(CHECKED):
             yield Refusal(message("trap.no_number", place=value.where, name=key, value=texts[0]), {})
         elif _is_checked(name, c) and kind == "float" and any(type(member) is int for member in members):
-            said = {"name": key, "value": str(written), "number": _in_words(number)}
+            said = {"name": key, "value": str(written), "number": in_yaml(number)}
             yield Refusal(message("trap.no_float", place=value.where, **said), {name: number})
         elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
             yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), {name: int(written)})
@@ -75,14 +76,6 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
 def _is_checked(name: str, c: Configuration) -> bool:
     """Whether a class checks that a number is a float."""
     return name.startswith("optimizer.") or (name in DROPOUT and is_new(c))
-
-
-def _in_words(number: Setting) -> str:
-    """Return a number as YAML 1.1 reads it back."""
-    if isinstance(number, list):
-        return "[" + ", ".join(map(_in_words, number)) + "]"
-    digits, mark, power = repr(number).partition("e")
-    return f"{digits}.0e{power}" if mark and "." not in digits else repr(number)
 
 
 def _names(c: Configuration) -> Iterator[Refusal]:
