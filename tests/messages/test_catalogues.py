@@ -95,7 +95,8 @@ def test_every_message_of_the_source_has_words_and_its_own_slots() -> None:
     for place, id, names in messages:
         assert id in ENGLISH_ENTRIES, f"{place}: no catalogue has {id}"
         if names is not None:
-            worded = {name for template in templates(ENGLISH_ENTRIES[id]) for name in slots(template)}
+            parts = [part for template in templates(ENGLISH_ENTRIES[id]) for part in string.Formatter().parse(template)]
+            worded = {name for _, name, _, _ in parts if name is not None}
             assert worded == names, f"{place}: {id} has {sorted(worded ^ names)} on one side only"
 
 
