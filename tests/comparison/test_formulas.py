@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.formula import Formula
+from align_hooks.comparison.formula import UpdateFormula
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Place, Status, Term
 from align_hooks.messages import Message, rendered
@@ -38,13 +38,15 @@ def by(move: Callable[..., Array], *, decay_last: bool = False) -> Step:
     return step
 
 
-FORMULAS: dict[Formula, Step] = {
-    Formula.ADAMW: by(lambda m, v, first, second, old, g: m / first / (np.sqrt(v / second) + np.float32(EPS))),
-    Formula.EPS_IN_ROOT: by(lambda m, v, first, second, old, g: m / first / np.sqrt(v / second + np.float32(EPS))),
-    Formula.EPS_BEFORE_CORRECTION: by(lambda m, v, first, second, old, g: m / first * np.sqrt(second) / (np.sqrt(v) + np.float32(EPS))),
-    Formula.DECAY_AFTER: by(lambda m, v, first, second, old, g: m / first / (np.sqrt(v / second) + np.float32(EPS)), decay_last=True),
-    Formula.MOMENTS_BEFORE: by(lambda m, v, first, second, old, g: old[0] / first / (np.sqrt(old[1] / second) + np.float32(EPS))),
-    Formula.NESTEROV: by(
+FORMULAS: dict[UpdateFormula, Step] = {
+    UpdateFormula.ADAMW: by(lambda m, v, first, second, old, g: m / first / (np.sqrt(v / second) + np.float32(EPS))),
+    UpdateFormula.EPS_IN_ROOT: by(lambda m, v, first, second, old, g: m / first / np.sqrt(v / second + np.float32(EPS))),
+    UpdateFormula.EPS_BEFORE_CORRECTION: by(
+        lambda m, v, first, second, old, g: m / first * np.sqrt(second) / (np.sqrt(v) + np.float32(EPS))
+    ),
+    UpdateFormula.DECAY_AFTER: by(lambda m, v, first, second, old, g: m / first / (np.sqrt(v / second) + np.float32(EPS)), decay_last=True),
+    UpdateFormula.MOMENTS_BEFORE: by(lambda m, v, first, second, old, g: old[0] / first / (np.sqrt(old[1] / second) + np.float32(EPS))),
+    UpdateFormula.NESTEROV: by(
         lambda m, v, first, second, old, g: (
             (np.float32(BETAS[0]) * m + np.float32(1 - BETAS[0]) * g) / first / (np.sqrt(v / second) + np.float32(EPS))
         )
@@ -52,7 +54,7 @@ FORMULAS: dict[Formula, Step] = {
 }
 
 
-def trained(formula: Formula) -> Synthetic:
+def trained(formula: UpdateFormula) -> Synthetic:
     """A run whose updates are made by a formula, of gradients small enough for eps to show."""
     gradients = {step: {name: each * np.float32(1e-5) for name, each in tensors(200 + step, SHAPES).items()} for step in range(STEPS)}
     run = Synthetic(shapes=SHAPES, weights={0: tensors(100, SHAPES)}, gradients=gradients)
@@ -75,15 +77,15 @@ def trained(formula: Formula) -> Synthetic:
 
 
 def test_every_formula_has_a_run() -> None:
-    assert FORMULAS.keys() == set(Formula)
+    assert FORMULAS.keys() == set(UpdateFormula)
 
 
-@pytest.mark.parametrize("formula", Formula)
-def test_a_formula_is_found(tmp_path: Path, formula: Formula) -> None:
-    reference = trained(Formula.ADAMW).write(tmp_path / "reference")
+@pytest.mark.parametrize("formula", UpdateFormula)
+def test_a_formula_is_found(tmp_path: Path, formula: UpdateFormula) -> None:
+    reference = trained(UpdateFormula.ADAMW).write(tmp_path / "reference")
     found = compare(open_run(reference), open_run(trained(formula).write(tmp_path / "candidate")))
     result = stage(found, "weights after an update")
-    if formula is Formula.ADAMW:
+    if formula is UpdateFormula.ADAMW:
         assert result.status is not Status.DIFFERENT
         return
     assert [finding.term for finding in result.findings if finding.term is not None] == [Term.FORMULA]

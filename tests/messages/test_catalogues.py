@@ -15,6 +15,7 @@ import pytest
 from jinja2 import Environment, nodes
 
 import align_hooks
+from align_hooks.comparison.diagnosis.next_step import ADVICE
 from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
@@ -108,7 +109,8 @@ def test_no_words_are_left_that_nothing_says() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    assert sorted(ENGLISH_ENTRIES.keys() - ids - literals) == []
+    advised = {advice.id for advice in ADVICE}  # by a table of data
+    assert sorted(ENGLISH_ENTRIES.keys() - ids - literals - advised) == []
 
 
 def test_scripts_are_handed_words_without_forms_of_numbers() -> None:

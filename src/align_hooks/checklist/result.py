@@ -23,9 +23,9 @@ from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
-from align_hooks.comparison.settings import as_written, model_settings
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Message, Side, message, sentences
+from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.look import Look, side_by_side, weigh_alike
 from align_hooks.record.schema import Table
 
@@ -203,16 +203,20 @@ def check(
 
 
 def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Return the settings of two models on record that differ, where both are of a family: name, and either side's value. Of two tables
-    those are the entries that differ."""
-    differing = []
-    for name in (finding.name for finding in model_settings(reference, candidate)):
-        ours, theirs = reference.get(name), candidate.get(name)
+    """Return the settings of two models on record that differ, where both are of a family and say them: name, and either side's value. Of
+    two tables those are the entries that differ."""
+    if NO_FAMILY in reference or NO_FAMILY in candidate:
+        return ()
+    unknown = {UNKNOWN, *map(str, (*(reference.get(UNKNOWN) or ()), *(candidate.get(UNKNOWN) or ())))}  # type: ignore[misc]
+    pairs: dict[str, tuple[object, object]] = {}
+    for name in reference.keys() & candidate.keys() - unknown - {"max_position_embeddings"}:  # the longest sequence changes no number
+        ours, theirs = reference[name], candidate[name]
         if isinstance(ours, dict) and isinstance(theirs, dict):
-            differing += [(f"{name}.{key}", ours.get(key), theirs.get(key)) for key in ours | theirs if ours.get(key) != theirs.get(key)]
-        elif name in reference.keys() & candidate.keys():
-            differing.append((name, ours, theirs))
-    return tuple((name, as_written(ours), as_written(theirs)) for name, ours, theirs in differing)
+            pairs |= {f"{name}.{key}": (ours.get(key), theirs.get(key)) for key in ours | theirs}
+        else:
+            pairs[name] = ours, theirs
+    differing = {name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]}
+    return tuple((name, str(ours), str(theirs)) for name, (ours, theirs) in differing.items())
 
 
 def as_read(configuration: Configuration, mindformers: str, megatron: str = "") -> Configuration:

@@ -31,7 +31,7 @@ FITS = 2.0
 """Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
 
 
-class Formula(Enum):
+class UpdateFormula(Enum):
     """A way to make an update of moments; the value is the end of a message's id. The first is the way of both frameworks."""
 
     ADAMW = "adamw"
@@ -56,7 +56,7 @@ class Terms:
     count: int
     bias_correction: bool = True
     decoupled: bool = True
-    formula: Formula = Formula.ADAMW
+    formula: UpdateFormula = UpdateFormula.ADAMW
 
     @property
     def corrections(self) -> tuple[float, float]:
@@ -82,18 +82,18 @@ def update(terms: Terms, before: State, gradient: Array) -> State:
     m = terms.beta1 * m + (1 - terms.beta1) * g
     v = terms.beta2 * v + (1 - terms.beta2) * g * g
     first, second = terms.corrections
-    used, squared = old if terms.formula is Formula.MOMENTS_BEFORE else (m, v)
-    if terms.formula is Formula.NESTEROV:
+    used, squared = old if terms.formula is UpdateFormula.MOMENTS_BEFORE else (m, v)
+    if terms.formula is UpdateFormula.NESTEROV:
         used = terms.beta1 * m + (1 - terms.beta1) * g
-    if terms.formula is Formula.EPS_IN_ROOT:
+    if terms.formula is UpdateFormula.EPS_IN_ROOT:
         denominator = np.sqrt(squared / second + terms.eps)
-    elif terms.formula is Formula.EPS_BEFORE_CORRECTION:
+    elif terms.formula is UpdateFormula.EPS_BEFORE_CORRECTION:
         denominator = (np.sqrt(squared) + terms.eps) / math.sqrt(second)
     else:
         denominator = np.sqrt(squared / second) + terms.eps
     step = terms.learning_rate * (used / first) / denominator
     kept = 1 - terms.learning_rate * terms.weight_decay if terms.decoupled else 1.0
-    return State((weights - step) * kept if terms.formula is Formula.DECAY_AFTER else weights * kept - step, m, v)
+    return State((weights - step) * kept if terms.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
 
 
 def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
@@ -143,7 +143,7 @@ class Settings:
     decoupled: bool = True
     scale: float = 1.0
     count: int = 0
-    formula: Formula = Formula.ADAMW
+    formula: UpdateFormula = UpdateFormula.ADAMW
 
 
 Moments = tuple[Array, Array] | None

@@ -22,9 +22,9 @@ from align_hooks.comparison.formula import (
     FITS,
     Array,
     Evidence,
-    Formula,
     Settings,
     State,
+    UpdateFormula,
     misfit,
     misfits,
     predictions,
@@ -165,7 +165,7 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
         yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
-    yield from (replace(settings, formula=formula) for formula in Formula if formula is not settings.formula)
+    yield from (replace(settings, formula=formula) for formula in UpdateFormula if formula is not settings.formula)
     if norms := clipped_norms(evidence):
         start = settings.clip or float(np.median(norms))
         yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
