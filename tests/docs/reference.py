@@ -65,7 +65,11 @@ def signatures() -> Iterator[Sequence[str]]:
         yield rendered(one.place), rendered(one.cause), "; ".join(seen) or "nothing above fits", rendered(one.cause.look), one.source
 
 
-ROWS = {Rows.RANK: "only rows of one data-parallel rank differ", Rows.LATER: "all micro-batches but the first ones differ"}
+ROWS = {
+    Rows.RANK: "only rows of one data-parallel rank differ",
+    Rows.LATER: "all micro-batches but the first ones differ",
+    Rows.DOCUMENTS: "only tokens behind the end of a row's first document differ",
+}
 """Which rows of a step's token losses a cause shows in."""
 
 
