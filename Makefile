@@ -10,7 +10,7 @@ POINTS ?= 10000
 INPUTS ?= 100000
 SEED ?= 1
 
-.PHONY: docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
 	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
@@ -52,6 +52,10 @@ matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried Mi
 
 install-check: $(READY)  ## installing this beside each framework moves nothing there; or ENVIRONMENTS="mindformers-1.9.0 …" (12 GB of environments, half an hour)
 	$(BIN)/python tests/install/check.py $(ENVIRONMENTS)
+
+follow: $(READY)  ## every command that compare advises on the zoo's runs, pasted and followed to its end (an hour, after make zoo)
+	-$(BIN)/python -W ignore tests/zoo/follow.py --workers $(WORKERS) --keep
+	$(BIN)/python tests/zoo/table.py followed
 
 zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (two hours; WORKERS=1 is kinder)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)

@@ -15,7 +15,7 @@ from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
 from zoo.grade import rates
 from zoo.points import POINTS
 from zoo.run import script
-from zoo.table import PRECISIONS, depth, families, opinions, pages, points, read, table
+from zoo.table import PRECISIONS, depth, families, followed, opinions, pages, points, read, table
 
 ZOO = Path(__file__).parent / "zoo"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -63,6 +63,7 @@ def test_every_case_has_a_result(precision: str) -> None:
     [
         ("zoo.md", "table.py", table),
         ("zoo.md", "table.py families", families),
+        ("zoo.md", "table.py followed", followed),
         ("zoo.md", "table.py points", points),
         ("zoo.md", "table.py depth", depth),
         ("arbitrate.md", "table.py opinions", opinions),

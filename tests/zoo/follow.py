@@ -7,7 +7,6 @@ was not run. What a step says that would have agreed is no fault turned into *al
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -32,6 +31,7 @@ from zoo import run as zoo
 from zoo.case import Case
 from zoo.cases import CASES, REFERENCES
 from zoo.grade import WAYS, WithNorms, grade, parts_of
+from zoo.kept import keep
 
 FOLLOWED = 4
 """Comparisons in a row."""
@@ -218,8 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for end, count in Counter(chain.end for chain in chains).items():
         print(f"{end}: {count} of {len(chains)}")
     if options.keep:
-        kept = zoo.RESULTS / f"followed_{options.precision}_{options.way}.json"
-        kept.write_text(json.dumps([asdict(chain) | {"last": ""} for chain in chains], indent=1) + "\n")
+        rows = {chain.name: asdict(chain) | {"last": ""} for chain in chains}
+        keep(zoo.RESULTS / f"followed_{options.precision}_{options.way}.json", rows, CASES)
     return int(any(chain.end == End.MISLEADS.value for chain in chains))
 
 

@@ -47,6 +47,18 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def followed() -> str:
+    """How the advice on every fault ended, where each printed command was run as it is pasted."""
+    ends = ("names the cause", "narrows it", "says that it cannot", "misleads")
+    lines = [f"| computed in | judged by | faults | {' | '.join(ends)} |", f"| --- | --- | ---{' | ---' * len(ends)} |"]
+    for path in sorted(RESULTS.glob("followed_*.json")):
+        _, precision, way = path.stem.split("_")
+        chains = json.loads(path.read_text(encoding="utf-8"))
+        counts = [sum(chain["end"] == end for chain in chains) for end in ends]
+        lines.append(f"| {precision} | {WAYS[way]} | {len(chains)} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines) + "\n"
+
+
 def families() -> str:
     """How well all that is recorded does on the models of each family, by measured limits."""
     lines = ["| model | detected | right stage | right culprit | honest pairs flagged |", "| --- | --- | --- | --- | --- |"]
@@ -147,7 +159,7 @@ def pages() -> str:
 
 
 if __name__ == "__main__":
-    made = {"families": families, "points": points, "opinions": opinions, "depth": depth, "pages": pages}.get(
+    made = {"families": families, "followed": followed, "points": points, "opinions": opinions, "depth": depth, "pages": pages}.get(
         sys.argv[1] if sys.argv[1:] else "", table
     )
     print(made(), end="")
