@@ -35,7 +35,7 @@ from zoo.kept import keep
 
 FOLLOWED = 4
 """Comparisons in a row."""
-ANNOUNCED = ("where that agrees", "the first that agrees")
+ANNOUNCED = ("if that agrees", "the first that agrees")
 """How a step says what is at fault where it comes out aligned."""
 HERE = Path(__file__).parent
 

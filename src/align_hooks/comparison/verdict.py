@@ -284,6 +284,8 @@ class Blame:
     suspects: tuple[Suspect, ...]
     likely: tuple[Words, ...]
     causes: tuple[Enum, ...] = ()
+    side_is_open: bool = False
+    """Whether nothing on record says which of the two sides is the wrong one."""
 
 
 @dataclass(frozen=True, slots=True)

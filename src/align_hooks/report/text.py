@@ -144,7 +144,8 @@ def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
     told = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS])).parts
     suspects = sentences(*(what for what in told if what not in said))
     suspected = message("terminal.first_suspects", suspects=suspects) if suspects.parts else None
-    place = sentences(message("terminal.sits_in", place=blame.place), suspected)
+    side = message("terminal.side_is_open") if blame.side_is_open else None
+    place = sentences(message("terminal.sits_in", place=blame.place), side, suspected)
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
 
 

@@ -80,20 +80,22 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
-    if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and 1 < near_its_limit(first) < NEAR and first.place is None:
-        likely.insert(0, message("blame.measure_first", times=near_its_limit(first)))
+    if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and first.place is None and (times := largest(stages)) < NEAR:
+        likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
     for cause in fitting:
         part = part_that_is_off(ladder) if cause is Cause.TIED_WEIGHT else None
         likely.append(sentences(message("blame.cause", cause=cause, look=cause.look), part))
     later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
-    return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting)
+    numbers = place in (Place.FORWARD, Place.STATE) or (place is Place.GRADIENTS and first.common is None)
+    side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs[Sign.LOGITS_AGREE]
+    return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting, side_is_open)
 
 
-def near_its_limit(first: StageResult) -> float:
-    """Return how many times its limit the worst finding of a stage is; 0 where none is beyond it."""
-    return max((finding.excess for finding in first.beyond), default=0.0)
+def largest(stages: Sequence[StageResult]) -> float:
+    """Return how many times its limit the worst finding of all stages that differ is."""
+    return max(finding.excess for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
 
 
 def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
@@ -246,9 +248,25 @@ def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
     """The causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
-    fitting = [signature.cause for kind in kinds or [""] for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)]
+    of_kinds = [[signature for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)] for kind in kinds or [""]]
+    certain = next((found[0].cause for found in of_kinds if found and is_certain(found[0])), None)
+    if certain is not None:
+        return (certain,)
+    fitting = [signature.cause for found in of_kinds for signature in found if signature in first_of_points(found)]
     most = 1 if seen.first.place is not None else max(CAUSES, len(kinds))  # a stage that says where says why
     return tuple(dict.fromkeys(fitting))[:most]
+
+
+def is_certain(signature: Signature) -> bool:
+    """Whether what a cause is known by is the cause itself: a setting, a term, words of a stage, not what a tensor or a point suggests."""
+    named = any(not pattern.startswith(("*", "model.", "lm_head")) for pattern in signature.first)
+    return bool(signature.ids) or named or signature.rows is Rows.DOCUMENTS
+
+
+def first_of_points(found: Sequence[Signature]) -> list[Signature]:
+    """Return the signatures of which only the first is known by the kind of a point: those that follow are known by less."""
+    of_points = [signature for signature in found if signature.points]
+    return [signature for signature in found if not signature.points or signature is of_points[0]]
 
 
 def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Suspect], kind: str = "") -> bool:

@@ -41,6 +41,8 @@ OF_ONE_TENSOR = frozenset({Cause.GRADIENT_ALONE, Cause.TIED_WEIGHT, Cause.NORM_C
 """Causes of which no point between layers says more."""
 CLEAR = 100
 """How many times its limit an error is that no measured limit makes a matter of rounding."""
+JUMP, AGREES = 10.0, 0.2
+"""Times its limit that an error jumps to, and of what it is made from, where that is no growing of rounding."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
 """The setting of each side for how many rows its embedding has, with padding."""
 
@@ -142,7 +144,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
         Fact.POINTS: has_points(pair, first),
-        Fact.CLEAR: furthest_out(stages) > CLEAR,
+        Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
         Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
@@ -169,6 +171,11 @@ def furthest_out(stages: Sequence[StageResult]) -> float:
     return max((finding.excess for finding in first.findings), default=0.0) if first is not None else 0.0
 
 
+def jumps(stages: Sequence[StageResult]) -> bool:
+    """Whether an error comes about at one point, far beyond its limit, where all that the point is made from agrees."""
+    return any(origin.finding.excess > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
+
+
 def grouped(stages: Sequence[StageResult]) -> Finding | None:
     """The finding that some parameters decay on one side alone, where the optimizers differ in nothing else."""
     found = differing(stages, hyper_parameters)
@@ -186,11 +193,12 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     mended = "" if first in Row.__struct_fields__ else first  # a number of a step is no thing to mend
-    stranger = unrecognised(ladder)
+    stranger, causes = unrecognised(ladder), blame.causes if blame is not None else ()
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
-        "term": blame.suspects[0].what if blame is not None and blame.suspects else message("next.what_differs"),
+        "look": message(f"look.{causes[0].value}") if causes else message("next.what_differs"),
+        "term": Term(first) if first in Term else message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),
         "stranger": stranger,

@@ -75,6 +75,8 @@ class Cause(Enum):
     MOMENTS_EMPTIED = "moments_emptied"
     TIED_WEIGHT = "tied_weight"
     UPDATE_FORMULA = "update_formula"
+    UPDATE_COUNT = "update_count"
+    CLIPPED_EARLIER = "clipped_earlier"
     DROPOUT = "dropout"
     MAIN_PARAMETERS = "main_parameters"
     RANKS_NOT_REDUCED = "ranks_not_reduced"

@@ -104,6 +104,8 @@ def weights_after_update(ladder: Ladder) -> StageResult:
 def differs_of(sides: Sequence[Checked]) -> Message:
     """Which side's updates do not follow its own settings, and in what."""
     side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
+    if first.term is Term.FORMULA and isinstance(first.candidate, Message):
+        return message("after_update.by_another_formula", side=side, used=first.candidate.arguments["value"])
     if first.term is not None:
         return message("after_update.contradicts", side=side, term=first.term)
     if first.quantity is Quantity.OPTIMIZER_STATE and isinstance(first.what, Message):
@@ -211,8 +213,8 @@ def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
         apart, added = message("after_update.decoupled"), message("after_update.not_decoupled")
         yield Change(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
     if used.formula is not recorded.formula:
-        was, is_now = (message(f"after_update.by_{formula.value}") for formula in (recorded.formula, used.formula))
-        yield Change(Term.FORMULA, was, is_now)
+        other = used.formula.value
+        yield Change(Term.FORMULA, message(f"after_update.not_{other}"), message(f"after_update.by_{other}"))
     if used.clip is not None:
         norm = record.clip_grad
         was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
