@@ -36,6 +36,7 @@ class Kind:
 
 
 EMBEDDING, FINAL_NORM, LOGITS, TOKEN_LOSSES = "model.embed_tokens", "model.norm", "lm_head", "token_losses"
+NORM, SECOND_NORM = "input_layernorm", "post_attention_layernorm"
 LINES = (line.partition(" <- ") for line in sections(Path(__file__).parent / "points.txt")[""])
 OF_BLOCK = tuple(Kind(name, tuple(reads.split())) for name, _, reads in LINES)
 """The kinds of a block, in the order of a forward pass."""
