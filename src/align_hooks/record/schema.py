@@ -290,30 +290,13 @@ class RankRow(Row, frozen=True, kw_only=True):
         return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
 
 
-class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The fields of :class:`RankRow` as nearly every row has them, and what a sealed row has beside them. ``random`` and ``state``
-    stay text, which :mod:`.sealed_rows` holds against their types."""
+class SealedRow(RankRow, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A row as nearly every row is, and what a sealed row has beside it. ``random`` and ``state`` stay text,
+    which :mod:`.sealed_rows` holds against their types."""
 
-    step: Step
-    loss: float | None
-    objective_loss: float | None
-    valid_tokens: Count | float | None
     consumed_samples: int | float | None = None
-    grad_norm: float | None
-    clip_coefficient: float | None
-    learning_rate: float | Annotated[list[float], Meta(min_length=1)] | None
-    loss_scale: float | None = None
-    skipped: bool | None
-    seconds: float | None = None
-    terms: dict[str, float] | None = None
-    whole: bool = False
-    squared: float | None = None
-    micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
-    random: Raw = Raw()
-    state: Raw = Raw()
-    token_digest: str = ""
-    unrecorded_inputs: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
+    random: Raw = Raw()  # type: ignore[assignment]
+    state: Raw = Raw()  # type: ignore[assignment]
     files: dict[str, str]
     rank: int
     segment: str
