@@ -44,10 +44,6 @@ class Object:
     state: dict[str, Value] = field(default_factory=dict)
     items: dict[Value, Value] = field(default_factory=dict)
 
-    def is_a(self, name: str) -> bool:
-        """Whether its class is this one, named with its module."""
-        return str(self.of) == name
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:

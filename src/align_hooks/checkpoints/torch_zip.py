@@ -202,6 +202,6 @@ def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Memb
 
 def arguments(value: Any) -> dict[str, Any] | None:
     """Megatron-LM's arguments, as a namespace or a dictionary holds them; None where it is neither."""
-    if isinstance(value, Object) and value.is_a("argparse.Namespace"):
+    if isinstance(value, Object) and str(value.of) == "argparse.Namespace":
         return {name: item for name, item in value.state.items() if not isinstance(item, Object | Class)}
     return dict(value) if isinstance(value, Mapping) else None

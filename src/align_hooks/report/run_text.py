@@ -6,20 +6,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.health import Condition, Health
+from align_hooks.comparison.health import Health
 from align_hooks.messages import Argument, Joined, message, terms
 from align_hooks.record.holdings import ranges
-from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.identity import layout
 from align_hooks.report.text import size, values
 
-COLOUR = {Condition.CLEAN: "bold green", Condition.UNWELL: "bold red", Condition.INCOMPLETE: "bold magenta"}
 SHOWN = 5
 
 
 def render_run(health: Health, console: Console) -> None:
     """Print one run."""
-    verdict(console, health.condition, COLOUR[health.condition], headline(health))
+    verdict(console, health.condition, style_of(health.condition), headline(health))
     for problem in health.problems[:SHOWN]:
         paragraph(console, problem.message)
     if len(health.problems) > SHOWN:
