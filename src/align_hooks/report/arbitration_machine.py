@@ -28,9 +28,7 @@ def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
         "agree_with_each_other": arbitration.agreed,
         "compute_types": {side.value: name for side, name in arbitration.compute_types.items()},
         "first": {side.value: _first(arbitration.first(side)) for side in SIDES},
-        "without_consequence": {
-            side.value: [{"point": judged.point, "of": judged.kind.value} for judged in arbitration.healed(side)] for side in SIDES
-        },
+        "without_consequence": {side.value: list(map(_first, arbitration.healed(side))) for side in SIDES},
         "points": [_point(judged) for judged in arbitration.points],
         "model_settings": [
             {"name": finding.name, "reference": rendered(shown(finding.reference)), "candidate": rendered(shown(finding.candidate))}

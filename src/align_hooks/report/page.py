@@ -24,7 +24,7 @@ from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import curve_plot, is_constant, norms_plot
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
-from align_hooks.report.glossary import slug
+from align_hooks.report.glossary import Word, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
 from align_hooks.report.text import beyond, worst
 from align_hooks.report.titles import TITLES
@@ -74,7 +74,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         sides=list(Side),
         methods=glossary.METHODS,
         words=glossary.WORDS,
-        stage_words=glossary.of_stages(comparison.stages),
+        stage_words=[Word(at := slug(result.name), result.title, result.stage.method, at) for result in comparison.stages],
         **first_screen(comparison, checklist),
         **stages(comparison),
         **settings(comparison, checklist),

@@ -134,9 +134,6 @@ class _Taking:
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
-    def _leave(self, path: str, why: str) -> None:
-        self.left[why][path] = None
-
     def of(self, row: Row) -> Iterator[PointValue]:
         """The values and gradients of a row's points, of every layer and step."""
         if not (row.operators if self.operators else row.modules):
@@ -176,27 +173,27 @@ class _Taking:
             if len({one.operator for one in found}) == count:
                 last = max(found, key=lambda one: one.moment).operator
                 return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
-        self._leave(path, FUSED)
+        self.left[FUSED][path] = None
         return []
 
     def _values(self, row: Row, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[Entry]) -> Iterator[PointValue]:
         sizes = [self.sizes.get((step, part.call)) for part in parts]
         if any(size is None or not _fits(part, size, row.order) for part, size in zip(parts, sizes, strict=True)):
-            self._leave(path, PARTS)
+            self.left[PARTS][path] = None
             return
         known = tuple(size for size in sizes if size is not None)
         if any(part.tensor is None and part.statistics.norm is None for part in parts):
-            self._leave(path, NOTHING)
+            self.left[NOTHING][path] = None
             return
         if row.fusion is None:
             yield PointValue(step, names[0], gradient, tuple(parts), known, row.order)
             return
         if any(part.tensor is None for part in parts):
-            self._leave(path, NO_TENSOR)
+            self.left[NO_TENSOR][path] = None
             return
         pieces = self._columns(row, step, path, parts[0].shape[-1])
         if pieces is None:
-            self._leave(path, NO_SIZES)
+            self.left[NO_SIZES][path] = None
             return
         for name, columns in zip(names, pieces, strict=True):
             yield PointValue(step, name, gradient, tuple(parts), known, row.order, columns)
