@@ -137,12 +137,9 @@ def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping
 
 def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
     """Rows of the embedding, padding and all; None where no rank has it."""
-    for rank in ranks:
-        for stage in rank.stages():
-            for name, value in stage.items():
-                if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight") and value.shape:
-                    return value.shape[0] * tensor
-    return None
+    parameters = (parameter for rank in ranks for stage in rank.stages() for parameter in stage.items())
+    embeddings = (value for name, value in parameters if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight"))
+    return next((embedding.shape[0] * tensor for embedding in embeddings if embedding.shape), None)
 
 
 def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, rows: int | None) -> Parameters:

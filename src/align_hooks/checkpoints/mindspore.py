@@ -200,7 +200,9 @@ def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) ->
     with path.open("xb") as file:
         for output in outputs:
             content = bytes_of(output.make())
-            described = b"".join(_number(1, size) for size in output.shape) + _bytes(2, TYPE_OF[output.kind].encode())
+            described = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape) + _bytes(
+                2, TYPE_OF[output.kind].encode()
+            )
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))
@@ -227,7 +229,3 @@ def _head(field: int, size: int) -> bytes:
 
 def _bytes(field: int, content: bytes) -> bytes:
     return _head(field, len(content)) + content
-
-
-def _number(field: int, number: int) -> bytes:
-    return bytes([field << 3 | VARINT]) + _encoded(number)
