@@ -365,7 +365,7 @@ def suspects(run: Run) -> list[int]:
         known = first.flags & of_rank.flags & KNOWN
         suspect |= (known > 0) & ((first.flags ^ of_rank.flags) & SKIPPED > 0)
     names = SPREADS[:2] if run.facts.training.per_token_loss else SPREADS[2:]
-    least, most = (np.array([of_rank.spreads[name] for of_rank in columns.values()]) for name in names)
+    least, most = (np.array([of_rank.numbers[name] for of_rank in columns.values()]) for name in names)
     lowest, highest = np.fmin.reduce(least), np.fmax.reduce(most)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         alike = np.isnan(highest) | ((lowest > 0) & np.isfinite(highest) & (highest / lowest - 1 <= WEIGHT / 2))

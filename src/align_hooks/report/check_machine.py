@@ -75,12 +75,9 @@ def _change(change: Change) -> Table:
 
 
 def _cell(cell: SideValue) -> Table:
-    return {
-        "value": rendered(cell.shown),
-        "where": rendered(cell.where),
-        "why": rendered(cell.why),
-        "messages": {"value": as_data(cell.shown), "where": as_data(cell.where), "why": as_data(cell.why)},
-    }
+    said = {"value": cell.shown, "where": cell.where, "why": cell.why}
+    texts = {name: rendered(words) for name, words in said.items()}
+    return {**texts, "messages": {name: as_data(words) for name, words in said.items()}}
 
 
 def _course(course: Course) -> Table:
@@ -99,16 +96,15 @@ def _course(course: Course) -> Table:
 
 
 def _side(side: CheckedSide) -> Table:
+    said = members(side, "notes", "traps", "gaps")
     return {
         **members(side, "framework", "source", "recorded"),
-        "notes": _texts(side.notes),
-        "traps": _texts(side.traps),
-        "gaps": _texts(side.gaps),
+        **{name: _texts(words) for name, words in said.items()},
         "not_covered": [
             {"name": one.name, "value": rendered(one.value), "where": one.where, "matters": one.matters} for one in side.not_covered
         ],
         "data": _look(side),
-        "messages": {"notes": _data(side.notes), "traps": _data(side.traps), "gaps": _data(side.gaps)},
+        "messages": {name: _data(words) for name, words in said.items()},
     }
 
 

@@ -42,9 +42,6 @@ class Fusion(Enum):
     HALVES = "halves"
 
 
-GROUPS = Fusion.GROUPS
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One module that has points.
@@ -145,7 +142,7 @@ def rows_of(table: Table, classes: Mapping[str, str]) -> Sequence[Row]:
     if not any(map(LATENT.fullmatch, classes)):
         return table.rows
     taken = {row.path for row in table.latent}
-    return [*table.latent, *(row for row in table.rows if row.path not in taken and row.fusion is not GROUPS)]
+    return [*table.latent, *(row for row in table.rows if row.path not in taken and row.fusion is not Fusion.GROUPS)]
 
 
 @cache

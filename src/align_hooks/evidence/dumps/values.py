@@ -12,7 +12,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics, together
-from align_hooks.evidence.dumps.points import BS, GROUPS, Row, pattern_of, rows_of, table_of
+from align_hooks.evidence.dumps.points import BS, Fusion, Row, pattern_of, rows_of, table_of
 from align_hooks.names.blocks import Dims
 from align_hooks.record.layout import Array
 
@@ -201,7 +201,7 @@ class _Taking:
     def _columns(self, row: Row, step: int, path: str, width: int) -> list[Array] | None:
         """The columns of each point of a row in a module's output; None where they are not known."""
         above = self.dump.classes.get(path.rpartition(".")[0], "")
-        if row.fusion is GROUPS:
+        if row.fusion is Fusion.GROUPS:
             heads = self._heads(step, path, width)
             return None if heads is None else _groups(heads, contiguous=above.endswith("Contiguous"))
         if width % 2 or not self._gated(step, path, width):
