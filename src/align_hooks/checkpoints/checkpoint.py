@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,7 @@ class Parameters:
                     raise RecordError(f"{self.path}: {part.name} is there twice, {held[0].where} holds it too; convert one whole model")
                 self._refuse_gaps(held, index)
                 if math.prod(part.shape):
-                    found[part.name] = Stored(part.shape, held[0].kind, self._reading(key, part.name))
+                    found[part.name] = Stored(part.shape, held[0].kind, partial(self._read, key, part.name))
         return found
 
     def _refuse_gaps(self, held: Sequence[Held], index: int) -> None:
@@ -112,14 +113,11 @@ class Parameters:
             name, places = held[0].fused.parts[index].name, ", ".join(dict.fromkeys(one.where for one in held))
             raise RecordError(f"{self.path}: the parts of {name} overlap or are not all there ({places}); copy every rank of one model")
 
-    def _reading(self, key: tuple[str, ...], name: str) -> Callable[[], Array]:
-        def read() -> Array:
-            if self._last[0] != key:
-                self._last = ((), {})  # before memory is taken for the next
-                self._last = (key, _pieces(self._held[key]))
-            return self._last[1][name]
-
-        return read
+    def _read(self, key: tuple[str, ...], name: str) -> Array:
+        if self._last[0] != key:
+            self._last = ((), {})  # before memory is taken for the next
+            self._last = (key, _pieces(self._held[key]))
+        return self._last[1][name]
 
 
 def _pieces(held: Sequence[Held]) -> dict[str, Array]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.record import atomic
-from align_hooks.record.folder import TEMPORARY
 
 
 def refuse_existing(path: Path) -> None:
@@ -26,14 +25,14 @@ def written(path: Path) -> Iterator[Path]:
     Raises AlignHooksError where the destination cannot be written.
     """
     refuse_existing(path)
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")
+    temporary = atomic.temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove(temporary)
         yield temporary
         refuse_existing(path)
         temporary.rename(path)
-        _sync(path.parent)
+        atomic.sync_path(path.parent)
     except OSError as error:
         raise AlignHooksError(
             f"{path} cannot be written: {error.strerror or error}; name a place with room that you may write to"
@@ -45,7 +44,7 @@ def written(path: Path) -> Iterator[Path]:
 def make_directories(path: Path) -> None:
     """Make a directory, and those above it, that are kept through a crash."""
     path.mkdir(parents=True)
-    _sync(path.parent)
+    atomic.sync_path(path.parent)
 
 
 def _remove(path: Path) -> None:
@@ -53,11 +52,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        atomic.sync(descriptor)
-    finally:
-        os.close(descriptor)

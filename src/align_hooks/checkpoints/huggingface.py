@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from align_hooks.checkpoints.checkpoint import Checkpoint, Stored, each_once
@@ -13,7 +14,6 @@ from align_hooks.checkpoints.safetensors import Output, open_files, write_safete
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import atomic
 from align_hooks.record.files import TensorFile, read_json
-from align_hooks.record.layout import Array
 
 MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"
 LARGEST_FILE = 5 * 10**9
@@ -55,8 +55,7 @@ def tensors_of(path: Path) -> dict[str, TensorFile]:
 
 def stored(file: TensorFile, name: str) -> Stored:
     """A tensor of a safetensors file."""
-    reading: Callable[[], Array] = lambda: file.stored(name)  # noqa: E731 -- a closure of both
-    return Stored(file.shape(name), file.kind(name), reading)
+    return Stored(file.shape(name), file.kind(name), partial(file.stored, name))
 
 
 def write_huggingface(path: Path, model: Model, outputs: Sequence[Output], *, largest: int = LARGEST_FILE) -> None:

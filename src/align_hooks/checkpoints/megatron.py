@@ -15,7 +15,7 @@ from typing import Any
 from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, placed
 from align_hooks.checkpoints.folder import make_directories
 from align_hooks.checkpoints.model import Model, model_of, of_arguments, open_model
-from align_hooks.checkpoints.pickles import plain
+from align_hooks.checkpoints.pickles import classes, plain
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_write import Tensor, write_archive
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
@@ -27,13 +27,7 @@ from align_hooks.record.files import is_folder_in, list_folder
 FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"
 OURS = "align_hooks"
 """Under this key a file that we wrote keeps ``config.json``: Megatron-LM's arguments are a class, which torch reads on trust alone."""
-ALLOWED = (
-    *("argparse.Namespace", "collections.defaultdict", "builtins.set", "signal.Signals", "pathlib.PosixPath", "pathlib._local.PosixPath"),
-    *("_codecs.encode", "_io.BytesIO", "numpy.dtype", "numpy.ndarray"),
-    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
-    *("megatron.*", "torch.Generator"),
-)
-"""The classes beside torch's that a training checkpoint names: of its arguments and of its random states. None is ever called."""
+ALLOWED = classes("training")
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 FOLDER = re.compile(r"mp_rank_(\d{2,5})(?:_(\d{3,5}))?(?:_(\d{3,5}))?")
 
@@ -143,12 +137,9 @@ def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping
 
 def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
     """Rows of the embedding, padding and all; None where no rank has it."""
-    for rank in ranks:
-        for stage in rank.stages():
-            for name, value in stage.items():
-                if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight") and value.shape:
-                    return value.shape[0] * tensor
-    return None
+    parameters = (parameter for rank in ranks for stage in rank.stages() for parameter in stage.items())
+    embeddings = (value for name, value in parameters if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight"))
+    return next((embedding.shape[0] * tensor for embedding in embeddings if embedding.shape), None)
 
 
 def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, rows: int | None) -> Parameters:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -83,36 +84,23 @@ def _stored(path: Path, parts: Sequence[_Part]) -> Stored:
     ):
         why = f"of shape {list(shape)} and type {shown(first.type)} has {size} bytes"
         raise RecordError(f"{path}: {shown(first.name)} {why}; copy the file again")
-    return Stored(shape, kind, _reading(path, parts, shape, kind))
+    return Stored(shape, kind, partial(_read, path, parts, shape, kind))
 
 
-def _reading(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Callable[[], Array]:
-    def read() -> Array:
-        result = np.empty(math.prod(shape) * size_of(kind), np.uint8)
-        filled = 0
-        try:
-            with open_regular(path, path.parent) as file:
-                for part in parts:
-                    file.seek(part.start)
-                    filled += _fill(file, memoryview(result)[filled : filled + part.size])
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
-        if filled != result.size:
-            raise RecordError(f"{path} was cut short while it was being read; start again once nobody writes it")
-        numbers: Array = result.view(KINDS[kind]).reshape(shape)
-        return numbers
-
-    return read
-
-
-def _fill(file: BinaryIO | object, target: memoryview) -> int:
-    done = 0
-    while done < len(target):
-        count = file.readinto(target[done:])  # type: ignore[union-attr]
-        if not count:
-            break
-        done += count
-    return done
+def _read(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Array:
+    result = np.empty(math.prod(shape) * size_of(kind), np.uint8)
+    filled = 0
+    try:
+        with BufferedReader(open_regular(path, path.parent)) as file:
+            for part in parts:
+                file.seek(part.start)
+                filled += file.readinto(memoryview(result)[filled : filled + part.size])
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
+    if filled != result.size:
+        raise RecordError(f"{path} was cut short while it was being read; start again once nobody writes it")
+    numbers: Array = result.view(KINDS[kind]).reshape(shape)
+    return numbers
 
 
 def _parts(file: BinaryIO) -> Iterator[_Part]:
@@ -212,7 +200,9 @@ def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) ->
     with path.open("xb") as file:
         for output in outputs:
             content = bytes_of(output.make())
-            described = b"".join(_number(1, size) for size in output.shape) + _bytes(2, TYPE_OF[output.kind].encode())
+            described = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape) + _bytes(
+                2, TYPE_OF[output.kind].encode()
+            )
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))
@@ -239,7 +229,3 @@ def _head(field: int, size: int) -> bytes:
 
 def _bytes(field: int, content: bytes) -> bytes:
     return _head(field, len(content)) + content
-
-
-def _number(field: int, number: int) -> bytes:
-    return bytes([field << 3 | VARINT]) + _encoded(number)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,13 +81,13 @@ class Model:
             "ffn": self._known("intermediate_size"),
             "experts": self.experts,
             "expert_ffn": of_expert,
-            "shared_ffn": _product(of_expert, self._known("n_shared_experts")),
+            "shared_ffn": _of_known(math.prod, of_expert, self._known("n_shared_experts")),
             "query_rank": self._known("q_lora_rank"),
             "key_rank": rank,
-            "key_rank_and_turned": _sum(rank, turned),
-            "latent_queries": _product(heads, _sum(head_of_key, turned)),
-            "latent_keys_and_values": _product(heads, _sum(head_of_key, value)),
-            "latent_values": _product(heads, value),
+            "key_rank_and_turned": _of_known(sum, rank, turned),
+            "latent_queries": _of_known(math.prod, heads, _of_known(sum, head_of_key, turned)),
+            "latent_keys_and_values": _of_known(math.prod, heads, _of_known(sum, head_of_key, value)),
+            "latent_values": _of_known(math.prod, heads, value),
         }
 
     def dims(self, padded: int | None = None) -> Dims:
@@ -128,8 +129,8 @@ class Model:
         for pattern in self._axes:
             words = re.findall(r"\{(\w+)\}", pattern)
             if all(word in COUNTED for word in words):
-                for numbers in _numbered([(word, counts[word]) for word in words]):
-                    yield pattern.format(**numbers)
+                for numbers in product(*(range(counts[word]) for word in words)):
+                    yield pattern.format(**dict(zip(words, numbers, strict=True)))
 
     @cached_property
     def _axes(self) -> dict[str, tuple[str, ...]]:
@@ -173,25 +174,10 @@ class Model:
         return value
 
 
-def _numbered(counts: Sequence[tuple[str, int]]) -> Iterator[dict[str, int]]:
-    """Every choice of a number for each word. A configuration may name any count, so no list of them is made."""
-    if not counts:
-        yield {}
-        return
-    (word, count), *others = counts
-    for number in range(count):
-        for rest in _numbered(others):
-            yield {word: number, **rest}
-
-
-def _product(*factors: int | None) -> int | None:
-    known = [factor for factor in factors if factor is not None]
-    return math.prod(known) if len(known) == len(factors) else None
-
-
-def _sum(*parts: int | None) -> int | None:
+def _of_known(of: Callable[[list[int]], int], *parts: int | None) -> int | None:
+    """Return a sum or a product of sizes; None where one is not known."""
     known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return of(known) if len(known) == len(parts) else None
 
 
 def model_type(family: Family) -> str:

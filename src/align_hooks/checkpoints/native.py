@@ -6,8 +6,11 @@ A table may have several names for a canonical tensor, for a framework builds a 
 from __future__ import annotations
 
 import re
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,20 +39,12 @@ class Plan:
         return self.fused.join(_Reading(self.tensors))
 
 
-class _Reading(Mapping[str, Array]):
+class _Reading(UserDict[str, Any]):
     """Canonical name to numbers, read when they are asked for and not kept."""
 
-    def __init__(self, tensors: Mapping[str, Stored]) -> None:
-        self._tensors = tensors
-
     def __getitem__(self, name: str) -> Array:
-        return self._tensors[name].read()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+        numbers: Array = self.data[name].read()
+        return numbers
 
 
 def padded(checkpoint: Checkpoint, given: Mapping[str, Stored], rows: int | None) -> tuple[Mapping[str, Stored], int, list[str]]:
@@ -65,13 +60,10 @@ def padded(checkpoint: Checkpoint, given: Mapping[str, Stored], rows: int | None
                 raise AlignHooksError(
                     f"{checkpoint.path}: {name} has {has} rows, padding and all; a vocabulary of {rows} rows cannot be made of it"
                 )
-            tensors[name + PADDING] = _zeros((rows - has, *tensors[name].shape[1:]), tensors[name].kind)
+            shape, kind = (rows - has, *tensors[name].shape[1:]), tensors[name].kind
+            tensors[name + PADDING] = Stored(shape, kind, partial(np.zeros, shape, KINDS[kind]))
             made.append(name)
     return tensors, rows or own, made
-
-
-def _zeros(shape: tuple[int, ...], kind: str) -> Stored:
-    return Stored(shape, kind, lambda: np.zeros(shape, KINDS[kind]))
 
 
 def plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, table: Table, first: Callable[[Rule], bool]) -> list[Plan]:

@@ -11,9 +11,12 @@ import pickletools
 import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from align_hooks.data_file import sections
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.files import in_words
 
@@ -41,10 +44,6 @@ class Object:
     state: dict[str, Value] = field(default_factory=dict)
     items: dict[Value, Value] = field(default_factory=dict)
 
-    def is_a(self, name: str) -> bool:
-        """Whether its class is this one, named with its module."""
-        return str(self.of) == name
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -63,6 +62,13 @@ CONTAINERS = 3_000_000
 """Lists, dictionaries, sets and objects of a pickle; each takes many times the memory that it takes in the file."""
 PLAIN_VALUES, PLAIN_DEPTH = 100_000, 32
 """Values of plain data that are unfolded, those that stand in several places counted in each, and levels of it."""
+
+
+@cache
+def classes(head: str) -> tuple[str, ...]:
+    """Return the full names of a section of ``classes.txt``."""
+    lines = sections(Path(__file__).with_name("classes.txt"))[head]
+    return tuple(f"{module}.{name}" for module, *names in map(str.split, lines) for name in names)
 
 
 def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
@@ -216,27 +222,15 @@ PLAIN: Mapping[str, Callable[..., Value]] = {
 }
 """The classes that stand for plain data."""
 
+NUMBERS_AND_TEXTS = (
+    *("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG", "BINFLOAT", "FLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+    *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BINSTRING", "SHORT_BINSTRING"),
+)
+"""Opcodes that put their argument on the stack."""
 Operation: TypeAlias = Callable[[_Machine, Any], object]
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
-    **dict.fromkeys(
-        ("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG", "BINFLOAT", "FLOAT"),
-        lambda machine, number: machine.push(number),
-    ),
-    **dict.fromkeys(
-        (
-            "BINUNICODE",
-            "SHORT_BINUNICODE",
-            "BINUNICODE8",
-            "UNICODE",
-            "BINBYTES",
-            "SHORT_BINBYTES",
-            "BINBYTES8",
-            "BINSTRING",
-            "SHORT_BINSTRING",
-        ),
-        lambda machine, text: machine.push(text),
-    ),
+    **dict.fromkeys(NUMBERS_AND_TEXTS, lambda machine, value: machine.push(value)),
     "NONE": lambda machine, _: machine.push(None),
     "NEWTRUE": lambda machine, _: machine.push(True),
     "NEWFALSE": lambda machine, _: machine.push(False),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters
 from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
 from align_hooks.checkpoints.megatron import ALLOWED, in_megatron, notes_of
 from align_hooks.checkpoints.model import Model, of_arguments, open_model
-from align_hooks.checkpoints.pickles import Class, Object, read_pickle
+from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.record.files import in_words, read_json
@@ -28,23 +29,7 @@ from align_hooks.record.layout import Array
 from align_hooks.regular import read_regular
 
 METADATA, COMMON, KIND = ".metadata", "common.pt", "metadata.json"
-DCP = "torch.distributed.checkpoint"
-CLASSES = (
-    *(f"{DCP}.filesystem.{name}" for name in ("_StorageInfo", "_StoragePrefix")),
-    *(
-        f"{DCP}.metadata.{name}"
-        for name in (
-            *("Metadata", "MetadataIndex", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata"),
-            *("TensorProperties", "_MEM_FORMAT_ENCODING", "StorageMeta"),
-        )
-    ),
-    *(f"{DCP}.planner.{name}" for name in ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData")),
-    *("torch.Size", "torch.serialization._get_layout", "torch.float32", "torch.float64", "torch.float16", "torch.bfloat16"),
-    *(f"torch.{name}" for name in ("int64", "int32", "int16", "int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")),
-    *("collections.OrderedDict", "pathlib.PosixPath", "pathlib._local.PosixPath"),
-    *(f"megatron.core.dist_checkpointing.strategies.torch.{name}" for name in ("MCoreMetadata", "MCoreSavePlan")),
-)
-"""The classes that the metadata of a distributed checkpoint names, and no other; the last two are of Megatron-LM before 0.16."""
+CLASSES = classes("distributed")
 OTHERS = re.compile(
     r"(chained_\d+\.)?(optimizer|opt_param_scheduler|rng_state|rerun_state_machine_state|common_state|dataloader_state)\b.*|.*\._extra_state.*"
 )
@@ -194,7 +179,7 @@ def _parameters(wholes: Sequence[_Whole], model: Model, rows: int | None, path: 
                 continue
             chunks = chunks_at.get(index, [])
             _refuse_gaps(native, shape, [(chunk.begin[len(index) :], chunk.sizes[len(index) :]) for chunk in chunks], path)
-            parameters.add(Held(fused, whole.kind, _reading(path, whole, index, chunks), shown(whole.name)))
+            parameters.add(Held(fused, whole.kind, partial(_read, path, whole, index, chunks), shown(whole.name)))
     return parameters
 
 
@@ -252,18 +237,15 @@ def _refuse_gaps(native: str, shape: tuple[int, ...], boxes: Sequence[tuple[tupl
         raise RecordError(f"{path}: the chunks of {shown(native)} overlap or are not all there; copy the whole checkpoint")
 
 
-def _reading(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_Chunk]) -> Callable[[], Array]:
-    def read() -> Array:
-        shape, depth = whole.shape[len(index) :], len(index)
-        if len(chunks) == 1:
-            return _part(path, whole, index, chunks[0])
-        result = np.empty(shape, KINDS[whole.kind])
-        for chunk in chunks:
-            box = tuple(slice(begin, begin + size) for begin, size in zip(chunk.begin[depth:], chunk.sizes[depth:], strict=True))
-            result[box] = _part(path, whole, index, chunk)
-        return result
-
-    return read
+def _read(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_Chunk]) -> Array:
+    shape, depth = whole.shape[len(index) :], len(index)
+    if len(chunks) == 1:
+        return _part(path, whole, index, chunks[0])
+    result = np.empty(shape, KINDS[whole.kind])
+    for chunk in chunks:
+        box = tuple(slice(begin, begin + size) for begin, size in zip(chunk.begin[depth:], chunk.sizes[depth:], strict=True))
+        result[box] = _part(path, whole, index, chunk)
+    return result
 
 
 def _part(path: Path, whole: _Whole, index: tuple[int, ...], chunk: _Chunk) -> Array:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.checkpoints.kinds import size_of
-from align_hooks.checkpoints.torch_zip import STORAGES
+from align_hooks.checkpoints.torch_zip import STORAGES, strides_of
 from align_hooks.record import atomic
 from align_hooks.record.digests import bytes_of
 from align_hooks.record.layout import Array
@@ -91,8 +91,7 @@ def _pickled(value: Any) -> bytes:
 
 
 def _tensor(tensor: Tensor) -> bytes:
-    strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape)))
     storage = b"(" + _pickled("storage") + f"ctorch\n{STORAGE_OF[tensor.kind]}\n".encode()
     storage += _pickled(str(tensor.key)) + _pickled("cpu") + _pickled(math.prod(tensor.shape)) + b"tQ"
-    described = b"".join(map(_pickled, (0, tensor.shape, strides, False)))
+    described = b"".join(map(_pickled, (0, tensor.shape, strides_of(tensor.shape), False)))
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + described + b"ccollections\nOrderedDict\n)RtR"

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from align_hooks.checkpoints.kinds import KINDS, size_of
-from align_hooks.checkpoints.pickles import Class, Object, Reference, read_pickle
+from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
@@ -27,14 +27,7 @@ from align_hooks.regular import open_regular
 
 STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}
 """Storages of numbers that are weights."""
-OTHERS = tuple(
-    f"torch.{name}Storage" for name in ("Byte", "Char", "Short", "Int", "Long", "Bool", "Untyped", "Float8_e4m3fn", "Float8_e5m2")
-)
 REBUILT = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter")
-DTYPES = tuple(
-    f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-)
-OF_TORCH = (*STORAGES, *OTHERS, *REBUILT, *DTYPES, "torch.storage.UntypedStorage", "torch.Size", "torch.device", "collections.OrderedDict")
 LONGEST = 1 << 30
 """Bytes of the longest description of an object."""
 LOCAL = struct.Struct("<4s22x2H")
@@ -124,7 +117,7 @@ class Archive:
                 if start < 0 or size < 0 or start + size > whole:
                     raise ValueError(f"it ends at {whole}, before its bytes {start} to {start + size}")
                 self._members = dict(_members(file, start, size))
-                self.value = self._rebuilt(read_pickle(self._bytes(file, "data.pkl"), (*OF_TORCH, *allowed), path))
+                self.value = self._rebuilt(read_pickle(self._bytes(file, "data.pkl"), (*STORAGES, *classes("torch"), *allowed), path))
                 if "byteorder" in self._members and self._bytes(file, "byteorder").strip() != b"little":
                     raise ValueError("its numbers are big-endian")
         except BROKEN as error:
@@ -170,20 +163,21 @@ class Archive:
         if not isinstance(of, Class):
             raise ValueError("a storage has no type")
         member, kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
-        if _strides(shape) != tuple(stride) and math.prod(shape) > 1 and not _same_order(shape, stride):
+        if strides_of(shape) != tuple(stride) and math.prod(shape) > 1 and not _same_order(shape, stride):
             raise ValueError("a tensor's numbers do not lie one after the other")
         if kind in KINDS and not (count * size_of(kind) == member.size and offset + math.prod(shape) <= count):
             raise ValueError(f"a tensor of shape {list(shape)} does not fit in the {member.size} bytes of its storage")
         return TorchTensor(self.path, tuple(shape), kind, member.start + offset * (size_of(kind) if kind in KINDS else 1))
 
 
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a tensor whose numbers lie one after the other."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _same_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Whether strides that differ are those of axes of length 1, which are never taken."""
-    return all(own == usual or size == 1 for size, own, usual in zip(shape, stride, _strides(shape), strict=True))
+    return all(own == usual or size == 1 for size, own, usual in zip(shape, stride, strides_of(shape), strict=True))
 
 
 def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Member]]:
@@ -208,6 +202,6 @@ def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Memb
 
 def arguments(value: Any) -> dict[str, Any] | None:
     """Megatron-LM's arguments, as a namespace or a dictionary holds them; None where it is neither."""
-    if isinstance(value, Object) and value.is_a("argparse.Namespace"):
+    if isinstance(value, Object) and str(value.of) == "argparse.Namespace":
         return {name: item for name, item in value.state.items() if not isinstance(item, Object | Class)}
     return dict(value) if isinstance(value, Mapping) else None

@@ -22,7 +22,7 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import Loader, vocabulary_fed
-from align_hooks.settings import PREFIX, Settings
+from align_hooks.settings import PREFIX, Settings, Source
 
 GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 """Arguments with which the size of Megatron's batch changes."""
@@ -50,10 +50,10 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
         "teacher": _check_teacher,
     }
     for name, check in checks.items():
-        if getattr(settings, name) is None:
+        if (source := getattr(settings, name)) is None:
             continue
         try:
-            check(configuration, settings, model, elsewhere)
+            check(source, configuration, settings, model, elsewhere)
         except (AlignHooksError, OSError) as error:
             yield f"{PREFIX}{name.upper()}: {error}"
 
@@ -78,18 +78,19 @@ def _fed(configuration: Configuration, settings: Settings) -> int | None:
     return vocabulary_fed(settings.load_weights, *(None if source is None else open_run(source.path) for source in sources))
 
 
-def _check_weights(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+def _check_weights(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for weights that do not fit."""
-    assert settings.load_weights is not None
-    Loader(settings.load_weights, model.whole, elsewhere=model.is_unknown)
+    Loader(source, model.whole, elsewhere=model.is_unknown)
 
 
-def _check_batches(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+def _check_batches(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for batches that do not fit; Megatron needs its own number of rows, MindFormers a number to share."""
     feed = _replay(configuration, settings, elsewhere)
     sequence = whole_number(meaning("seq_length", configuration, elsewhere))
     if configuration.side != MINDFORMERS:
-        feed.check(sequence=sequence, vocabulary=model.padded, rows=_global_batch(configuration))
+        grows = any(name in configuration.values for name in GROWS)
+        rows = None if grows else whole_number(known(configuration, "global_batch_size"))
+        feed.check(sequence=sequence, vocabulary=model.padded, rows=rows)
         return
     rows = feed.run.batch_facts(feed.steps[0]).rows
     feed.check(sequence=sequence, vocabulary=model.padded, rows=rows)
@@ -99,19 +100,17 @@ def _check_batches(configuration: Configuration, settings: Settings, model: Shap
         feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, feed.source)
 
 
-def _check_gradients(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+def _check_gradients(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for gradients that do not fit, or of steps that it does not make."""
-    assert settings.inject_gradients is not None
-    injection = Injection(settings.inject_gradients)
-    planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], injection.source.steps.last or 0) + 1)
+    injection = Injection(source)
+    planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], source.steps.last or 0) + 1)
     injection.check(model.whole, planned, elsewhere=model.is_unknown)
 
 
-def _check_routing(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for experts that do not fit, or of steps that it does not make."""
-    assert settings.replay_routing is not None
-    replay, chosen = RoutingReplay(settings.replay_routing), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
-    planned = _planned(configuration, settings, elsewhere) or range(max(replay.recorded[-1], replay.source.steps.last or 0) + 1)
+    replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
+    planned = _planned(configuration, settings, elsewhere) or range(max(replay.recorded[-1], source.steps.last or 0) + 1)
     gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
     if model.whole and not gates:
         raise RefusedRun("this model has no experts; unset it")
@@ -119,12 +118,11 @@ def _check_routing(configuration: Configuration, settings: Settings, model: Shap
     replay.check(wanted, planned, None)
 
 
-def _check_teacher(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+def _check_teacher(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for what is given to its blocks, or of steps that it does not make; other points have widths that a
     configuration alone does not tell."""
-    assert settings.teacher is not None
-    teacher = Teacher(settings.teacher, patterns=settings.teacher_points.parts)
-    planned = _planned(configuration, settings, elsewhere) or range(max(teacher.recorded[-1], settings.teacher.steps.last or 0) + 1)
+    teacher = Teacher(source, patterns=settings.teacher_points.parts)
+    planned = _planned(configuration, settings, elsewhere) or range(max(teacher.recorded[-1], source.steps.last or 0) + 1)
     embedding = model.whole.get(f"{EMBEDDING}.weight")
     blocks = {EMBEDDING, *(found[0] for name in model.whole if (found := BLOCK.match(name)))}
     widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
@@ -152,11 +150,6 @@ def _planned(configuration: Configuration, settings: Settings, elsewhere: str) -
         return None
     last = whole_number(known(configuration, "train_iters"))
     return None if last is None or "exit_interval" in configuration.values else range(first, last)
-
-
-def _global_batch(configuration: Configuration) -> int | None:
-    """Rows of Megatron's step; None where the batch grows or its size is not set."""
-    return None if any(name in configuration.values for name in GROWS) else whole_number(known(configuration, "global_batch_size"))
 
 
 def _sections(configuration: Configuration) -> dict[str, object]:

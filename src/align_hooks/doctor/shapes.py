@@ -10,6 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
@@ -17,36 +18,18 @@ from align_hooks.checklist.belongs import misfits, named, of_side
 from align_hooks.checklist.class_keys import keys_read
 from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.readings.lookup import known
-from align_hooks.checklist.row import MODEL, UNSET, is_new, model
+from align_hooks.checklist.row import MODEL, UNSET, is_new
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
+from align_hooks.data_file import sections
 from align_hooks.families.family import NUMBERS, Family, rows_of, size_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
-KNOWN_BY: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "num_layers": (("num_layers",), model("num_layers")),
-    "hidden_size": (("hidden_size",), model("hidden_size")),
-    "num_heads": (("num_attention_heads",), model("num_heads")),
-    "n_kv_heads": (("num_query_groups", "group_query_attention"), model("n_kv_heads")),
-    "head_dim": (("kv_channels",), model("hidden_size", "num_heads")),
-    "intermediate_size": (("ffn_hidden_size",), model("intermediate_size")),
-    "expert_num": (("num_experts",), ("moe_config.expert_num",)),
-    "size_of_an_expert": (("moe_ffn_hidden_size",), ("moe_config.moe_intermediate_size",)),
-    "tied_embeddings": (("untie_embeddings_and_output_weights",), model("tie_word_embeddings")),
-    "vocab_size": (("vocab_size", "tokenizer_type"), model("vocab_size")),
-    "rows_of_the_embedding": (("padded_vocab_size",), model("vocab_size")),
-    "seq_length": (("seq_length",), model("seq_length")),
-}
-"""Row to the names that must be set, on each side, where the configuration may go on elsewhere: then no default counts, nor any value
-that follows from defaults."""
-
-BUILT_OTHERWISE = (
-    *("spec", "hybrid_override_pattern", "hybrid_layer_pattern", "heterogeneous_layers_config_path", "attention_output_gate"),
-    *("experimental_attention_variant", "linear_attention_freq", "yaml_cfg", "use_checkpoint_args"),
-)
-"""Arguments of Megatron with which layers are not those of a Llama, or are set elsewhere."""
+SECTIONS = sections(Path(__file__).with_name("shapes.txt"))
+KNOWN_BY = {row: [side.split() for side in names.split(" | ")] for row, _, names in (line.partition(": ") for line in SECTIONS["known by"])}
+"""Row to the names that must be set, on each side, where the configuration may go on elsewhere."""
 ADAPTED = f"{MODEL}pet_config."
 DATA = "train_dataset.data_loader."
 """Prefix of the data set's own keys, which the model does not read."""
@@ -132,7 +115,7 @@ def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
 
     In MindFormers' older model, keys that ``LlamaConfig`` does not read do not count.
     """
-    names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else ()
+    names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else []
     if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
     return read_row(ROW[row], as_read(configuration)).meaning
@@ -162,7 +145,9 @@ def _sizes(
     wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
 ) -> Mapping[str, int | None]:
     """The sizes of axes, and the numbers of layers and experts; None where a size is not known."""
-    if any(name in configuration.values for name in BUILT_OTHERWISE) or any(name.startswith(ADAPTED) for name in configuration.values):
+    if any(name in configuration.values for name in SECTIONS["built otherwise"]) or any(
+        name.startswith(ADAPTED) for name in configuration.values
+    ):
         return defaultdict(lambda: None)
 
     def of(row: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -70,35 +70,17 @@ def replay(source: Source, settings: Settings) -> str:
     return f"batches of steps {max(first, 0)} to {feed.last}"
 
 
-def load(source: Source, settings: Settings) -> str:
-    """How many tensors can be loaded."""
-    return f"{len(open_weights(source))} tensors"
-
-
-def inject(source: Source, settings: Settings) -> str:
-    """The steps whose gradients can be injected."""
-    steps = Injection(source).recorded
-    return f"gradients of {len(steps)} steps, {steps[0]} to {steps[-1]}"
-
-
-def route(source: Source, settings: Settings) -> str:
-    """The steps whose experts can be given to tokens."""
-    steps = RoutingReplay(source).recorded
-    return f"experts of {len(steps)} steps, {steps[0]} to {steps[-1]}"
-
-
-def teach(source: Source, settings: Settings) -> str:
-    """The steps whose points can be given."""
-    steps = Teacher(source, patterns=settings.teacher_points.parts).recorded
-    return f"points of {len(steps)} steps, {steps[0]} to {steps[-1]}"
+def of_steps(what: str, steps: Sequence[int]) -> str:
+    """The recorded steps of what can be given to a run."""
+    return f"{what} of {len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
 LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
     "run": directory,
     "replay_batches": replay,
-    "load_weights": load,
-    "inject_gradients": inject,
-    "replay_routing": route,
-    "teacher": teach,
+    "load_weights": lambda source, settings: f"{len(open_weights(source))} tensors",
+    "inject_gradients": lambda source, settings: of_steps("gradients", Injection(source).recorded),
+    "replay_routing": lambda source, settings: of_steps("experts", RoutingReplay(source).recorded),
+    "teacher": lambda source, settings: of_steps("points", Teacher(source, patterns=settings.teacher_points.parts).recorded),
 }
 """Field of the settings that names something on a disk to the function that looks at it; its first argument is the field's value."""

@@ -12,17 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError
-from align_hooks.evidence.begin import begin
 from align_hooks.evidence.curves.series import scalars_of
 from align_hooks.evidence.curves.table import is_table, read_tables
 from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
 from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
+from align_hooks.evidence.recording import recording
 from align_hooks.evidence.rows import Scalars
 from align_hooks.process.paths import well_formed
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.reader import open_run
 from align_hooks.record.shard import Shard
 from align_hooks.settings import Settings
@@ -77,16 +75,13 @@ def write(
     squared: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
 ) -> None:
     """Write rows of scalars, and the ``squared`` sums of the gradients of ``shards`` by step, as a record of one rank."""
-    writer = begin(run, scalars.side, Settings())
     steps = [int(row["step"] or 0) for row in scalars.rows]
-    facts: dict[str, object] = {"framework": FRAMEWORKS[scalars.side], "converted": source, "planned_steps": len(steps)}
-    facts |= {"resolution": scalars.resolution, "notes": scalars.notes}
-    writer.describe(place={}, shards=shards, facts=facts, steps=range(steps[0], steps[-1] + 1))
-    for step, row in zip(steps, scalars.rows, strict=True):
-        writer.scalars(row)
-        if step in squared:
-            writer.local_norms(step, "reduced", squared[step])  # on one rank there is nothing to reduce
-    writer.finish(HowEnded("finished"), hooks={})
+    facts = {"converted": source, "planned_steps": len(steps), "resolution": scalars.resolution, "notes": scalars.notes}
+    with recording(run, scalars.side, Settings(), facts, range(steps[0], steps[-1] + 1), shards) as writer:
+        for step, row in zip(steps, scalars.rows, strict=True):
+            writer.scalars(row)
+            if step in squared:
+                writer.local_norms(step, "reduced", squared[step])  # on one rank there is nothing to reduce
 
 
 def read(log: Path) -> bytes:

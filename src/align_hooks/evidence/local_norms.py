@@ -25,8 +25,7 @@ SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
 
 @dataclass(frozen=True, slots=True)
 class LocalNorms:
-    """``squared`` is step to canonical name to squared sum. ``coarsest`` is what the last printed digit leaves open of a norm, relative.
-    ``notes`` say what a reader should know."""
+    """Squared sums by step and canonical name; ``coarsest`` is what a last digit leaves open of a norm, relative."""
 
     squared: Mapping[int, Mapping[str, float]]
     coarsest: float

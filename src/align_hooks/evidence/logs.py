@@ -43,8 +43,7 @@ Printed: TypeAlias = tuple[float, float] | None
 
 @dataclass(frozen=True)
 class Log(Scalars):
-    """What a log says, without a gap. ``lines`` are the numbers of the lines of steps, each with its step, twice where a step stands
-    twice."""
+    """What a log says, without a gap; ``lines`` has number and step of each line of a step, whether it counts or not."""
 
     lines: list[tuple[int, int]] = field(default_factory=list)
 

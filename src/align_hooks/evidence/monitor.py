@@ -69,10 +69,9 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
         raise RecordError(f"{source} does not tell which framework made it; say --side torch or --side ms, or name a record with --names")
     shards = _pieces(named, monitored, source) if named is not None else {}
     kept, left_out = _kept(monitored, shards)
+    squares = [square for step in kept.values() for square in step.values() if square]
     resolution = {"grad_norm": monitored.half * math.sqrt(max(map(len, monitored.norms.values())))}
-    resolution |= {
-        "local_norms": max((monitored.half / math.sqrt(one) for step in kept.values() for one in step.values() if one), default=0.0)
-    }
+    resolution["local_norms"] = max((monitored.half / math.sqrt(square) for square in squares), default=0.0)
     scalars = Scalars(side, [_row(step, norms) for step, norms in sorted(monitored.norms.items())], resolution, left_out)
     place = well_formed(str(source.resolve()))
     origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
@@ -183,15 +182,14 @@ def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, 
     names = {name for norms in monitored.norms.values() for name in norms}
     fused: Sequence[str] = sorted(names - shards.keys()) if shards else []
     notes = ["gradients were not unscaled: a run with a loss scale has norms that are larger by it"]
-    notes += [] if shards else ["the global norm alone is kept: with --names, a record of the same model, so is each parameter's"]
-    notes += (
-        [f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first: they are in the global norm"]
-        if fused
-        else []
-    )
-    notes += (
-        [f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out"] if coarse else []
-    )
+    if not shards:
+        notes.append("the global norm alone is kept: with --names, a record of the same model, so is each parameter's")
+    if fused:
+        notes.append(
+            f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first: they are in the global norm"
+        )
+    if coarse:
+        notes.append(f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out")
     return kept, notes
 
 

@@ -30,6 +30,8 @@ from align_hooks.record.sketch import PROJECTIONS, sketch
 
 Key = tuple[str, PointKind]
 Taken = dict[Key, "Sums | Choices"]
+COLUMNS = lru_cache(maxsize=64)(column_signs)
+"""The signs of the columns of a point, kept for other rows."""
 
 
 @dataclass
@@ -143,14 +145,8 @@ def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
     tokens = part.array.reshape(-1, part.array.shape[-1] if part.array.ndim == 3 or part.tokens is not None else 1)
     first = part.first * sequence
     rows = row_signs(None, len(tokens)) if part.tokens is not None else row_signs(np.arange(first, first + len(tokens)))
-    numbers = of_tokens(tokens, rows, columns_of(tokens.shape[1]))
+    numbers = of_tokens(tokens, rows, COLUMNS((0, tokens.shape[1])))
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
-
-
-@lru_cache(maxsize=64)
-def columns_of(width: int) -> NDArray[np.int8]:
-    """The signs of the columns of a point."""
-    return column_signs((0, width))
 
 
 def factor_of(factor: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from align_hooks.comparison.arguments import balancing, coefficient, has_experts, logits_loss, of_mindformers, prediction_loss, predicts
 from align_hooks.messages import Message, message
-from align_hooks.record.batch import Batch
+from align_hooks.record.batch import Batch, sizes_of
 from align_hooks.record.layout import Array
 from align_hooks.record.schema import Facts
 
@@ -83,13 +84,8 @@ def unknown(facts: Facts, factor: object, weight: object, kind: object) -> Messa
 
 def pieces_of(rows: Sequence[tuple[int, ...]]) -> tuple[slice, ...]:
     """The rows of each micro-batch on each data-parallel rank, in the order of a batch; ``rows`` counts them, a rank at a time."""
-    pieces, start = [], 0
-    for index in range(max(map(len, rows))):
-        for counts in rows:
-            if index < len(counts):
-                pieces.append(slice(start, start + counts[index]))
-                start += counts[index]
-    return tuple(pieces)
+    sizes = sizes_of(rows)
+    return tuple(slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True))
 
 
 def by_pieces(mask: Array, pieces: Sequence[slice], sizes: Sequence[float] | None = None) -> Array:

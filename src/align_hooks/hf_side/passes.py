@@ -184,20 +184,18 @@ class Pass:
 
     def _block_gradients(self, number: int, flowing: Rows) -> Iterator[Part]:
         """Those of a layer, given what flows back into its output; ``flowing`` becomes what flows back into its input."""
-        layer, balances = self.model.part(layer_name(number), trained=True), self._balances.get(number, (0.0, None))[1]
+        layer = self.model.part(layer_name(number), trained=True)
         for row in reversed(range(self.rows)):
             watch, hidden = self._watch(number, layer, row, backward=True), leaf(self.states[number][row])
             with watch:
                 made = self._block(watch, layer, hidden, row)
-            flow(made, flowing[row], watch.logits, None if balances is None else balances[row])
-            watch.close()
-            yield from watch.gradients(row)
+            yield from self._flow(watch, number, row, made, flowing[row])
             flowing[row] = gradient(hidden)
         yield from parameters(layer_name(number), layer)
 
     def _predicted_gradients(self, number: int, flowing: Rows) -> Iterator[Part]:
         """Those of a layer for multi-token prediction; what flows back into the last norm's output is added to ``flowing``."""
-        name, ahead, balances = layer_name(number), number - self.model.layers + 1, self._balances.get(number, (0.0, None))[1]
+        name, ahead = layer_name(number), number - self.model.layers + 1
         layer, embedding = self.model.part(name, trained=True), self.model.part(EMBEDDING, trained=True)
         output = self.model.output(trained=True)
         for row in reversed(range(self.rows)):
@@ -207,12 +205,20 @@ class Pass:
                 logits, losses = self._losses(output, layer.shared_head["norm"](block), row, ahead)
                 watch.see("shared_head.head", logits)
             weights = torch.from_numpy(self._weights(row, ahead)).to(losses.dtype)
-            flow(losses, weights, watch.logits, None if balances is None else balances[row])
-            watch.close()
-            yield from watch.gradients(row)
+            yield from self._flow(watch, number, row, losses, weights)
             flowing[row] = flowing[row] + gradient(hidden)
         yield from parameters(name, layer)
         self._keep({**output, f"{EMBEDDING}.weight": embedding.weight})
+
+    def _flow(self, watch: Watch, number: int, row: int, made: torch.Tensor, flowing: torch.Tensor) -> list[Part]:
+        """Flow back from a layer's output, and from its router's logits, where these are in the objective themselves."""
+        balances = self._balances.get(number, (0.0, None))[1]
+        if watch.logits is None or balances is None:
+            made.backward(flowing)
+        else:
+            torch.autograd.backward([made, watch.logits], [flowing, balances[row].to(watch.logits.dtype)])
+        watch.close()
+        return watch.gradients(row)
 
     # ---- parts of both
 
@@ -283,14 +289,6 @@ def leaf(hidden: torch.Tensor) -> torch.Tensor:
 def gradient(tensor: torch.Tensor) -> torch.Tensor:
     """The gradient that flowed back into a tensor."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-
-
-def flow(made: torch.Tensor, flowing: torch.Tensor, logits: torch.Tensor | None, balance: torch.Tensor | None) -> None:
-    """Flow back from a layer's output, and from its router's logits, where these are in the objective themselves."""
-    if logits is None or balance is None:
-        made.backward(flowing)
-    else:
-        torch.autograd.backward([made, logits], [flowing, balance.to(logits.dtype)])
 
 
 def parameters(name: str, module: Any) -> Iterator[Part]:

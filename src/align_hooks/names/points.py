@@ -15,6 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
+
+from align_hooks.data_file import sections
 
 GRADIENT = "#gradient"
 """Suffix of the name of a gradient; no name of a module has it."""
@@ -26,10 +29,7 @@ BEFORE = "<"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of point: its ``name`` in a block, or in the model, and the kinds that it is made from.
-
-    Of kinds with ``|`` between them the first is read that there is; one with ``?`` behind it is read where there is one.
-    """
+    """A kind of point: its ``name`` in a block, or in the model, and the kinds that it is made from (``points.txt``)."""
 
     name: str
     reads: tuple[str, ...] = ()
@@ -37,54 +37,9 @@ class Kind:
 
 EMBEDDING, FINAL_NORM, LOGITS, TOKEN_LOSSES = "model.embed_tokens", "model.norm", "lm_head", "token_losses"
 NORM, SECOND_NORM = "input_layernorm", "post_attention_layernorm"
-OF_ATTENTION = (
-    Kind("self_attn.q_a_proj", (NORM,)),
-    Kind("self_attn.q_a_layernorm", ("self_attn.q_a_proj",)),
-    Kind("self_attn.q_b_proj", ("self_attn.q_a_layernorm",)),
-    Kind("self_attn.kv_a_proj_with_mqa", (NORM,)),
-    Kind("self_attn.kv_a_layernorm", ("self_attn.kv_a_proj_with_mqa",)),
-    Kind("self_attn.kv_b_proj", ("self_attn.kv_a_layernorm",)),
-    Kind("self_attn.q_proj", (NORM,)),
-    Kind("self_attn.k_proj", (NORM,)),
-    Kind("self_attn.v_proj", (NORM,)),
-    Kind("self_attn.q_norm", ("self_attn.q_proj",)),
-    Kind("self_attn.k_norm", ("self_attn.k_proj",)),
-    Kind("self_attn.query", ("self_attn.q_b_proj|self_attn.q_norm|self_attn.q_proj",)),
-    Kind("self_attn.key", ("self_attn.kv_b_proj|self_attn.k_norm|self_attn.k_proj", "self_attn.kv_a_proj_with_mqa?")),
-    Kind("self_attn.value", ("self_attn.kv_b_proj|self_attn.v_proj",)),
-    Kind("self_attn.core", ("self_attn.query", "self_attn.key", "self_attn.value")),
-    Kind("self_attn.o_proj", ("self_attn.core",)),
-)
-OF_FEED_FORWARD = (
-    Kind("mlp.gate_proj", (SECOND_NORM,)),
-    Kind("mlp.up_proj", (SECOND_NORM,)),
-    Kind("mlp.activation", ("mlp.gate_proj", "mlp.up_proj")),
-    Kind("mlp.down_proj", ("mlp.activation",)),
-    Kind("mlp.gate", (SECOND_NORM,)),
-    Kind("mlp.gate.weights", ("mlp.gate",)),
-    Kind("mlp.experts.*", (SECOND_NORM, "mlp.gate.weights")),
-    Kind("mlp.shared_experts.gate_proj", (SECOND_NORM,)),
-    Kind("mlp.shared_experts.up_proj", (SECOND_NORM,)),
-    Kind("mlp.shared_experts.activation", ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")),
-    Kind("mlp.shared_experts.down_proj", ("mlp.shared_experts.activation",)),
-    Kind("mlp.shared_experts", ("mlp.shared_experts.down_proj",)),
-    Kind("mlp", ("mlp.experts.*|mlp.gate.weights", "mlp.shared_experts?")),
-)
-OF_BLOCK = (
-    Kind("enorm", (BEFORE,)),
-    Kind("hnorm", (BEFORE,)),
-    Kind("eh_proj", ("enorm", "hnorm")),
-    Kind("input", (f"eh_proj|{BEFORE}",)),
-    Kind(NORM, ("input",)),
-    *OF_ATTENTION,
-    Kind("residual", ("input", "self_attn.o_proj")),
-    Kind(SECOND_NORM, ("residual",)),
-    *OF_FEED_FORWARD,
-    Kind(BLOCK, ("residual", "mlp|mlp.down_proj")),
-    Kind("shared_head.norm", (BLOCK,)),
-    Kind("shared_head.head", ("shared_head.norm",)),
-)
-"""The kinds of a block, in the order of a forward pass. A block that predicts further tokens begins and ends with kinds of its own."""
+LINES = (line.partition(" <- ") for line in sections(Path(__file__).parent / "points.txt")[""])
+OF_BLOCK = tuple(Kind(name, tuple(reads.split())) for name, _, reads in LINES)
+"""The kinds of a block, in the order of a forward pass."""
 PREDICTING = ("enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head")
 """Kinds that a block alone has that predicts further tokens."""
 ENDS = (Kind(FINAL_NORM, (BEFORE,)), Kind(LOGITS, (FINAL_NORM,)), Kind(TOKEN_LOSSES, (LOGITS,)))

@@ -11,7 +11,6 @@ scale and over the number of ranks whose gradients are averaged. With a per-toke
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from align_hooks.quantities import activations as files
 from align_hooks.record.batch import interleaved
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
-from align_hooks.record.schema import Extent, Points, structured
+from align_hooks.record.schema import Extent, Points, in_header
 from align_hooks.record.sequence import in_order as in_sequence
 from align_hooks.record.sketch import COLUMNS, PROJECTIONS, ROWS, signs
 from align_hooks.settings import PREFIX
@@ -255,7 +254,8 @@ class Activations(Mapping[str, Summary]):
 def read_activations(run: Run, step: int) -> Activations:
     """What all ranks recorded at the points of ``step``; headers alone are read. Raises RecordError where a file is not whole."""
     parts: dict[int, list[Part]] = {}
-    tokens = _tokens(run, step)
+    row = run.row(step)
+    tokens = float(row.valid_tokens or 1.0) if row is not None else 1.0
     for rank, manifest in sorted(run.manifests.items()):
         path, digest = run.file(rank, step, files.SUMS)
         sums = TensorFile(path, digest, types=("F64",))
@@ -273,18 +273,9 @@ def read_activations(run: Run, step: int) -> Activations:
     return Activations(parts, f"{run.path}: step {step}", (*values, *(name + GRADIENT for name in gradients)))
 
 
-def _tokens(run: Run, step: int) -> float:
-    row = run.row(step)
-    return float(row.valid_tokens or 1.0) if row is not None else 1.0
-
-
 def _points(file: TensorFile) -> Points:
     """What a file's header says of its points."""
-    try:
-        said = {key: json.loads(file.metadata[key]) for key in Points.__struct_fields__ if key in file.metadata}
-    except (ValueError, RecursionError, TypeError) as error:
-        raise RecordError(f"{file.path}: what its header says of its points cannot be read ({str(error)[:80]}); record it again") from None
-    points = structured(Points, said, file.path)
+    points = in_header(Points, file, "its points", "record it again")
     if any(not 0 <= index < len(points.extents) for index in points.extent_of.values()):
         raise RecordError(f"{file.path}: its header names extents that it does not have; record the step again")
     return points

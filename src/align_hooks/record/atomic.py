@@ -46,15 +46,15 @@ def create(path: Path, content: Mapping[str, object]) -> None:
 def _write_aside(path: Path, write: Callable[[Path], str], publish: Callable[[Path], object]) -> str:
     """Let ``write`` fill a temporary file beside ``path`` and ``publish`` give it its name; the digest of what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     try:
         temporary.unlink(missing_ok=True)
         digest = write(temporary)
-        _sync(temporary)
+        sync_path(temporary)
         publish(temporary)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync_path(path.parent)
     return digest
 
 
@@ -119,14 +119,14 @@ def sync(descriptor: int) -> bool:
 
 def weaknesses(path: Path) -> Iterator[str]:
     """What a record needs of the file system of ``path`` and does not get, and the consequence, a sentence each; tried beside ``path``."""
-    probe, link = (_temporary(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
+    probe, link = (temporary_name(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
     try:
         for file in (probe, link):
             file.unlink(missing_ok=True)
         _write(probe, b"")
         if not _supported(lambda: os.link(probe, link)):
             yield Weakness.NO_LINKS.value
-        if not (_sync(probe) and _sync(path.parent)):
+        if not (sync_path(probe) and sync_path(path.parent)):
             yield Weakness.NO_SYNC.value
     finally:
         for file in (probe, link):
@@ -144,7 +144,7 @@ def _supported(call: Callable[[], object]) -> bool:
     return True
 
 
-def _temporary(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """The name under which ``path`` is written, short enough for a ``path`` whose name is as long as names may be."""
     return path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")
 
@@ -173,7 +173,7 @@ def _write(path: Path, content: bytes) -> str:
     return digests.xxh3(content)
 
 
-def _sync(path: Path) -> bool:
+def sync_path(path: Path) -> bool:
     """Sync a file, or a directory's entries; whether the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -273,6 +273,11 @@ def _mask_of_rows(part: Part) -> Array:
     return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
 
 
+def sizes_of(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return the rows of each micro-batch of each data-parallel rank, in the order of a batch."""
+    return [counts[index] for index in range(max(map(len, rows))) for counts in rows if index < len(counts)]
+
+
 def interleaved(pieces: Sequence[Array], rows: Sequence[tuple[int, ...]]) -> Array:
     """Join the arrays of data-parallel ranks, each with its row counts, as micro-batch, data-parallel rank, row."""
     if len(pieces) == 1:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
 from string import Formatter
 
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
 from align_hooks.record.last_words import Ended
 
@@ -53,19 +55,8 @@ class Writing(Enum):
     RECORD = "the record"
 
 
-FORMS = {
-    "finished": (End.FINISHED, "finished"),
-    "early": (End.EARLY, "ended early: {made} of {planned} planned steps were made"),
-    "early_of_unknown": (End.EARLY, "ended early: {made} of its planned steps were made"),
-    "failed": (End.FAILED, "failed: the script ended with an error"),
-    "failed_with_code": (End.FAILED, "failed: the script ended with exit code {code}"),
-    "failed_with_error": (End.FAILED, "failed: the script ended with {error}"),
-    "failed_at": (End.FAILED, "failed: the script ended with {error} at {where}"),
-    "interrupted": (End.INTERRUPTED, "interrupted at step {step} (SIGINT)"),
-    "refused": (End.REFUSED, "refused: {error}"),
-    "stopped": (End.STOPPED, "stopped recording at step {step} while writing {what}: {error}"),
-    "stopped_between_steps": (End.STOPPED, "stopped recording between two steps while writing {what}: {error}"),
-}
+LINES = sections(Path(__file__).with_name("endings.txt"))[""]
+FORMS = {form: (End(end), words) for form, end, words in (line.split(" ", 2) for line in LINES)}
 """The forms of an ending, and the words of each; ``rank.FORM`` is its message."""
 SLOTS = {form: {slot for _, slot, _, _ in Formatter().parse(words) if slot} for form, (_, words) in FORMS.items()}
 """The names in the words of each form."""

@@ -127,11 +127,6 @@ def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
         raise RecordError(f"{path} {CHANGED}")
 
 
-def _digest_of(file: Stored) -> str:
-    """The digest of a file, which may have any size."""
-    return digests.xxh3_of_pieces(file.blocks(0, file.size, PIECE))
-
-
 def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False, within: Path | None = None) -> Array:
     """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked,
     where it lies on a file system. There it is mapped first in any case: a header that promises more than the file holds is refused before
@@ -142,7 +137,7 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
         with opened(path, within) as file:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
             _refuse_all_but_numbers(mapped, mapped.offset + mapped.nbytes if isinstance(mapped, np.memmap) else 0, file.size)
-            if digest is not None and not headers_only and _digest_of(file) != digest:
+            if digest is not None and not headers_only and digests.xxh3_of_pieces(file.blocks(0, file.size, PIECE)) != digest:
                 raise RecordError(f"{path} {CHANGED}")
         return mapped if headers_only else np.array(mapped)
     except FileNotFoundError:

@@ -87,7 +87,9 @@ class Look:
         _count(self, tokens, fit.get("labels"), counted)
         for name, token in special.items():
             if token is not None:
-                _special(self, name, int(token), tokens, counted)
+                occurs = tokens == int(token)
+                times, times_counted, _ = self.special.get(name, (0, 0, token))
+                self.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), int(token))
         _occurs(self, tokens, fit.get("labels"), counted)
         for row, sample in enumerate(tokens):
             _sample(self, (step, row), sample, counted[row], decode)
@@ -165,12 +167,6 @@ def _count(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> N
     if labels is not None and tokens.shape[1] > 1:
         seen.pairs += int(counted[:, :-1].sum())
         seen.shifted += int((counted[:, :-1] & (labels[:, :-1] == tokens[:, 1:])).sum())
-
-
-def _special(seen: Look, name: str, token: int, tokens: Array, counted: Array) -> None:
-    occurs = tokens == token
-    times, times_counted, _ = seen.special.get(name, (0, 0, token))
-    seen.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), token)
 
 
 def _occurs(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:

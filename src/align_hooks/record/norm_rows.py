@@ -65,11 +65,9 @@ def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], S
     """The squared sums of a row, and the framework's own norms. Where all sums are finite numbers, as nearly always, they are not looked at
     one by one."""
     squared = row.get("squared")
-    if type(squared) is dict and set(map(type, squared.values())) <= {float} and _are_sums(np.array([*squared.values()])):
-        return squared, structured(NormRow, {**row, "squared": {}}, where, numbers=("taken",)).taken
+    if type(squared) is dict and set(map(type, squared.values())) <= {float}:
+        squares = np.array([*squared.values()])
+        if bool(np.all((squares >= 0) & (squares < LARGEST))):
+            return squared, structured(NormRow, {**row, "squared": {}}, where, numbers=("taken",)).taken
     norms = structured(NormRow, row, where, numbers=("squared", "taken"))
     return norms.squared, norms.taken
-
-
-def _are_sums(squares: Array) -> bool:
-    return bool(np.all((squares >= 0) & (squares < LARGEST)))

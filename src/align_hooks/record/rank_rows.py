@@ -36,6 +36,8 @@ times the tokens of its micro-batch; NaN where no weight is known."""
 WHOLE, KNOWN, SKIPPED, FLOAT, NO_TERMS, TERMS = (1 << bit for bit in range(6))
 """Flags of a row: its loss is that of all ranks; ``skipped`` is known, and true; its tokens are no int; its terms are none, or some.
 Without either of the last two the terms are not known."""
+MARKS = ("flags", "random", "state", "tokens")
+"""Columns of integers."""
 EXACT = 1 << 53
 """Integers up to this are numbers of fp64."""
 BLOCK = 1 << 20
@@ -44,12 +46,11 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is known of rows side by side, an entry a row. ``numbers`` are of :data:`NUMBERS`, ``spreads`` of :data:`SPREADS`, ``flags`` of
-    bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`, ``tokens`` are marks of ``token_digest``. ``kept`` are rows of which
-    only the row itself says anything."""
+    """What is known of rows side by side, an entry a row. ``numbers`` are of :data:`NUMBERS` and :data:`SPREADS`,
+    ``flags`` of bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`, ``tokens`` are marks of
+    ``token_digest``. ``kept`` are rows of which only the row itself says anything."""
 
     numbers: Mapping[str, Array]
-    spreads: Mapping[str, Array]
     flags: Array
     random: Array
     state: Array
@@ -58,9 +59,8 @@ class Columns:
 
     def at(self, index: Array) -> Columns:
         """The columns of some rows."""
-        numbers, spreads = ({name: column[index] for name, column in of.items()} for of in (self.numbers, self.spreads))
-        flags, random, state, tokens, kept = (of[index] for of in (self.flags, self.random, self.state, self.tokens, self.kept))
-        return Columns(numbers, spreads, flags, random, state, tokens, kept)
+        numbers = {name: column[index] for name, column in self.numbers.items()}
+        return Columns(numbers, *(getattr(self, name)[index] for name in (*MARKS, "kept")))
 
 
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -183,10 +183,8 @@ class Gathering:
         steps, named = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
         index = _last_of_each(steps)
         pieces = [columns for _, _, columns in self._pieces]
-        numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in NUMBERS}
-        spreads = {name: _joined([piece.spreads[name] for piece in pieces], index) for name in SPREADS}
-        marks = ("flags", "random", "state", "tokens")
-        flags, random, state, tokens = (_joined([getattr(piece, name) for piece in pieces], index) for name in marks)
+        numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in (*NUMBERS, *SPREADS)}
+        marks = {name: _joined([getattr(piece, name) for piece in pieces], index) for name in MARKS}
         kept = np.isin(index, np.array([*self._kept], np.int64))
         starts, sizes = (np.array(column, np.int64)[index] for column in (self._starts, self._sizes))
         of_digests = np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, 16)[index].tobytes()
@@ -194,7 +192,7 @@ class Gathering:
         inputs, unseen = zip(*(every[which] for which in (0, *np.unique(named[index]).tolist())), strict=True)
         names = tuple({name for of in inputs for name in of}), tuple({word for of in unseen for word in of})
         by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
-        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, spreads, flags, random, state, tokens, kept)
+        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, **marks, kept=kept)
         return RankRows(self._path, places, by_step, columns, names)
 
 
@@ -215,12 +213,12 @@ def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
     plain["consumed_samples"] = np.array([math.inf if _is_no_number_of_samples(count) else count for count in samples], np.float64)
     plain["learning_rate"] = np.array([math.inf if isinstance(rate, list) else rate for rate in rates], np.float64)
     shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
-    spreads = dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
+    plain |= dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
     random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
     tokens = np.array(
         [digests.short(row.token_digest.encode("utf-8", "surrogatepass")) or 1 if row.token_digest else 0 for row in rows], np.uint64
     )
-    return Columns(plain, spreads, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
+    return Columns(plain, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
 
 
 def _is_no_number_of_samples(count: float | None) -> bool:

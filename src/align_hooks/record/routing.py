@@ -6,7 +6,6 @@ pipeline stages other layers. Together they route every token once in every laye
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from align_hooks.record import layout
 from align_hooks.record.batch import interleaved
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
-from align_hooks.record.schema import Routed, structured
+from align_hooks.record.schema import Routed, in_header
 from align_hooks.record.sequence import in_order
 from align_hooks.settings import PREFIX
 
@@ -98,7 +97,8 @@ def read_routing(run: Run, step: int) -> Routing:
     for rank, manifest in sorted(run.manifests.items()):
         path, digest = run.file(rank, step, layout.CHOICES)
         file = TensorFile(path, digest, types=("I16",))
-        parts.setdefault(manifest.place.get("dp", 0), []).append(Part(file, _routed(file)))
+        routed = in_header(Routed, file, "rows and positions", "record the step again")  # an empty file has none
+        parts.setdefault(manifest.place.get("dp", 0), []).append(Part(file, routed))
     if not parts:
         raise RecordError(f"{run.path} was made by hand and holds no routing; record the run with {PREFIX}ROUTING={step}")
     names = {name for of_rank in parts.values() for part in of_rank for name in part.file}
@@ -122,14 +122,3 @@ def counts_of(run: Run, step: int) -> dict[str, Array]:
 def in_layers(name: str) -> list[tuple[int, str]]:
     """A key that sorts names by the numbers in them; what has more digits than a number of a layer is none."""
     return [(int(part), "") if part.isdecimal() and len(part) < DIGITS else (-1, part) for part in name.split(".")]
-
-
-def _routed(file: TensorFile) -> Routed:
-    """What a file's header says of its rows and positions; an empty file has none."""
-    try:
-        said = {key: json.loads(file.metadata[key]) for key in Routed.__struct_fields__ if key in file.metadata}
-    except (ValueError, RecursionError, TypeError) as error:
-        raise RecordError(
-            f"{file.path}: what its header says of rows and positions cannot be read ({str(error)[:80]}); record the step again"
-        ) from None
-    return structured(Routed, said, file.path)

@@ -6,6 +6,7 @@ unknown key is a later version's and is ignored. A key that is null counts as ab
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Container, Mapping
 from functools import cache
@@ -18,7 +19,7 @@ from align_hooks.errors import RecordError
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record import layout
 from align_hooks.record.ending import HowEnded
-from align_hooks.record.files import QUOTED
+from align_hooks.record.files import QUOTED, TensorFile
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS
 from align_hooks.settings import Steps
@@ -290,30 +291,13 @@ class RankRow(Row, frozen=True, kw_only=True):
         return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
 
 
-class SealedRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The fields of :class:`RankRow` as nearly every row has them, and what a sealed row has beside them. ``random`` and ``state``
-    stay text, which :mod:`.sealed_rows` holds against their types."""
+class SealedRow(RankRow, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A row as nearly every row is, and what a sealed row has beside it. ``random`` and ``state`` stay text,
+    which :mod:`.sealed_rows` holds against their types."""
 
-    step: Step
-    loss: float | None
-    objective_loss: float | None
-    valid_tokens: Count | float | None
     consumed_samples: int | float | None = None
-    grad_norm: float | None
-    clip_coefficient: float | None
-    learning_rate: float | Annotated[list[float], Meta(min_length=1)] | None
-    loss_scale: float | None = None
-    skipped: bool | None
-    seconds: float | None = None
-    terms: dict[str, float] | None = None
-    whole: bool = False
-    squared: float | None = None
-    micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
-    random: Raw = Raw()
-    state: Raw = Raw()
-    token_digest: str = ""
-    unrecorded_inputs: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
+    random: Raw = Raw()  # type: ignore[assignment]
+    state: Raw = Raw()  # type: ignore[assignment]
     files: dict[str, str]
     rank: int
     segment: str
@@ -467,6 +451,15 @@ def structured(kind: type[Structure], content: Mapping[str, Json], where: object
         why, _, at = str(error).replace("`", "").partition(" - at $")
         named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
         raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None
+
+
+def in_header(kind: type[Structure], file: TensorFile, of: str, way: str) -> Structure:
+    """Return what the header of a file says ``of`` its tensors; raises RecordError, with a ``way`` out."""
+    try:
+        said = {key: json.loads(file.metadata[key]) for key in kind.__struct_fields__ if key in file.metadata}
+    except (ValueError, RecursionError, TypeError) as error:
+        raise RecordError(f"{file.path}: what its header says of {of} cannot be read ({str(error)[:80]}); {way}") from None
+    return structured(kind, said, file.path)
 
 
 def number(value: Json) -> Json:

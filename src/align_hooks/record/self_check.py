@@ -20,6 +20,7 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record import layout
+from align_hooks.record.batch import Batch, sizes_of
 from align_hooks.record.layout import Array
 from align_hooks.record.rank_rows import KNOWN, SKIPPED, SPREADS
 from align_hooks.record.schema import RankRow
@@ -27,7 +28,6 @@ from align_hooks.record.sums import counted_totals
 from align_hooks.record.weighing import counts_agree
 
 if TYPE_CHECKING:
-    from align_hooks.record.batch import Batch
     from align_hooks.record.reader import Run
 
 SAME = 2e-6
@@ -365,7 +365,7 @@ def suspects(run: Run) -> list[int]:
         known = first.flags & of_rank.flags & KNOWN
         suspect |= (known > 0) & ((first.flags ^ of_rank.flags) & SKIPPED > 0)
     names = SPREADS[:2] if run.facts.training.per_token_loss else SPREADS[2:]
-    least, most = (np.array([of_rank.spreads[name] for of_rank in columns.values()]) for name in names)
+    least, most = (np.array([of_rank.numbers[name] for of_rank in columns.values()]) for name in names)
     lowest, highest = np.fmin.reduce(least), np.fmax.reduce(most)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         alike = np.isnan(highest) | ((lowest > 0) & np.isfinite(highest) & (highest / lowest - 1 <= WEIGHT / 2))
@@ -407,9 +407,7 @@ def averaged(run: Run, step: int) -> Iterator[Contradiction]:
 
 def _mean_of_micro_batches(weighted: Array, weights: Array, batch: Batch) -> float:
     """The mean over micro-batches of all data-parallel ranks of the mean over the tokens of each."""
-    parts = range(max(map(len, batch.rows)))
-    sizes = [rows[part] for part in parts for rows in batch.rows if part < len(rows)]  # in the order of a batch's rows
-    cuts = np.cumsum(sizes)[:-1]
+    cuts = np.cumsum(sizes_of(batch.rows))[:-1]
     means = [float(of.sum()) / max(float(by.sum()), 1.0) for of, by in zip(np.split(weighted, cuts), np.split(weights, cuts), strict=True)]
     return sum(means) / len(means)
 

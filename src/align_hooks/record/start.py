@@ -182,13 +182,6 @@ def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Pat
             raise RefusedRun(f"{PREFIX}RUN={run} holds a run of another {key}; choose another directory")
 
 
-def remove_replaced(run: Path, launch: Launch) -> None:
-    """Delete a replaced run's rows."""
-    folder.remove(run, rows_of(run, launch.rank)[::-1])
-    if launch.rank == 0:
-        folder.remove(run, [layout.causal_mask(run)])
-
-
 def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
     """Delete the ranks of a larger job that no rank of this job replaces; ranks that recorded something only with ``recorded``."""
     for rank in (rank for rank in layout.ranks(run) if rank >= launch.world_size):

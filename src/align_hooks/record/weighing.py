@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from align_hooks.record.batch import Batch
+from align_hooks.record.batch import Batch, sizes_of
 from align_hooks.record.layout import Array
 
 SLACK = 1e-6
@@ -23,7 +23,7 @@ def weights_of_tokens(batch: Batch, per_token: bool) -> Array | None:
     counts = mask.astype(np.float64)
     if per_token:
         return np.full(counts.shape, 1.0 / max(float(counts.sum()), 1.0)) * (counts > 0)
-    sizes = [rows[index] for index in range(max(map(len, batch.rows))) for rows in batch.rows if index < len(rows)]
+    sizes = sizes_of(batch.rows)
     columns = [np.concatenate([np.arange(*bounds) for bounds in cut]) for cut in batch.slices] or [np.arange(counts.shape[1])]
     weights = np.zeros(counts.shape)
     for rows in np.split(np.arange(len(counts)), np.cumsum(sizes)[:-1]):

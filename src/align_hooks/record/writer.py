@@ -232,7 +232,8 @@ class Writer:
         start.sweep(run, rank, [] if earlier is None else start.steps_of(earlier.manifest, rows))
         start.remove(run, rank, steps)
         if earlier is not None and not continuing:
-            start.remove_replaced(run, self.launch)
+            folder.remove(run, start.rows_of(run, rank)[::-1])
+            folder.remove(run, [layout.causal_mask(run)] if rank == 0 else [])
         if rank == 0:
             start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
 

@@ -5,12 +5,14 @@ Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinitie
 
 from __future__ import annotations
 
-from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged
+from align_hooks.comparison.arbitration import SIDES, Arbitration, Judged
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
+from align_hooks.report.machine import members
 from align_hooks.report.text import shown
 
 FORMAT = 1
+OF_DISTANCE = ("error", "roundings", "limit", "honest", "norm", "eps", "estimated", "right")
 
 
 def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
@@ -26,9 +28,7 @@ def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
         "agree_with_each_other": arbitration.agreed,
         "compute_types": {side.value: name for side, name in arbitration.compute_types.items()},
         "first": {side.value: _first(arbitration.first(side)) for side in SIDES},
-        "without_consequence": {
-            side.value: [{"point": judged.point, "of": judged.kind.value} for judged in arbitration.healed(side)] for side in SIDES
-        },
+        "without_consequence": {side.value: list(map(_first, arbitration.healed(side))) for side in SIDES},
         "points": [_point(judged) for judged in arbitration.points],
         "model_settings": [
             {"name": finding.name, "reference": rendered(shown(finding.reference)), "candidate": rendered(shown(finding.candidate))}
@@ -51,18 +51,5 @@ def _point(judged: Judged) -> Table:
         "ruling": judged.ruling.text,
         "closer": None if judged.closer is None else judged.closer.value,
         "apart": judged.apart,
-        **{side.value: _distance(each) for side, each in judged.distances.items()},
-    }
-
-
-def _distance(distance: Distance) -> Table:
-    return {
-        "error": distance.error,
-        "roundings": distance.roundings,
-        "limit": distance.limit,
-        "honest": distance.honest,
-        "norm": distance.norm,
-        "eps": distance.eps,
-        "estimated": distance.estimated,
-        "right": distance.right,
+        **{side.value: members(each, *OF_DISTANCE) for side, each in judged.distances.items()},
     }

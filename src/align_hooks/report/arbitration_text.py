@@ -12,23 +12,16 @@ from rich.text import Text
 from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged, PointKind, Ruling
 from align_hooks.comparison.verdict import when
 from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
-from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.text import settings
 
-COLOUR = {
-    Ruling.BOTH_RIGHT: "bold green",
-    Ruling.REFERENCE_WRONG: "bold red",
-    Ruling.CANDIDATE_WRONG: "bold red",
-    Ruling.NEITHER_RIGHT: "bold magenta",
-    Ruling.UNDECIDED: "bold yellow",
-}
 SHOWN = 12
 """The most points that are listed."""
 
 
 def render_arbitration(arbitration: Arbitration, console: Console) -> None:
     """Print who is right."""
-    verdict(console, arbitration.ruling, COLOUR[arbitration.ruling], headline(arbitration))
+    verdict(console, arbitration.ruling, style_of(arbitration.ruling), headline(arbitration))
     for line in (*said_of_sides(arbitration), *arbitration.doubts):
         paragraph(console, line)
     if arbitration.settings:
@@ -93,7 +86,7 @@ def table(points: Sequence[Judged]) -> Table:
         cells = [rendered(numbered(judged.distances.get(side))) for side in SIDES]
         any_side = next(iter(judged.distances.values()))
         honest = rendered(message("arbitrate.roundings", roundings=any_side.honest / any_side.eps))
-        ruling = Text(rendered(judged.ruling), COLOUR[judged.ruling])
+        ruling = Text(rendered(judged.ruling), style_of(judged.ruling))
         made.add_row(ruling, *map(Text, cells), Text(honest), Text(plain(rendered(named(judged)))))
     return made
 

@@ -11,13 +11,14 @@ from align_hooks.checklist.change import Change
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
-from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import advice
+from align_hooks.report.machine import members
 
 FORMAT = 2
+OF_LOOK = ("steps", "rows", "tokens", "counted", "smallest", "largest", "shifted", "pairs", "special")
 
 
 def check_as_json(checklist: Checklist, **about: str) -> Table:
@@ -74,12 +75,9 @@ def _change(change: Change) -> Table:
 
 
 def _cell(cell: SideValue) -> Table:
-    return {
-        "value": rendered(cell.shown),
-        "where": rendered(cell.where),
-        "why": rendered(cell.why),
-        "messages": {"value": as_data(cell.shown), "where": as_data(cell.where), "why": as_data(cell.why)},
-    }
+    said = {"value": cell.shown, "where": cell.where, "why": cell.why}
+    texts = {name: rendered(words) for name, words in said.items()}
+    return {**texts, "messages": {name: as_data(words) for name, words in said.items()}}
 
 
 def _course(course: Course) -> Table:
@@ -91,30 +89,23 @@ def _course(course: Course) -> Table:
         "steps": list(course.steps),
         "reference": list(course.reference),
         "candidate": list(course.candidate),
-        "differing": course.differing,
-        "first": course.first,
-        "most": course.most,
+        **members(course, "differing", "first", "most"),
         "id": course.name.value,
         "messages": {"text": as_data(course.text), "schedules": _data(course.schedules)},
     }
 
 
 def _side(side: CheckedSide) -> Table:
+    said = members(side, "notes", "traps", "gaps")
     return {
-        "framework": side.framework,
-        "source": side.source,
-        "recorded": side.recorded,
-        "notes": _texts(side.notes),
-        "traps": _texts(side.traps),
-        "gaps": _texts(side.gaps),
-        "not_covered": [_uncovered(setting) for setting in side.not_covered],
+        **members(side, "framework", "source", "recorded"),
+        **{name: _texts(words) for name, words in said.items()},
+        "not_covered": [
+            {"name": one.name, "value": rendered(one.value), "where": one.where, "matters": one.matters} for one in side.not_covered
+        ],
         "data": _look(side),
-        "messages": {"notes": _data(side.notes), "traps": _data(side.traps), "gaps": _data(side.gaps)},
+        "messages": {name: _data(words) for name, words in said.items()},
     }
-
-
-def _uncovered(setting: Uncovered) -> Table:
-    return {"name": setting.name, "value": rendered(setting.value), "where": setting.where, "matters": setting.matters}
 
 
 def _look(side: CheckedSide) -> Table | None:
@@ -122,15 +113,7 @@ def _look(side: CheckedSide) -> Table | None:
     if look is None:
         return None
     return {
-        "steps": look.steps,
-        "rows": look.rows,
-        "tokens": look.tokens,
-        "counted": look.counted,
-        "smallest": look.smallest,
-        "largest": look.largest,
-        "shifted": look.shifted,
-        "pairs": look.pairs,
-        "special": look.special,
+        **members(look, *OF_LOOK),
         "problems": _texts(look.problems),
         "notes": _texts(look.notes),
         "decoded": [(rendered(place), text) for place, text in look.decoded],

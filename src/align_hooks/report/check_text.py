@@ -12,14 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from align_hooks.checklist.judge import Checked, Outcome
-from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
+from align_hooks.checklist.result import CheckedSide, Checklist
 from align_hooks.checklist.row import UNSET, Occasion
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
-from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain, verdict
+from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain, style_of, verdict
 
-COLOUR = {Judgement.CLEAN: "bold green", Judgement.DIFFERS: "bold red", Judgement.INCONCLUSIVE: "bold yellow"}
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in Outcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
 FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
@@ -43,7 +42,7 @@ Longer text goes on in the next line. The change has twice as much room as the o
 
 def render_check(checklist: Checklist, console: Console, *, everything: bool = False) -> None:
     """Print a check, all rows of it with ``everything``."""
-    verdict(console, checklist.judgement, COLOUR[checklist.judgement], headline(checklist))
+    verdict(console, checklist.judgement, style_of(checklist.judgement), headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
     for side in checklist.sides:

@@ -73,16 +73,6 @@ def weighing(shown: Sequence[Row], harmless: Collection[str]) -> list[Row]:
     return [replace(row, weighs=row.differs and row.name not in harmless) for row in shown]
 
 
-def telling(groups: Sequence[Group]) -> list[Group]:
-    """What differs and may change the result."""
-    return chosen(groups, lambda row: row.weighs)
-
-
-def beside(groups: Sequence[Group]) -> list[Group]:
-    """What differs and changes no result."""
-    return chosen(groups, lambda row: row.differs and not row.weighs)
-
-
 def chosen(groups: Sequence[Group], is_chosen: Callable[[Row], bool]) -> list[Group]:
     """Groups with some of their rows alone; none that would be empty."""
     narrowed = [replace(group, rows=[row for row in group.rows if is_chosen(row)]) for group in groups]

@@ -7,6 +7,8 @@ for a line break that the report made would be copied with it. No line ends with
 from __future__ import annotations
 
 import textwrap
+from enum import Enum
+from pathlib import Path
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,12 +16,19 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.data_file import sections
 from align_hooks.errors import printable
 from align_hooks.messages import Argument, Joined, Separator, rendered
 
 STEP = 2
 """Columns by which a paragraph, and below it its later lines, are moved in."""
 plain = printable
+STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
+
+
+def style_of(result: Enum) -> str:
+    """Return the style of a result."""
+    return STYLES[type(result).__name__][result.name]
 
 
 def verdict(console: Console, word: Argument, style: str, text: Argument, between: str = ": ", indent: int = 0) -> None:

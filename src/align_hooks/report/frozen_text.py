@@ -13,8 +13,8 @@ from align_hooks.comparison.unmoved import Unmoved
 from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
-from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, verdict
-from align_hooks.report.text import VERDICT_COLOUR
+from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, style_of, verdict
+from align_hooks.report.machine import members
 from align_hooks.report.titles import TITLES
 from align_hooks.scenarios.frozen import Alone
 
@@ -32,7 +32,7 @@ def render(
     decode: Callable[[list[int]], str] | None = None,
 ) -> None:
     """Print all of it; ``decode`` makes text of ids."""
-    verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
+    verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
             values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
@@ -67,10 +67,7 @@ def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[
     found = [
         {
             "number": number.name,
-            "steps": number.steps,
-            "median": number.median,
-            "largest": number.largest,
-            "at": number.at,
+            **members(number, "steps", "median", "largest", "at"),
             "standing_out": [{"step": step, "difference": difference} for step, difference in number.out],
         }
         for number in numbers
@@ -80,6 +77,6 @@ def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[
         "verdict": comparison.verdict.text,
         "first_id": first,
         "numbers": found,
-        "shared_ids": [{"id": one.id, "steps": one.steps, "elsewhere": one.elsewhere} for one in shared],
+        "shared_ids": [members(one, "id", "steps", "elsewhere") for one in shared],
         "commands": {str(each.step): [*each.commands] for each in alone},
     }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import StageResult
 from align_hooks.messages import Argument, Message, message
 
 
@@ -44,8 +42,3 @@ METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
 def slug(name: str) -> str:
     """A stage's name as the end of an address."""
     return "stage-" + "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
-def of_stages(results: Sequence[StageResult]) -> list[Word]:
-    """The stages of a comparison as words."""
-    return [Word(slug(result.name), result.title, result.stage.method, slug(result.name)) for result in results]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from align_hooks.comparison.verdict import Comparison, StageResult, Status, Verdict
+from align_hooks.comparison.verdict import Comparison, Status, Verdict
 from align_hooks.messages import rendered
 from align_hooks.report.console import plain
 from align_hooks.report.failure import failure
@@ -37,7 +37,9 @@ def junit(comparison: Comparison, command: str) -> str:
     text = failure(comparison, [Verdict.ALIGNED], command, None)
     _case(suite, "verdict", OF_VERDICT.get(comparison.verdict, ""), comparison.verdict.text, text.splitlines()[0], text)
     for result in comparison.stages:
-        _stage(suite, result)
+        summary = plain(rendered(result.summary))
+        wrong = [plain(rendered(describe(finding))) for finding in result.beyond[:SHOWN]]
+        _case(suite, result.name, KINDS.get(result.status, ""), result.status.value, summary, "\n".join([summary, *wrong]))
     suites = ElementTree.Element("testsuites", name=SUITE)
     for element in (suites, suite):
         cases = suite.findall("testcase")
@@ -49,12 +51,6 @@ def junit(comparison: Comparison, command: str) -> str:
     suites.append(suite)
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
-
-
-def _stage(suite: ElementTree.Element, result: StageResult) -> None:
-    summary = plain(rendered(result.summary))
-    wrong = [plain(rendered(describe(finding))) for finding in result.beyond[:SHOWN]]
-    _case(suite, result.name, KINDS.get(result.status, ""), result.status.value, summary, "\n".join([summary, *wrong]))
 
 
 def _case(suite: ElementTree.Element, name: str, kind: str, type_: str, message: str, text: str) -> None:

@@ -8,25 +8,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.verdict import Judgement, Verdict
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.record.schema import Table as Data
-from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
-from align_hooks.report.text import VERDICT_COLOUR
-from align_hooks.scenarios.climb import Climbed, Step
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
+from align_hooks.scenarios.climb import Step
 from align_hooks.scenarios.plan import Plan
-
-OWN: dict[Judgement, str] = {
-    Climbed.FIRST: "",
-    Climbed.FAILED: "bold red",
-    Climbed.NOT_TRAINED: "bold magenta",
-}
 
 
 def render_rung(step: Step, console: Console) -> None:
     """Print a rung that is done: its result, its name, and what differs from the one that it is held against."""
     name, said = step.rung.name, told(step)
-    verdict(console, step.result, colour(step.result), message("ladder.rung_told", rung=name, told=said) if said else name)
+    verdict(console, step.result, style_of(step.result), message("ladder.rung_told", rung=name, told=said) if said else name)
 
 
 def render(plan: Plan, steps: Sequence[Step], conclusion: Argument, console: Console) -> None:
@@ -34,11 +26,6 @@ def render(plan: Plan, steps: Sequence[Step], conclusion: Argument, console: Con
     console.print(Trimmed(table(plan, steps)))
     if conclusion is not None:
         paragraph(console, conclusion)
-
-
-def colour(result: Judgement) -> str:
-    """The style of a rung's result."""
-    return OWN[result] if isinstance(result, Climbed) else VERDICT_COLOUR[Verdict(result)]
 
 
 def told(step: Step) -> Argument:
@@ -57,7 +44,7 @@ def table(plan: Plan, steps: Sequence[Step]) -> Table:
     done = {step.rung.name: step for step in steps}
     for index, rung in enumerate(plan.rungs):
         step, against = done.get(rung.name), plan.against(index)
-        result = Text(rendered(step.result), colour(step.result)) if step else Text("–")
+        result = Text(rendered(step.result), style_of(step.result)) if step else Text("–")
         made.add_row(result, str(rung.ranks), Text(plain(rung.name)), Text(plain(against.name) if against else "–"))
     return made
 

@@ -6,6 +6,8 @@ is says docs/json.md; tests hold what is written against it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from align_hooks.comparison.band.watching import Watch, Watched
 from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Curve, Finding, StageResult
 from align_hooks.messages import as_data, rendered
@@ -14,6 +16,11 @@ from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 
 FORMAT = 1
+
+
+def members(of: object, *names: str) -> dict[str, Any]:
+    """Return members of an object under their own names."""
+    return {name: getattr(of, name) for name in names}
 
 
 def as_json(comparison: Comparison, **about: str) -> Table:
@@ -71,14 +78,8 @@ def criterion_as_json(criterion: Criterion) -> Table:
 
 def curve_as_json(curve: Curve) -> Table:
     """One number of every step."""
-    return {
-        "name": curve.name,
-        "steps": list(curve.steps),
-        "reference": list(curve.reference),
-        "candidate": list(curve.candidate),
-        "limits": list(curve.limits),
-        "noise": list(curve.noise),
-    }
+    series = members(curve, "steps", "reference", "candidate", "limits", "noise")
+    return {"name": curve.name, **{name: list(values) for name, values in series.items()}}
 
 
 def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
@@ -123,12 +124,7 @@ def finding_as_json(finding: Finding) -> Table:
         "what": rendered(finding.what),
         "reference": rendered(shown(finding.reference)),
         "candidate": rendered(shown(finding.candidate)),
-        "error": finding.error,
-        "limit": finding.limit,
-        "scale": finding.scale,
-        "direction": finding.direction,
-        "name": finding.name,
-        "step": finding.step,
+        **members(finding, "error", "limit", "scale", "direction", "name", "step"),
         "quantity": finding.quantity or "",
         "since": finding.since,
         "rank": finding.rank,

@@ -19,12 +19,12 @@ from align_hooks.messages import Message, Side, message
 from align_hooks.record.schema import Table
 from align_hooks.report import glossary, identity, plots, to_change
 from align_hooks.report.check_text import shown_rows
-from align_hooks.report.configuration import beside, configurations, telling
+from align_hooks.report.configuration import chosen, configurations
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import curve_plot, is_constant, norms_plot
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
-from align_hooks.report.glossary import slug
+from align_hooks.report.glossary import Word, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
 from align_hooks.report.text import beyond, worst
 from align_hooks.report.titles import TITLES
@@ -74,7 +74,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         sides=list(Side),
         methods=glossary.METHODS,
         words=glossary.WORDS,
-        stage_words=glossary.of_stages(comparison.stages),
+        stage_words=[Word(at := slug(result.name), result.title, result.stage.method, at) for result in comparison.stages],
         **first_screen(comparison, checklist),
         **stages(comparison),
         **settings(comparison, checklist),
@@ -185,7 +185,8 @@ def settings(comparison: Comparison, checklist: Checklist | None) -> Table:
     """Both configurations and the rows of the CheckList; what changes the result apart from what does not."""
     harmless = {checked.row.id for outcome in HARMLESS for checked in checklist.of(outcome)} if checklist is not None else set()
     groups = configurations(comparison.sides, harmless)
-    apart, aside = telling(groups), beside(groups)
+    apart = chosen(groups, lambda row: row.weighs)
+    aside = chosen(groups, lambda row: row.differs and not row.weighs)
     rates = [finding.name for finding in differing(comparison.stages, hyper_parameters) if finding.step is not None]
     unlike = [*rates, *(row.name for group in apart for row in group.rows)]  # no configuration shows rates
     return {

@@ -17,18 +17,13 @@ Spec: TypeAlias = dict[str, object]
 """A specification of Vega, or a part of one."""
 UPPER, GAP, LOWER = 160, 38, 84
 """Heights of the upper panel, of the space below it, which holds the lower panel's title, and of the lower panel."""
-CELL, WIDEST, LABELS, FEW = 20, 130, 190, 24
-"""Height of a row of the picture, the most that a column and the labels of rows are wide, and the most columns with numbers in them."""
-MANY = 600
-"""Rows beyond which dots become a line and dashes solid: a browser takes seconds over ten thousand of either."""
 SILENT: Spec = {"interactive": False, "aria": False}
 """A mark that neither the pointer nor a screen reader meets."""
 PARTS: Mapping[str, Any] = json.loads((Path(__file__).parent / "web" / "plots.json").read_text(encoding="utf-8"))
-"""The parts of specifications that are the same in every one: ``frame``, what each begins with; ``pointer``, the signals of the pointer,
-which are the steps that are zoomed to, the step under the pointer, and what is being dragged over; and how marks look."""
-SIZE = "max(240, containerSize()[0])"
-WIDTH: Spec = {"name": "width", "init": SIZE, "on": [{"events": {"source": "window", "type": "resize"}, "update": SIZE}]}
-ZH: Spec = {"name": "zh", "value": False}
+"""What is the same in every specification, or is data throughout: ``frame``, which each begins with;
+``panels``, what plots of two panels share: the signals of width, language, rows and pointer (the steps that
+are zoomed to, the step under the pointer, what is being dragged over), and the pointer's marks; ``picture``.
+Above 600 rows (signal ``many``) dots become a line and dashes solid: a browser takes seconds over more."""
 LEFT: Spec = {"orient": "left", "grid": True, "minExtent": 58, "maxExtent": 58}
 """The axes on the left, all as wide, so that plots below one another line up."""
 ABOVE: Spec = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0}
@@ -106,38 +101,11 @@ def picture() -> Spec:
 
     Cells are ``column`` and ``row``, ``fill`` (a colour of the style sheet) and ``bin`` (beyond 2 it is out of its limit), ``text``,
     ``told`` to a screen reader, ``star`` for the worst, and what the tooltip says. The signals ``columns`` and ``rows`` list both
-    axes, ``few`` says whether numbers fit.
+    axes, ``few`` says whether numbers fit. A row is 20 pixels high, a column at most 130 wide, and labels of rows take 190.
     """
     bare = {"domain": False, "ticks": False}
-    narrow = f"min({SIZE}, {LABELS} + {WIDEST} * length(columns))"
-    return {
-        **PARTS["frame"],
-        "signals": [
-            {"name": "columns", "value": []},
-            {"name": "rows", "value": []},
-            {
-                **WIDTH,
-                "init": narrow,
-                "on": [{"events": [{"source": "window", "type": "resize"}, {"signal": "columns"}], "update": narrow}],
-            },
-            ZH,
-            {"name": "few", "update": f"length(columns) <= {FEW} && width / length(columns) > 28"},
-            {"name": "height", "update": f"{CELL} * length(rows)"},
-        ],
-        "data": [{"name": "cells", "values": []}, _filtered("numbered", "cells", "few && datum.bin > 2")],
-        "scales": [
-            {"name": "x", "type": "band", "domain": {"signal": "columns"}, "range": "width"},
-            {"name": "y", "type": "band", "domain": {"signal": "rows"}, "range": "height"},
-        ],
-        "axes": [
-            {"orient": "top", "scale": "x", "title": title(message("page.layer")), **bare},
-            {"orient": "left", "scale": "y", **bare},
-        ],
-        "marks": [
-            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": PARTS["cell"]}},
-            {"type": "text", "from": {"data": "numbered"}, **SILENT, "encode": {"update": PARTS["number"]}},
-        ],
-    }
+    axes = [{"orient": "top", "scale": "x", "title": title(message("page.layer")), **bare}, {"orient": "left", "scale": "y", **bare}]
+    return {**PARTS["frame"], **PARTS["picture"], "axes": axes}
 
 
 def _panels(
@@ -153,8 +121,7 @@ def _panels(
 ) -> Spec:
     """Two panels above each other over one axis ``bottom``, or the upper alone where ``lower`` has no marks.
 
-    Dragging zooms (signal ``domain``), and a rule stands where the pointer is (``hover``). ``upper_axis`` and ``lower_axis`` are added to
-    the axes on the left.
+    ``upper_axis`` and ``lower_axis`` are added to the axes on the left.
     """
     height, below, axis = UPPER, [], []
     if lower:
@@ -167,31 +134,15 @@ def _panels(
         marks = [{"type": "group", "encode": raised, "marks": [mark]} for mark in lower]
         below = [{"type": "group", "name": "lower", "clip": True, "encode": {"update": size}, "marks": marks}]
     size = {"width": {"signal": "width"}, "height": {"value": UPPER}}
-    across = {"name": "x", "type": "linear", "range": "width", "nice": False}
+    group = {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper}
+    left = {**LEFT, "tickCount": 5, "scale": "upper", "format": "~g", **ABOVE, "titleY": -8, **(upper_axis or {})}
+    own = {"signals": signals, "data": data, "scales": scales}
     return {
         **PARTS["frame"],
         "height": height,
-        "signals": [
-            WIDTH,
-            ZH,
-            {"name": "extent", "value": [0, 1]},
-            {"name": "many", "update": f"length(data('rows')) > {MANY}"},
-            *PARTS["pointer"],
-            *signals,
-        ],
-        "data": [{"name": "rows", "values": []}, *data],
-        "scales": [{**across, "domain": {"signal": "extent"}, "domainRaw": {"signal": "domain"}}, *scales],
-        "marks": [
-            {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper},
-            *below,
-            {"type": "rect", **SILENT, "encode": {"update": PARTS["dragged"]}},
-            {"type": "rule", **SILENT, "encode": {"update": PARTS["hovered"]}},
-        ],
-        "axes": [
-            bottom,
-            {**LEFT, "tickCount": 5, "scale": "upper", "format": "~g", **ABOVE, "titleY": -8, **(upper_axis or {})},
-            *axis,
-        ],
+        **{name: [*PARTS["panels"][name], *parts] for name, parts in own.items()},
+        "marks": [group, *below, *PARTS["panels"]["marks"]],
+        "axes": [bottom, left, *axis],
     }
 
 

@@ -6,7 +6,7 @@ from align_hooks.comparison.health import Health, Rank
 from align_hooks.messages import rendered
 from align_hooks.record.holdings import Holding, ranges
 from align_hooks.record.schema import Table
-from align_hooks.report.machine import curve_as_json, finding_as_json
+from align_hooks.report.machine import curve_as_json, finding_as_json, members
 
 FORMAT = 1
 
@@ -32,10 +32,7 @@ def run_as_json(health: Health, **about: str) -> Table:
             {
                 "kind": problem.kind.value,
                 "words": rendered(problem.message),
-                "rank": problem.rank,
-                "step": problem.step,
-                "place": problem.place,
-                "error": problem.error,
+                **members(problem, "rank", "step", "place", "error"),
             }
             for problem in health.problems
         ],
@@ -53,9 +50,7 @@ def _holding(holding: Holding) -> Table:
 
 def _rank(rank: Rank) -> Table:
     return {
-        "rank": rank.rank,
-        "host": rank.host,
-        "place": rank.place,
+        **members(rank, "rank", "host", "place"),
         "ended": rendered(rank.ended),
         "hooks": {name: {"state": hook.state, "calls": hook.calls} for name, hook in rank.hooks.items()},
         "recorded": dict(rank.recorded),

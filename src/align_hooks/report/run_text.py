@@ -6,19 +6,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.health import Condition, Health
-from align_hooks.messages import Argument, Joined, Message, message, terms
+from align_hooks.comparison.health import Health
+from align_hooks.messages import Argument, Joined, message, terms
 from align_hooks.record.holdings import ranges
-from align_hooks.report.console import Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
+from align_hooks.report.identity import layout
 from align_hooks.report.text import size, values
 
-COLOUR = {Condition.CLEAN: "bold green", Condition.UNWELL: "bold red", Condition.INCOMPLETE: "bold magenta"}
 SHOWN = 5
 
 
 def render_run(health: Health, console: Console) -> None:
     """Print one run."""
-    verdict(console, health.condition, COLOUR[health.condition], headline(health))
+    verdict(console, health.condition, style_of(health.condition), headline(health))
     for problem in health.problems[:SHOWN]:
         paragraph(console, problem.message)
     if len(health.problems) > SHOWN:
@@ -40,7 +40,7 @@ def headline(health: Health) -> Joined:
     steps = message("steps.count", count=side.steps)
     if health.planned:
         steps = message("health.steps_of", count=side.steps, planned=health.planned)
-    return terms([_framework(health), side.facts.training.compute_type or None, _ranks(health), steps])
+    return terms([_framework(health), side.facts.training.compute_type or None, layout(side), steps])
 
 
 def _framework(health: Health) -> Argument:
@@ -49,15 +49,6 @@ def _framework(health: Health) -> Argument:
         return message("health.unknown_framework" if health.side.ranks else "health.directory_made_by_hand")
     version = next((str(facts.versions[name]) for name in ("megatron-core", "mindformers") if name in facts.versions), "")
     return f"{facts.framework} {version}".strip()
-
-
-def _ranks(health: Health) -> Message | None:
-    side = health.side
-    if not side.ranks:
-        return None
-    if not side.laid_out:
-        return message("health.ranks", count=side.ranks)
-    return message("health.ranks_laid_out", count=side.ranks, layout=side.laid_out)
 
 
 def holdings_table(health: Health) -> Table:

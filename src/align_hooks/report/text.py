@@ -25,27 +25,12 @@ from align_hooks.comparison.verdict import (
     Status,
     Unit,
     Value,
-    Verdict,
     Words,
     differing,
 )
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms, with_commands
-from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, verdict
+from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, style_of, verdict
 
-COLOUR = {
-    Status.SAME: "green",
-    Status.DIFFERENT: "bold red",
-    Status.INCONCLUSIVE: "yellow",
-    Status.NOT_COMPARABLE: "bold magenta",
-    Status.INCOMPLETE: "magenta",
-    Status.NOT_COMPARED: "dim",
-}
-VERDICT_COLOUR = {
-    Verdict.ALIGNED: "bold green",
-    Verdict.DIVERGED: "bold red",
-    Verdict.NOT_COMPARABLE: "bold magenta",
-    Verdict.INCONCLUSIVE: "bold yellow",
-}
 JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Stages of which a reader must know why."""
@@ -86,7 +71,7 @@ def render(comparison: Comparison, console: Console) -> None:
 
 def head(comparison: Comparison, console: Console) -> None:
     """Print the verdict, and what differs."""
-    verdict(console, comparison.verdict, VERDICT_COLOUR[comparison.verdict], comparison.headline)
+    verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
 
 
 def report(comparison: Comparison, console: Console) -> None:
@@ -199,7 +184,7 @@ def ladder(stages: Sequence[StageResult]) -> Table:
     table = grid(*heads, numbers=(2,))
     for stage in stages:
         if stage.status is not Status.NOT_COMPARED:
-            result = Text(rendered(stage.status), COLOUR[stage.status])
+            result = Text(rendered(stage.status), style_of(stage.status))
             compared = plain(rendered(stage.short or (None if stage.status in BROKEN else stage.summary)))
             table.add_row(Text(rendered(stage.title)), result, Text(rendered(times(worst(stage)))), Text(compared))
     return table

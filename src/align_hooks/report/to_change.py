@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from align_hooks.checklist.change import Edit, Form
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import Checklist
-from align_hooks.comparison.verdict import Comparison, Finding, Verdict
+from align_hooks.comparison.verdict import Comparison, Verdict
 from align_hooks.messages import Argument, Message, message
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
@@ -49,7 +49,10 @@ def of_comparison(comparison: Comparison, checklist: Checklist | None) -> ToChan
         return None
     if checklist is not None and checklist.of(Outcome.DIFFERENT):
         return of_checklist(checklist, suspected)
-    settings = [of_finding(finding) for finding in can_be_changed(comparison, comparison.settings)]
+    settings = [
+        Setting(finding.what, shown(finding.reference), shown(finding.candidate))
+        for finding in can_be_changed(comparison, comparison.settings)
+    ]
     return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), None, "") if settings else None
 
 
@@ -58,11 +61,6 @@ def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToCha
     different = sorted(checklist.of(Outcome.DIFFERENT), key=lambda checked: checked.row.id not in suspected)
     settings = [of_row(checked) for checked in different]
     return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), *pasted(checklist))
-
-
-def of_finding(finding: Finding) -> Setting:
-    """A setting that a comparison found to differ."""
-    return Setting(finding.what, shown(finding.reference), shown(finding.candidate))
 
 
 def of_row(checked: Checked) -> Setting:

@@ -9,10 +9,9 @@ from rich.text import Text
 from align_hooks.comparison.band.watching import Alarm, Sign, Watch, Watched
 from align_hooks.comparison.verdict import relative, when
 from align_hooks.messages import Message, message, rendered
-from align_hooks.report.console import Trimmed, grid, paragraph, verdict
+from align_hooks.report.console import Trimmed, grid, paragraph, style_of, verdict
 from align_hooks.report.titles import TITLES
 
-COLOUR = {Watched.STAYED: "bold green", Watched.LEFT: "bold red", Watched.STOPPED: "bold magenta", Watched.OPEN: "bold yellow"}
 BLOCKS = 20
 """Columns of the bar of evidence."""
 
@@ -67,7 +66,7 @@ def view(watch: Watch) -> RenderableType:
 
 def render(watch: Watch, outcome: Watched, why: Message | None, console: Console) -> None:
     """Print how a watch ended; ``why`` says why it stopped before the job ended."""
-    verdict(console, outcome, COLOUR[outcome], progress_words(watch))
+    verdict(console, outcome, style_of(outcome), progress_words(watch))
     for alarm in watch.alarms:
         paragraph(console, alarm_words(alarm))
     if why is not None:

@@ -58,13 +58,14 @@ def climb(plan: Plan, *, train: bool, logs: Path) -> Iterator[Step]:
     RecordError where a record cannot be read."""
     noise = [open_run(path) for path in plan.noise]
     for index, rung in enumerate(plan.rungs):
-        run, trained, why = recorded(plan, rung), False, None
+        place = plan.run(rung.name)
+        run, trained, why = recorded_at(place), False, None
         if run is None and train:
             trained, why = True, trained_now(plan, index, logs)
-            run = recorded(plan, rung) if why is None else None
-            why = why or (message("ladder.records_nothing", run=str(plan.run(rung.name))) if run is None else None)
+            run = recorded_at(place) if why is None else None
+            why = why or (message("ladder.records_nothing", run=str(place)) if run is None else None)
         elif run is None:
-            why = message("ladder.not_trained", run=str(plan.run(rung.name)))
+            why = message("ladder.not_trained", run=str(place))
         other = plan.against(index)
         if run is None or other is None:
             yield Step(rung, trained, other, None, why)
@@ -76,13 +77,8 @@ def climb(plan: Plan, *, train: bool, logs: Path) -> Iterator[Step]:
         yield Step(rung, trained, other, compare(reference, run, noise=noise))
 
 
-def recorded(plan: Plan, rung: Rung) -> Run | None:
-    """The record of a rung; None where it was not trained, or was stopped before its end."""
-    return recorded_at(plan.run(rung.name))
-
-
 def recorded_at(path: Path) -> Run | None:
-    """A finished run; None where there is none. Raises RecordError for one that cannot be read."""
+    """A finished run; None where there is none, or it was stopped before its end. Raises RecordError for one that cannot be read."""
     if not layout.ranks(path):
         return None
     run = open_run(path)

@@ -1,55 +1,43 @@
-"""What the frameworks call the numbers of a step in the curves that they log. Data alone.
+"""What the frameworks call the numbers of a step in the curves that they log, in ``tags.txt``.
 
-Megatron-LM logs the rate of the step after (``training_log``, as in its text log), and to TensorBoard and W&B the loss of the step itself,
-where its text log has the mean since the line before. MindFormers is ``MFLossMonitor``.
+Megatron-LM logs the rate of the step after (``training_log``, as in its text log), and to TensorBoard
+and W&B the loss of the step itself, where its text log has the mean since the line before. MindFormers
+is ``MFLossMonitor``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from align_hooks.data_file import sections
+
+Names: TypeAlias = Mapping[str, tuple[str, ...]]
+"""A quantity of a row to its names, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The names that a framework gives to a quantity of a row, the best first. ``rate_of_next``: a learning rate stands at the step before
-    the one that uses it."""
+    """The names that a framework gives to the quantities of a row."""
 
     side: str
-    names: Mapping[str, tuple[str, ...]]
+    names: Names
     rate_of_next: bool = False
+    """Whether a learning rate stands at the step before the one that uses it."""
 
 
-MEGATRON = Tags(
-    "torch",
-    {
-        "loss": ("lm loss",),
-        "grad_norm": ("grad-norm",),
-        "learning_rate": ("learning-rate",),
-        "loss_scale": ("loss-scale",),
-        "consumed_samples": ("samples vs steps", "consumed samples"),
-    },
-    rate_of_next=True,
-)
-MINDFORMERS = Tags(
-    "ms",
-    {
-        "loss": ("lm-loss", "loss"),
-        "grad_norm": ("grad-norm",),
-        "learning_rate": ("learning-rate",),
-        "loss_scale": ("loss-scale",),
-        "consumed_samples": ("consumed samples",),
-    },
-)
-BY_HAND: Mapping[str, tuple[str, ...]] = {
-    "loss": ("loss", "train loss", "train/loss", "lm loss", "lm-loss"),
-    "grad_norm": ("grad norm", "grad-norm", "global norm", "train/grad norm"),
-    "learning_rate": ("learning rate", "learning-rate", "lr", "train/learning rate"),
-    "loss_scale": ("loss scale", "loss-scale"),
-    "consumed_samples": ("consumed samples", "samples"),
-}
-"""What tables that people make call them, with spaces or ``_``; a rate is that of its own row's step."""
-STEPS = ("step", "_step", "iteration", "iter", "global_step", "train/global_step")
+def _names(head: str) -> Names:
+    lines = (line.partition(": ") for line in SECTIONS[head])
+    return {quantity: tuple(names.split(", ")) for quantity, _, names in lines}
+
+
+SECTIONS = sections(Path(__file__).with_name("tags.txt"))
+MEGATRON, MINDFORMERS = Tags("torch", _names("torch"), rate_of_next=True), Tags("ms", _names("ms"))
+BY_HAND = _names("by hand")
+"""What tables that people make call them."""
+STEPS = _names("steps")["step"]
 """Columns that number the rows of a table."""
 OF_SAMPLES = " vs samples"
 """What both frameworks put behind a name for the same curve over consumed samples."""

@@ -165,7 +165,8 @@ def _entries(contents: _Contents, place: _Place, micro: Mapping[str, int], class
         match = CALL.fullmatch(name) or API.fullmatch(name)
         if match is None:  # the gradient of a parameter
             continue
-        module, kind = _module(match.groupdict().get("path"))
+        path = match.groupdict().get("path")  # None for a call of an API
+        module, kind = (None, "") if path is None else (path.rpartition(".")[0], path.rpartition(".")[2])
         call = micro.get(name, int(match["call"]))
         if module is not None:
             classes.setdefault(module, kind)
@@ -190,14 +191,6 @@ def _entries(contents: _Contents, place: _Place, micro: Mapping[str, int], class
                     Statistics(*(None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))),
                     _file(facts.data_name, place.folder, name),
                 )
-
-
-def _module(path: str | None) -> tuple[str | None, str]:
-    """Path and class of a module; None for a call of an API."""
-    if path is None:
-        return None, ""
-    inside, _, kind = path.rpartition(".")
-    return inside, kind
 
 
 def _tensors(value: object, index: str, depth: int = 0) -> Iterator[tuple[str, dict[str, object]]]:

@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.checkpoints.model import model_of
-from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.evidence.begin import begin
 from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
+from align_hooks.evidence.recording import recording
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import list_folder, read_array
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
@@ -42,13 +40,12 @@ def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> in
     named = open_run(names)
     tensors = dict(_tensors(source, named))
     asked = Settings.from_environment({f"{PREFIX}GRADIENTS": str(step), f"{PREFIX}RUN": str(run)})
-    writer = begin(run, SIDE, asked)
     converted = {"dump": well_formed(str(source.resolve())), "tool": "numpy", "names": well_formed(str(named.path))}
-    facts = {"framework": FRAMEWORKS[SIDE], "converted": converted, "model": dict(named.facts.model)}
-    writer.describe(place={}, shards=[shard for shard in named.shards(0) if shard.trainable], facts=facts, steps=range(step, step + 1))
-    writer.gradients(step, tensors)
-    writer.scalars({"step": step, "skipped": False, **dict.fromkeys(UNSAID)})
-    writer.finish(HowEnded("finished"), hooks={})
+    facts = {"converted": converted, "model": dict(named.facts.model)}
+    shards = [shard for shard in named.shards(0) if shard.trainable]
+    with recording(run, SIDE, asked, facts, range(step, step + 1), shards) as writer:
+        writer.gradients(step, tensors)
+        writer.scalars({"step": step, "skipped": False, **dict.fromkeys(UNSAID)})
     return len(tensors)
 
 

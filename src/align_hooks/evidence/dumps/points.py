@@ -33,17 +33,6 @@ PREFIX = r"(?:(?P<chunk>\d+)\.)?(?:(?:module|_orig_mod|network|_backbone|backbon
 Operators: TypeAlias = tuple[tuple[tuple[str, ...], int], ...]
 """Kinds of operators and how many of them stand in a Cell, and in no Cell within it. The first that fits counts; of several operators the
 one that ran last."""
-MATMUL = ("MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "MatMulV2", "Dense")
-ADD = ("Add", "AddExt", "BiasAdd", "TensorAdd")
-FUSED_NORM = ("RmsNorm", "LayerNorm", "LayerNormV3", "LayerNormExt")
-OPERATORS: dict[str, Operators] = {
-    "linear_in": ((MATMUL, 1),),
-    "linear_out": ((ADD, 1), (MATMUL, 1)),
-    "norm_in": ((FUSED_NORM, 1), (("Square", "Pow", "PowTensorScalar"), 1)),
-    "norm_out": ((FUSED_NORM, 1), (("Mul", "Muls"), 2)),
-    "layer_out": ((ADD, 2),),
-    "embedding_out": ((("Gather", "GatherV2", "Embedding", "EmbeddingLookup"), 1),),
-}
 
 
 class Fusion(Enum):
@@ -51,9 +40,6 @@ class Fusion(Enum):
 
     GROUPS = "groups"
     HALVES = "halves"
-
-
-GROUPS = Fusion.GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +101,12 @@ def _full(name: str, layer: str) -> str:
     return f"{layer}{name}".rstrip(".") if name.startswith(".") else name
 
 
+def _operators(ways: str) -> Operators:
+    return tuple((tuple(kinds.split("|")), int(count)) for count, kinds in map(str.split, ways.split(", ")))
+
+
 SECTIONS = sections(Path(__file__).parent / "points.txt")
+OPERATORS = {name: _operators(ways) for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])}
 BLOCK = "decoder.layers.{layer}"
 MEGATRON = Table(
     "Megatron-LM",
@@ -151,7 +142,7 @@ def rows_of(table: Table, classes: Mapping[str, str]) -> Sequence[Row]:
     if not any(map(LATENT.fullmatch, classes)):
         return table.rows
     taken = {row.path for row in table.latent}
-    return [*table.latent, *(row for row in table.rows if row.path not in taken and row.fusion is not GROUPS)]
+    return [*table.latent, *(row for row in table.rows if row.path not in taken and row.fusion is not Fusion.GROUPS)]
 
 
 @cache

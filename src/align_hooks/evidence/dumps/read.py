@@ -29,7 +29,11 @@ def read_dump(path: Path, side: str = "torch") -> Dump:
 
     :raises RecordError: it is none, not whole, or of a tool whose files are pickles: these are named and never read.
     """
-    _refuse_pickles(path)
+    if found := _pickles(path):
+        raise RecordError(
+            f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "
+            f"(pip install mindstudio-probe), which writes dump.json"
+        )
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             raise RecordError(f"{path} is no directory; name {KNOWN}")
@@ -42,14 +46,6 @@ def read_dump(path: Path, side: str = "torch") -> Dump:
     if npy_lists.holds(path):
         return npy_lists.read_list(path, side)
     raise RecordError(f"{path} is no dump that is known here; name {KNOWN}")
-
-
-def _refuse_pickles(path: Path) -> None:
-    if found := _pickles(path):
-        raise RecordError(
-            f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "
-            f"(pip install mindstudio-probe), which writes dump.json"
-        )
 
 
 def _pickles(path: Path) -> list[Path]:

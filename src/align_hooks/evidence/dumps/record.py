@@ -17,14 +17,13 @@ import numpy as np
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.evidence.begin import begin
 from align_hooks.evidence.dumps.entry import Entry, Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
+from align_hooks.evidence.recording import recording
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.layout import Array
 from align_hooks.record.ranges import ranges
 from align_hooks.record.writer import Writer
@@ -77,18 +76,15 @@ def convert_dump(
     if steps[-1] - steps[0] >= MOST_STEPS:
         raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
     asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ranges(steps), f"{PREFIX}RUN": str(run)})
-    writer = begin(run, dump.side, asked)
     facts = {
-        "framework": FRAMEWORKS[dump.side],
         "converted": {"dump": well_formed(str(source.resolve())), "tool": dump.tool, "modules": points.framework},
         "training": {"compute_type": _compute_type([part for value in points.values for part in value.parts])},
         "notes": list(points.notes),
     }
-    writer.describe(place={}, shards=(), facts=facts, steps=range(steps[0], steps[-1] + 1))
-    for step, values in sorted(by_step.items()):
-        _write_step(writer, step + moved, values, 1 / loss_scale)
-        writer.scalars({"step": step + moved, "skipped": False, **dict.fromkeys(UNSAID)})
-    writer.finish(HowEnded("finished"), hooks={})
+    with recording(run, dump.side, asked, facts, range(steps[0], steps[-1] + 1)) as writer:
+        for step, values in sorted(by_step.items()):
+            _write_step(writer, step + moved, values, 1 / loss_scale)
+            writer.scalars({"step": step + moved, "skipped": False, **dict.fromkeys(UNSAID)})
     gradients = sum(value.gradient for value in points.values)
     alone = sum(not value.whole for value in points.values)
     return Converted(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)

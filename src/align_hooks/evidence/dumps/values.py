@@ -12,7 +12,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics, together
-from align_hooks.evidence.dumps.points import BS, GROUPS, Row, pattern_of, rows_of, table_of
+from align_hooks.evidence.dumps.points import BS, Fusion, Row, pattern_of, rows_of, table_of
 from align_hooks.names.blocks import Dims
 from align_hooks.record.layout import Array
 
@@ -41,18 +41,6 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Which columns of a module's output are a point's."""
-
-    columns: Array
-
-    @property
-    def width(self) -> int:
-        """How many."""
-        return len(self.columns)
-
-
-@dataclass(frozen=True, slots=True)
 class PointValue:
     """A point's value or gradient of a step. ``parts`` are the micro-batches in order, ``sizes`` the rows and the sequence of each."""
 
@@ -62,7 +50,8 @@ class PointValue:
     parts: tuple[Entry, ...]
     sizes: tuple[tuple[int, int], ...]
     order: str
-    cut: Cut | None = None
+    columns: Array | None = None
+    """Which columns of a module's output are the point's; None for all."""
 
     @property
     def whole(self) -> bool:
@@ -73,12 +62,12 @@ class PointValue:
     def shape(self) -> tuple[int, ...]:
         """[rows, sequence, width] of the step; token losses have no width."""
         rows, sequence = sum(size[0] for size in self.sizes), self.sizes[0][1]
-        width = self.cut.width if self.cut is not None else self.parts[0].elements // max(1, math.prod(self.sizes[0]))
+        width = len(self.columns) if self.columns is not None else self.parts[0].elements // max(1, math.prod(self.sizes[0]))
         return (rows, sequence) if len(self.parts[0].shape) == 2 and width == 1 else (rows, sequence, width)
 
     def statistics(self) -> Statistics:
         """What the tool says of the whole; nothing of a part of a module's output."""
-        return Statistics() if self.cut is not None else together((part.statistics, part.elements) for part in self.parts)
+        return Statistics() if self.columns is not None else together((part.statistics, part.elements) for part in self.parts)
 
     def read(self) -> Array:
         """The numbers, [rows, sequence, width]; raises RecordError as :meth:`Entry.read`."""
@@ -87,7 +76,7 @@ class PointValue:
             first = (rows, sequence) if self.order == BS else (sequence, rows)
             array = part.read().reshape(*first, -1)
             array = array if self.order == BS else array.swapaxes(0, 1)
-            pieces.append(array if self.cut is None else array[..., self.cut.columns])
+            pieces.append(array if self.columns is None else array[..., self.columns])
         return np.ascontiguousarray(np.concatenate(pieces)).reshape(self.shape)
 
 
@@ -145,9 +134,6 @@ class _Taking:
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
-    def _leave(self, path: str, why: str) -> None:
-        self.left[why][path] = None
-
     def of(self, row: Row) -> Iterator[PointValue]:
         """The values and gradients of a row's points, of every layer and step."""
         if not (row.operators if self.operators else row.modules):
@@ -155,7 +141,7 @@ class _Taking:
         pattern = pattern_of(row.path)
         for step, path in list(self.inside):
             match = pattern.fullmatch(path)
-            if match is None or (row.kinds and not _is(row.kinds, self.dump.classes.get(path, ""))):
+            if match is None or (row.kinds and not re.fullmatch(row.kinds, self.dump.classes.get(path, ""))):
                 continue
             if int(match.groupdict().get("chunk") or 0):
                 raise RecordError(f"{self.dump.path} is of several pieces of a model (virtual pipeline), which number their layers anew")
@@ -187,41 +173,42 @@ class _Taking:
             if len({one.operator for one in found}) == count:
                 last = max(found, key=lambda one: one.moment).operator
                 return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
-        self._leave(path, FUSED)
+        self.left[FUSED][path] = None
         return []
 
     def _values(self, row: Row, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[Entry]) -> Iterator[PointValue]:
         sizes = [self.sizes.get((step, part.call)) for part in parts]
         if any(size is None or not _fits(part, size, row.order) for part, size in zip(parts, sizes, strict=True)):
-            self._leave(path, PARTS)
+            self.left[PARTS][path] = None
             return
         known = tuple(size for size in sizes if size is not None)
         if any(part.tensor is None and part.statistics.norm is None for part in parts):
-            self._leave(path, NOTHING)
+            self.left[NOTHING][path] = None
             return
         if row.fusion is None:
             yield PointValue(step, names[0], gradient, tuple(parts), known, row.order)
             return
         if any(part.tensor is None for part in parts):
-            self._leave(path, NO_TENSOR)
+            self.left[NO_TENSOR][path] = None
             return
-        cuts = self._cuts(row, step, path, parts[0].shape[-1])
-        if cuts is None:
-            self._leave(path, NO_SIZES)
+        pieces = self._columns(row, step, path, parts[0].shape[-1])
+        if pieces is None:
+            self.left[NO_SIZES][path] = None
             return
-        for name, cut in zip(names, cuts, strict=True):
-            yield PointValue(step, name, gradient, tuple(parts), known, row.order, cut)
+        for name, columns in zip(names, pieces, strict=True):
+            yield PointValue(step, name, gradient, tuple(parts), known, row.order, columns)
 
-    def _cuts(self, row: Row, step: int, path: str, width: int) -> list[Cut] | None:
+    def _columns(self, row: Row, step: int, path: str, width: int) -> list[Array] | None:
+        """The columns of each point of a row in a module's output; None where they are not known."""
         above = self.dump.classes.get(path.rpartition(".")[0], "")
-        if row.fusion is GROUPS:
+        if row.fusion is Fusion.GROUPS:
             heads = self._heads(step, path, width)
-            return None if heads is None else [Cut(columns) for columns in _groups(heads, contiguous=above.endswith("Contiguous"))]
+            return None if heads is None else _groups(heads, contiguous=above.endswith("Contiguous"))
         if width % 2 or not self._gated(step, path, width):
             return None
         by_row = above.endswith("Interleaved") or row.path.endswith("w_gate_hidden")
         columns = np.arange(width)
-        return [Cut(columns[::2]), Cut(columns[1::2])] if by_row else [Cut(columns[: width // 2]), Cut(columns[width // 2 :])]
+        return [columns[::2], columns[1::2]] if by_row else [columns[: width // 2], columns[width // 2 :]]
 
     def _heads(self, step: int, path: str, width: int) -> Heads | None:
         """The heads of a layer: as its core was given them, as their norms have them, or as the model's configuration says."""
@@ -265,10 +252,6 @@ class _Taking:
                         if len(part.shape) == 3:
                             size = part.shape[:2] if row.order == BS else part.shape[1::-1]
                             self.sizes.setdefault((step, part.call), (size[0], size[1]))
-
-
-def _is(kinds: str, name: str) -> bool:
-    return re.fullmatch(kinds, name) is not None
 
 
 def _fits(part: Entry, size: tuple[int, int], order: str) -> bool:
