@@ -83,7 +83,7 @@ def test_every_fault_of_a_forward_pass_comes_about_at_a_point() -> None:
 
 def test_what_the_docs_say_of_pages_is_what_was_found() -> None:
     places = json.loads((ZOO / "results" / "pages.json").read_text())
-    assert [one["name"] for one in places] == [case.name for case in FAULTS]
+    assert [one["name"] for one in places] == [case.name for case in FAULTS if case.is_in("float32")]
     first = sum(one["scrolls"] == 0 for one in places)
     assert f"on its first screen for {first} of the {len(places)} planted faults" in (DOCS / "index.md").read_text()
     assert f"{len(places)}处植入的偏差中，{first}处的原因" in (DOCS / "index.zh-CN.md").read_text()
