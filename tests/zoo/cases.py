@@ -77,7 +77,7 @@ MODEL = (
     planted("embedding_scaled", "embeddings times the root of the hidden size", "embedding", "forward", "*embed_tokens*"),
     planted("embedding_in_bfloat16", "embeddings rounded to bfloat16", "precision", "forward", "*embed_tokens*"),
     planted("attention_scale", "scores divided by the size of a head", "attention", "forward", *QK),
-    planted("scale_of_first_step", "scores of layer 1 a thousandth too large after the first step", "state", "state",
+    planted("scale_of_first_step", "scores of layer 1 a tenth too large after the first step", "state", "state",
         "*.layers.1.self_attn.*"),
     planted("attention_scale_of_one_layer", "scores of layer 1 a tenth too large", "attention", "forward", "*.layers.1.self_attn.*"),
     planted("no_causal_mask", "every token attends to all", "attention", "forward", *ATTENTION),

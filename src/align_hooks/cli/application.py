@@ -53,7 +53,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong."""
-        raise AlignHooksError(f"{message}; {self.prog} --help says what it takes")
+        raise AlignHooksError(f"{shown(message)}; {self.prog} --help says what it takes")
 
 
 class Help(HelpFormatter):
