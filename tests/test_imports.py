@@ -205,6 +205,7 @@ def test_report_imports_only_what_is_reported() -> None:
         "doctor.examination",
         "errors",
         "doctor.frameworks",
+        "data_file",
         "record.holdings",
         "record.schema",
         "record.atomic",
