@@ -53,9 +53,10 @@ def steps(*, single: bool = False) -> Spec:
     """
     bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
     upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
+    lone = [_filtered("lone", "rows", "length(data('rows')) === 1")]  # thousands of steps have no mark each
     reference = [_line("a", "var(--reference)", 2.2), _only("a", "var(--reference)")]
     if single:
-        return _panels([upper], reference, [], bottom)
+        return _panels([upper], reference, [], bottom, data=lone)
     lower = _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"})
     plain, beyond = _in_language(message("page.relative_difference")), _in_language(message("page.logarithmic_beyond"))
     zero = {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": {"value": "var(--line)"}}
@@ -70,6 +71,7 @@ def steps(*, single: bool = False) -> Spec:
             _only("d", "var(--difference)", scale="lower"),
         ],
         bottom,
+        data=lone,
         signals=[{"name": "plain", "value": True}, {"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
         lower_axis={"values": {"signal": "ticks"}, "title": {"signal": f"plain ? {plain} : {beyond}"}},
     )
@@ -169,8 +171,8 @@ def _line(field: str, colour: str, width: float, dash: list[int] | None = None, 
 def _only(field: str, colour: str, scale: str = "upper") -> Spec:
     """A dot for the row of a single step, through which a line is not seen."""
     style = {"stroke": {"value": colour}, "strokeWidth": {"value": 1.4}, "size": {"value": 60}}
-    seen = {"opacity": {"signal": f"length(data('rows')) === 1 && datum.{field} !== null ? 1 : 0"}}
-    return _mark("symbol", "rows", style, {"y": {"scale": scale, "field": field}, **seen})
+    seen = {"opacity": {"signal": f"datum.{field} !== null ? 1 : 0"}}
+    return _mark("symbol", "lone", style, {"y": {"scale": scale, "field": field}, **seen})
 
 
 def _band(upper: str, lower: str, colour: str) -> Spec:
