@@ -49,7 +49,8 @@ def launch(side: str, arguments: list[str]) -> int:
         usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
         say(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    _attached.add(side)  # what `align-hooks run` attaches when the framework is imported would be a second session
+    if not arguments_only.asked():
+        _attached.add(side)  # what `align-hooks run` attaches when the framework is imported would be a second session
     atexit.register(die_of_interrupt)  # before the script registers anything, so that it is the last to run
     try:
         settings = Settings.from_environment(os.environ)
