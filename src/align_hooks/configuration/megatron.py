@@ -71,6 +71,9 @@ TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size
 OF_DATA = "seq_length"
 """The one of them that ``tools/preprocess_data.py`` takes too."""
 
+HARMFUL = re.compile(r"(?:^|[;&|({`])[ \t]*(?:(?:sudo|then|do|else) +)?(p?kill|killall|rm|ray stop)\b", re.MULTILINE)
+"""Commands of a script that end processes or delete files."""
+
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
 """Why a variable is not known that a script sets."""
 
@@ -122,7 +125,11 @@ def read_script(
     configuration = read_words(trainings[0], script, folder)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
         return configuration
-    by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
+    if harmful := HARMFUL.search(text):
+        line = text.count("\n", 0, harmful.start(1)) + 1
+        by_a_run: Argument = message("configuration.run_does_harm", name=name, line=line, command=harmful[1])
+    else:
+        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
     return replace(configuration, notes=[*configuration.notes, by_a_run])
 
 
