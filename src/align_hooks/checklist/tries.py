@@ -19,7 +19,7 @@ from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
-from align_hooks.checklist.writable import takes
+from align_hooks.checklist.writable import choices, takes
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting, Value
 
 LONGEST = 128
@@ -29,9 +29,11 @@ YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
-    """One key with a value that may have the meaning and that the key takes."""
+    """One key with a value that may have the meaning and that the key takes, or a flag of Megatron's left out."""
     for key in asked.keys:
-        yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked)))
+        yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked), *choices(key, asked.candidate)))
+    if asked.candidate.side == MEGATRON:
+        yield from ({key: UNSET} for key in asked.keys if key in asked.candidate.values)
 
 
 def _copied(key: str, asked: Asked) -> Iterator[Setting]:

@@ -28,6 +28,8 @@ from align_hooks.messages import Argument, Message, message, rendered, with_comm
 _TABLES = sections(Path(__file__).parent / "megatron_flags.txt")
 RENAMED = mindspeed.renamed(_TABLES["renamed"])
 """Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
+CHOICES: Mapping[str, list[str]] = {flag: taken for flag, *taken in map(str.split, _TABLES["choices"])}
+"""Flag without its dashes to all that its parser takes for it; of those alone that a row of the checklist asks for."""
 _FLAGS = [line.split(maxsplit=2) for line in _TABLES[""]]
 OF_DEEPSPEED = frozenset(
     (

@@ -23,6 +23,8 @@ def renamed(lines: Iterable[str]) -> dict[str, tuple[str, Setting]]:
 _TABLES = sections(Path(__file__).parent / "mindspeed_flags.txt")
 RENAMED = renamed(_TABLES["renamed"])
 """Flags that mean an attribute of another name, mostly Megatron's own, which later releases take instead; and flags that switch off."""
+CHOICES: Mapping[str, list[str]] = {flag: taken for flag, *taken in map(str.split, _TABLES["choices"])}
+"""Flag of Megatron's to what it takes of MindSpeed's beside Megatron-LM's own."""
 _ROWS = [line.split(maxsplit=4) for line in _TABLES[""]]
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, *_ in _ROWS}
 """Every flag without its dashes, and what it takes, as Megatron-LM's."""
