@@ -211,3 +211,21 @@ def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: Outcome) -
 def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None:
     result = check(megatron(LATENT, {"mscale-all-dim": None}), mindformers(LATENT, {}), megatron=version)
     assert row(result, "mscale_all_dim").reference.meaning == held
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({f"{DATA}.config.create_attention_mask": False}, f"{DATA}.config.create_compressed_eod_mask"),
+        (
+            {f"{DATA}.type": "HFDataLoader", f"{DATA}.config": None, f"{DATA}.create_compressed_eod_mask": False},
+            f"{DATA}.create_compressed_eod_mask",
+        ),
+    ],
+)
+def test_attention_stops_at_documents_by_a_mask_that_is_made(keys: dict[str, Any], key: str) -> None:
+    candidate = {**dict.fromkeys((f"{DATA}.config.{name}" for name in ("split", "seed", "data_path")) if "HF" in str(keys) else ()), **keys}
+    told = row(check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, candidate)), "reset_attention_mask")
+    assert told.change is not None and [edit.key for edit in told.change.edits] == [key]
+    mended = check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, {**candidate, key: True}))
+    assert row(mended, "reset_attention_mask").outcome is Outcome.SAME
