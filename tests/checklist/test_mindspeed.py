@@ -264,6 +264,22 @@ def test_without_mindspeed_its_flags_are_strangers() -> None:
     assert ["--stage" in "".join(map(str, names)) for names in strangers] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("words", "fork"),
+    [
+        ("--rollout-batch-size 32 --n-samples-per-prompt 8 --kl-coef 0.0 --use-wandb", ""),
+        ("--index-topk-freq 4 --index-skip-topk-offset 3 --scale-fmt ue8m0", ""),
+        ("--max-new-tokens 20 --no-chat-template --profile-record-shapes", ""),
+        ("--geglu", ""),
+        ("--rollout-batch-size 32 --no-shared-storage", MINDSPEED_LLM),
+    ],
+)
+def test_flags_that_other_projects_have_too_tell_no_fork(words: str, fork: str) -> None:
+    """slime, Megatron-Bridge and Pai-Megatron-Patch have these."""
+    stranger = read_command(f"torchrun train.py {PLAIN} --qk-layernorm {words}", {})
+    assert (stranger.fork, meaning("norm_of_queries_and_keys", stranger)) == (fork, str(not fork))
+
+
 def test_mindspeed_alone_builds_what_megatron_lm_builds() -> None:
     core = read_command(f"torchrun pretrain_gpt.py {PLAIN} --use-fused-rmsnorm --qk-layernorm", {})
     assert core.fork == MINDSPEED

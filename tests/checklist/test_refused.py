@@ -20,6 +20,7 @@ from align_hooks.configuration.yaml_edits import with_settings
 from checklist.exercises import EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, DATA, MODEL = "lr_schedule", "train_dataset.data_loader", "model.model_config"
+APART: dict[str, Any] = {"optimizer.betas": None, "optimizer.beta1": 0.9, "optimizer.beta2": 0.95}
 REFUSED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (OLD, {"optimizer.weight_decay": "0.1"}, "trap.text_to_yaml", {"optimizer.weight_decay": 0.1}),
     (OLD, {f"{LR}.learning_rate": "1e-3"}, "trap.text_to_yaml", {f"{LR}.learning_rate": 0.001}),
@@ -32,6 +33,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (EXPERTS, {"m.moe_grouped_gemm": False}, "trap.no_other_product", {f"{MODEL}.moe_grouped_gemm": True}),
     (EXPERTS, {"m.rotary_base": 10000}, "trap.refused", {f"{MODEL}.rope_theta": 10000, f"{MODEL}.rotary_base": UNSET}),
     (EXPERTS, {"m.rotary_base": 10000, "m.rope_theta": 10000.0}, "trap.refused", {f"{MODEL}.rotary_base": UNSET}),
+    (OLD, APART, "trap.betas", {"optimizer.betas": [0.9, 0.95], "optimizer.beta1": UNSET, "optimizer.beta2": UNSET}),
+    (OLD, {"optimizer.beta2": 0.95}, "trap.betas", {"optimizer.beta2": UNSET}),
     (
         EXPERTS,
         {"m.num_layers": 2, "m.num_hidden_layers": None},
@@ -115,6 +118,13 @@ TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] 
     "no warm-up in the place of a part": (
         *(OLD, {}, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),
         {f"{LR}.warmup_steps": 0, f"{LR}.warmup_ratio": None},
+    ),
+    "another class of optimizer": (
+        *(OLD, {}, {**APART, "optimizer.type": "FP32StateAdamWeightDecay", "optimizer.beta2": 0.98}),
+        {
+            **{"optimizer.type": "AdamW", "optimizer.betas": [0.9, 0.95]},
+            **{"optimizer.beta1": UNSET, "optimizer.beta2": UNSET},
+        },
     ),
     "a float for an integer": (OLD, {"weight-decay": 0}, {}, {"optimizer.weight_decay": 0.0}),
 }
@@ -201,3 +211,21 @@ def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: Outcome) -
 def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None:
     result = check(megatron(LATENT, {"mscale-all-dim": None}), mindformers(LATENT, {}), megatron=version)
     assert row(result, "mscale_all_dim").reference.meaning == held
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({f"{DATA}.config.create_attention_mask": False}, f"{DATA}.config.create_compressed_eod_mask"),
+        (
+            {f"{DATA}.type": "HFDataLoader", f"{DATA}.config": None, f"{DATA}.create_compressed_eod_mask": False},
+            f"{DATA}.create_compressed_eod_mask",
+        ),
+    ],
+)
+def test_attention_stops_at_documents_by_a_mask_that_is_made(keys: dict[str, Any], key: str) -> None:
+    candidate = {**dict.fromkeys((f"{DATA}.config.{name}" for name in ("split", "seed", "data_path")) if "HF" in str(keys) else ()), **keys}
+    told = row(check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, candidate)), "reset_attention_mask")
+    assert told.change is not None and [edit.key for edit in told.change.edits] == [key]
+    mended = check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, {**candidate, key: True}))
+    assert row(mended, "reset_attention_mask").outcome is Outcome.SAME

@@ -12,7 +12,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.writable import takes
-from align_hooks.configuration.megatron import FLAGS, read_command
+from align_hooks.configuration.megatron import CHOICES, FLAGS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.messages import Message, Side, all_of, message, rendered, terms
@@ -43,12 +43,43 @@ def every_change() -> list[Change]:
     return result
 
 
+EXPERT = "--num-experts 8 --moe-router-topk 2"
+TO_MEGATRON: dict[str, tuple[str, str, str]] = {
+    f"--bf16 {EXPERT} | --bf16 {EXPERT} --moe-router-dtype fp32": ("router_dense_type", "leave --moe-router-dtype out", ""),
+    f"--bf16 {EXPERT} | {EXPERT}": ("type_in_which_the_residual_is_added", "add --bf16", ""),
+    f"{EXPERT} --moe-token-dispatcher-type alltoall_seq --no-shared-storage | {EXPERT}": (
+        *("token_dispatcher", "Megatron-LM has no setting that makes it alltoall_seq", "--moe-token-dispatcher-type alltoall_seq"),
+    ),
+}
+"""Flags of a reference and of Megatron-LM's candidate: a row, what it is told, and what it is told of MindSpeed-LLM's candidate."""
+
+
+def to_megatron(words: str, more: str = "") -> Checklist:
+    """A check of two commands that are divided by a bar."""
+    reference, _, candidate = words.partition("|")
+    sides = (
+        f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 {side}"
+        for side in (reference, candidate)
+    )
+    ours, theirs = sides
+    return check(read_command(ours, {}), read_command(f"{theirs} {more}", {}))
+
+
+@pytest.mark.parametrize("words", TO_MEGATRON)
+def test_megatron_is_told_what_its_parser_takes(words: str) -> None:
+    name, told, forked = TO_MEGATRON[words]
+    for more, expected in (("", told), ("--no-shared-storage", forked or told)):
+        change = row(to_megatron(words, more), name).change
+        assert change is not None and expected in rendered(change.words)
+
+
 def test_nothing_that_is_told_is_written_where_it_cannot_stand() -> None:
-    changes = every_change()
+    changes = [*every_change(), *(one.change for words in TO_MEGATRON for one in to_megatron(words).checked if one.change is not None)]
     assert {change.action for change in changes} == set(Action)
     for edit in (edit for change in changes for edit in change.edits if edit.form is not Form.LEAVE_OUT):
         if edit.framework == MEGATRON:
             assert (edit.form is Form.ADD) is (edit.name.removeprefix("--") in SWITCHES), edit
+            assert edit.form is Form.ADD or edit.value in CHOICES.get(edit.name.removeprefix("--"), [edit.value]), edit
             continue
         assert edit.form is Form.WRITE
         assert re.fullmatch(r"[\w.]+", edit.key), edit

@@ -194,5 +194,14 @@ def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
     told = with_commands(message("configuration.told_by_a_run"), "align-hooks run --arguments-only -- bash train.sh")
     assert read(str(tmp_path / "train.sh"), {}).notes == [told]
+    for line, command in (
+        ("pkill -9 python", "pkill"),
+        ("true; rm -rf out", "rm"),
+        ("  ray stop --force", "ray stop"),
+        ("if a; then kill 3; fi", "kill"),
+    ):
+        (tmp_path / "train.sh").write_text(f"# rm and kill\n{line}\ntorchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
+        harm = message("configuration.run_does_harm", name="train.sh", line=2, command=command)
+        assert read(str(tmp_path / "train.sh"), {}).notes == [harm]
     (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
     assert read(str(tmp_path / "train.sh"), {}).notes == []

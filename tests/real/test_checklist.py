@@ -25,7 +25,7 @@ from align_hooks.checklist.row import UNSET, Row, dtype
 from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration import mindspeed
-from align_hooks.configuration.megatron import ARGUMENTS, FLAGS, RENAMED, read_command
+from align_hooks.configuration.megatron import ARGUMENTS, CHOICES, FLAGS, RENAMED, read_command
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import rendered
@@ -187,6 +187,13 @@ def test_flags_that_are_called_otherwise_than_their_attribute(megatron: dict[str
 def test_the_list_of_flags_is_megatrons(megatron: dict[str, Any]) -> None:
     """``configuration/megatron_flags.txt``, a line a flag."""
     assert {flag[2:]: real["takes"] for flag, real in megatron["flags"].items() if flag.startswith("--")} == FLAGS
+
+
+def test_the_choices_of_what_rows_ask_for_are_megatrons(megatron: dict[str, Any]) -> None:
+    """So what is advised is taken: tests/checklist/test_suggestions.py holds every advice against ``CHOICES``."""
+    asked = {key for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
+    real = {flag[2:]: one["choices"] for flag, one in megatron["flags"].items() if one["choices"] and one["dest"] in asked}
+    assert real == CHOICES
 
 
 def test_the_defaults_beside_the_flags_are_megatrons(megatron: dict[str, Any]) -> None:

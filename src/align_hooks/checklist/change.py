@@ -53,7 +53,7 @@ class Edit:
         if self.framework == MINDFORMERS:
             return Form.LEAVE_OUT if self.value is UNSET else Form.WRITE
         _, constant = flag_of(self.key)
-        if self.value is None or (isinstance(self.value, bool) and self.value is not (True if constant is None else constant)):
+        if self.value in (None, UNSET) or (isinstance(self.value, bool) and self.value is not (True if constant is None else constant)):
             return Form.LEAVE_OUT
         return Form.ADD if isinstance(self.value, bool) else Form.WRITE
 

@@ -14,7 +14,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks,
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import as_taken, is_refused, takes, usable
+from align_hooks.checklist.writable import as_taken, choices, is_refused, takes, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
 from align_hooks.messages import Argument
 
@@ -83,7 +83,8 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     if parting is not None:
         return parting
     number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
-    if (says.tries is not None and any_way) or not any(takes(key, wanted.meaning, candidate) or not number for key in asked.keys):
+    fitting = [key for key in asked.keys if not choices(key, candidate) and (takes(key, wanted.meaning, candidate) or not number)]
+    if (says.tries is not None and any_way) or not fitting:
         return Change(Action.NONE, framework, value=wanted.shown)
     return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.defaults import family
 from align_hooks.checklist.newer_names import INSTEAD, refused
+from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.training import beta_keys, moved_betas
 from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, plain
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.writable import as_taken, type_of
@@ -44,7 +46,7 @@ def refusals(configuration: Configuration) -> Iterator[Refusal]:
     """Return what MindFormers refuses of a YAML. A record has none: it was trained."""
     if configuration.side != MINDFORMERS or configuration.facts is not None:
         return
-    for of in (_numbers, _names, _values):
+    for of in (_numbers, _betas, _names, _values):
         with suppress(Unknown, *ODD):
             yield from of(configuration)
 
@@ -71,6 +73,16 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
             yield Refusal(message("trap.no_float", place=value.where, **said), {name: number})
         elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
             yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), {name: int(written)})
+
+
+def _betas(c: Configuration) -> Iterator[Refusal]:
+    """Return betas in the form that the optimizer's class does not take."""
+    edits = moved_betas(c)
+    refused = [key for key, value in edits.items() if value is UNSET]
+    if refused:
+        instead = ", ".join(f"{key}: {in_yaml(c.values[key].written if key in c.values else edits[key])}" for key in beta_keys(c))
+        kind, place = str(value_of(c, ("optimizer.type",), "AdamW")), c.values[refused[0]].where
+        yield Refusal(message("trap.betas", place=place, kind=kind, names=all_of(*refused), instead=instead), edits)
 
 
 def _is_checked(name: str, c: Configuration) -> bool:

@@ -19,8 +19,8 @@ from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
-from align_hooks.checklist.writable import takes
-from align_hooks.configuration.values import MEGATRON, Configuration, Setting
+from align_hooks.checklist.writable import choices, takes
+from align_hooks.configuration.values import MEGATRON, Configuration, Setting, Value
 
 LONGEST = 128
 """Members of a list that are tried one by one: no model's setting has more."""
@@ -29,9 +29,11 @@ YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
-    """One key with a value that may have the meaning and that the key takes."""
+    """One key with a value that may have the meaning and that the key takes, or a flag of Megatron's left out."""
     for key in asked.keys:
-        yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked)))
+        yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked), *choices(key, asked.candidate)))
+    if asked.candidate.side == MEGATRON:
+        yield from ({key: UNSET} for key in asked.keys if key in asked.candidate.values)
 
 
 def _copied(key: str, asked: Asked) -> Iterator[Setting]:
@@ -201,10 +203,20 @@ def betas(at: int) -> Tries:
 
     def tries(asked: Asked) -> Iterator[Edits]:
         both = [read.betas(asked.candidate, index) for index in range(2)]
-        yield {"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]}
-        yield {f"optimizer.beta{at + 1}": asked.wanted}
+        ways: list[Edits] = [
+            {"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]},
+            {f"optimizer.beta{at + 1}": asked.wanted},
+        ]
+        yield from (way for way in ways if way.keys() <= set(read.beta_keys(asked.candidate)))
 
     return tries
+
+
+def optimizer(asked: Asked) -> Iterator[Edits]:
+    """The class of an optimizer, with its betas in the form that this class takes."""
+    for kind in ("AdamW", "Adam"):
+        values = {**asked.candidate.values, "optimizer.type": Value(kind)}
+        yield {"optimizer.type": kind, **read.moved_betas(replace(asked.candidate, values=values))}
 
 
 def clip(asked: Asked) -> Iterator[Edits]:

@@ -17,9 +17,9 @@ from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
 from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.training import GROUPED
-from align_hooks.checklist.row import MODEL, Edits, is_new, model, plain
+from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, model, plain
 from align_hooks.configuration import mindspeed
-from align_hooks.configuration.megatron import defaults_of, flags_of
+from align_hooks.configuration.megatron import CHOICES, defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.data_file import sections
 
@@ -68,9 +68,10 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
 
 def is_refused(edits: Edits, candidate: Configuration) -> bool:
-    """Whether MindFormers ends a training for one of these values: no integer, out of AdamW's range, or what a newer family refuses."""
+    """Whether a framework ends a training for one of these values: Megatron's parser has no such choice; MindFormers wants an integer, is
+    out of AdamW's range, or refuses the value for a newer family."""
     if candidate.side != MINDFORMERS:
-        return False
+        return any(value is not UNSET and not _is_choice(key, value, candidate) for key, value in edits.items())
     if any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items()):
         return True
     if any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key))):
@@ -96,11 +97,27 @@ def takes(key: str, value: Setting, candidate: Configuration, switch: bool = Fal
         return True
     if isinstance(value, Meaning | Enum) or (isinstance(value, str) and re.search(r"[\s(]", value)):
         return False
+    if not _is_choice(key, value, candidate):
+        return False
     kind = _kind(key, candidate, switch)
     if isinstance(value, bool) or kind == "nothing" or key == GROUPS:
         return isinstance(value, bool) and kind == "nothing"
     numbers = {"integer": isinstance(value, int), "number": isinstance(value, int | float), "float": isinstance(value, int | float)}
     return numbers.get(kind, not isinstance(value, list | frozenset))
+
+
+def choices(key: str, candidate: Configuration) -> Sequence[str]:
+    """Return all the values that Megatron's parser takes for an attribute; none where it takes any, or the candidate is not Megatron."""
+    flag = flag_of(key)[0].replace("_", "-")
+    if candidate.side != MEGATRON or flag not in CHOICES:
+        return ()
+    return (*CHOICES[flag], *(mindspeed.CHOICES.get(flag, ()) if candidate.fork else ()))
+
+
+def _is_choice(key: str, value: Setting, candidate: Configuration) -> bool:
+    """Whether a value is one of those that are taken for a key; None leaves the key out."""
+    taken = choices(key, candidate)
+    return value is None or not taken or all(one in taken for one in (value if isinstance(value, list) else [value]))
 
 
 def _kind(key: str, candidate: Configuration, switch: bool) -> str:

@@ -28,6 +28,8 @@ from align_hooks.messages import Argument, Message, message, rendered, with_comm
 _TABLES = sections(Path(__file__).parent / "megatron_flags.txt")
 RENAMED = mindspeed.renamed(_TABLES["renamed"])
 """Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
+CHOICES: Mapping[str, list[str]] = {flag: taken for flag, *taken in map(str.split, _TABLES["choices"])}
+"""Flag without its dashes to all that its parser takes for it; of those alone that a row of the checklist asks for."""
 _FLAGS = [line.split(maxsplit=2) for line in _TABLES[""]]
 OF_DEEPSPEED = frozenset(
     (
@@ -70,6 +72,9 @@ TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size
 """Arguments that tell a training command from another."""
 OF_DATA = "seq_length"
 """The one of them that ``tools/preprocess_data.py`` takes too."""
+
+HARMFUL = re.compile(r"(?:^|[;&|({`])[ \t]*(?:(?:sudo|then|do|else) +)?(p?kill|killall|rm|ray stop)\b", re.MULTILINE)
+"""Commands of a script that end processes or delete files."""
 
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
 """Why a variable is not known that a script sets."""
@@ -122,7 +127,11 @@ def read_script(
     configuration = read_words(trainings[0], script, folder)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
         return configuration
-    by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
+    if harmful := HARMFUL.search(text):
+        line = text.count("\n", 0, harmful.start(1)) + 1
+        by_a_run: Argument = message("configuration.run_does_harm", name=name, line=line, command=harmful[1])
+    else:
+        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
     return replace(configuration, notes=[*configuration.notes, by_a_run])
 
 

@@ -23,6 +23,8 @@ def renamed(lines: Iterable[str]) -> dict[str, tuple[str, Setting]]:
 _TABLES = sections(Path(__file__).parent / "mindspeed_flags.txt")
 RENAMED = renamed(_TABLES["renamed"])
 """Flags that mean an attribute of another name, mostly Megatron's own, which later releases take instead; and flags that switch off."""
+CHOICES: Mapping[str, list[str]] = {flag: taken for flag, *taken in map(str.split, _TABLES["choices"])}
+"""Flag of Megatron's to what it takes of MindSpeed's beside Megatron-LM's own."""
 _ROWS = [line.split(maxsplit=4) for line in _TABLES[""]]
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, *_ in _ROWS}
 """Every flag without its dashes, and what it takes, as Megatron-LM's."""
@@ -34,12 +36,12 @@ ARGUMENTS: Mapping[str, Setting] = {
 }
 """Attribute to its default; where two flags mean one attribute, that of the flag of its name."""
 
-OWNERS: Mapping[str, str] = {flag: owner for flag, _, owner, *_ in _ROWS}
-"""Flag to who registers it: ``llm``, ``core`` or ``both``."""
-
 OTHERS = frozenset(" ".join(_TABLES["others"]).split())
 """Flags that other forks of Megatron-LM have too, older releases of it, or torchrun, and words that anybody might take for a flag: they do
 not tell MindSpeed."""
+
+OWNERS: Mapping[str, str] = {flag: owner for flag, _, owner, *_ in _ROWS if flag not in OTHERS}
+"""Flag that tells MindSpeed to who registers it: ``llm``, ``core`` or ``both``."""
 
 MODULES = ("mindspeed_llm.", "modellink.")
 """What the name of a module of MindSpeed-LLM begins with, as ``--spec`` takes it."""
@@ -52,7 +54,7 @@ def fork_of_words(words: Iterable[str], of_megatron: Mapping[str, str]) -> str:
     """The fork that a command's arguments are of, by its own flags and modules; empty where nothing tells it."""
     words = list(words)
     flags = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
-    owners = {OWNERS[flag] for flag in flags if flag in OWNERS and flag not in OTHERS and flag not in of_megatron}
+    owners = {OWNERS[flag] for flag in flags if flag in OWNERS and flag not in of_megatron}
     owners |= {"llm" for word in words if word.startswith(MODULES)}
     return MINDSPEED_LLM if "llm" in owners else MINDSPEED if owners else ""
 

@@ -51,7 +51,10 @@ def flags() -> dict[str, dict[str, object]]:
     """Every flag of the parser, with the attribute that it sets."""
     parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     return {
-        option: {"dest": action.dest, "const": plain(action.const), "default": plain(action.default), "takes": takes(action)}
+        option: {
+            **{"dest": action.dest, "const": plain(action.const), "default": plain(action.default), "takes": takes(action)},
+            "choices": [getattr(choice, "name", choice) for choice in action.choices or ()],
+        }
         for action in parser._actions
         for option in action.option_strings
     }

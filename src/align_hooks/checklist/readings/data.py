@@ -16,6 +16,8 @@ from align_hooks.messages import message
 from align_hooks.record.look import shared_steps, side_by_side
 
 LOADER = "train_dataset.data_loader"
+RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")
+"""Settings of a data set that switch on ``use_eod_attn_mask_compression``."""
 AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
 """Data sets that give out what the file holds."""
 MEGATRON_FILES = "bin"
@@ -190,6 +192,7 @@ def sequence(c: Configuration) -> Setting:
 
 
 def resets(c: Configuration) -> Setting:
-    """Whether attention stops at the end of a document."""
-    keys = (f"{LOADER}.config.reset_attention_mask", f"{LOADER}.config.create_compressed_eod_mask", *model("use_eod_attn_mask_compression"))
-    return any(value_of(c, (key,), False) is True for key in keys)
+    """Whether attention stops at the end of a document: by a mask that the data set makes, or a compressed one."""
+    compressed = any(value_of(c, (key,), False) is True for key in (*RESETS, *model("use_eod_attn_mask_compression")))
+    made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True
+    return compressed or (made and value_of(c, (f"{LOADER}.config.reset_attention_mask",), False) is True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from align_hooks.checklist.defaults import CHATGLM, LLAMA, default, family
 from align_hooks.checklist.meaning import Hidden, Words
 from align_hooks.checklist.older_families import DEEPSEEK, GPT2, QWEN
-from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
+from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, RESETS, reader
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import are_numbers, is_on, is_since, value_of
 from align_hooks.checklist.row import UNSET, Asked, Edits, Looks, Seen, is_new, model
@@ -25,8 +25,6 @@ COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
 """What is fed to the model by name; without the first MindFormers takes the second for it."""
 COMPRESSED = model("use_attn_mask_compression", "use_eod_attn_mask_compression")
 """Switches of a mask that is made of places alone."""
-RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")
-"""Settings of a data set that switch on ``use_eod_attn_mask_compression``."""
 MASKS = (*COLUMNS, *COMPRESSED, *RESETS, *(f"{LOADER}.{part}create_attention_mask" for part in ("config.", "")))
 """All that says whether a batch has masks of its own."""
 HIDDEN_BY_END = model("eos_token_id")

@@ -6,7 +6,7 @@ import math
 
 from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, value_of
-from align_hooks.checklist.row import UNSET, model, plain, text
+from align_hooks.checklist.row import UNSET, Edits, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -23,6 +23,8 @@ OPTIMIZERS: dict[str, Optimizer | str] = {
 """MindFormers' optimizers by their kind, names in lower case."""
 ALIAS = "adamw"
 """Written so, it was another name of MindSpore's ``AdamWeightDecay`` as long as there was one, which is up to 1.5."""
+BETAS = ("optimizer.betas", "optimizer.beta1", "optimizer.beta2")
+"""Both betas in one list, as MindFormers' own classes take them, and each alone, as MindSpore's do."""
 LOADED, OF_MODEL = ("load_checkpoint", "checkpoint.load_path"), model("checkpoint_name_or_path")
 SCHEDULES = {
     "constant_with_warmup": "ConstantWarmUpLR",
@@ -50,6 +52,23 @@ def mindformers_optimizer(c: Configuration) -> Setting:
     if name == ALIAS:
         return Optimizer.ADAMW_UNCORRECTED
     return OPTIMIZERS.get(str(name).lower(), text(name))
+
+
+def beta_keys(c: Configuration) -> tuple[str, ...]:
+    """Return the keys in which the optimizer takes its two betas; all of them of a class that is not known."""
+    if value_of(c, ("optimizer.type",), "AdamW") in ("AdamW", "PmaAdamW"):
+        return BETAS[:1]
+    return BETAS[1:] if isinstance(mindformers_optimizer(c), Optimizer) else BETAS
+
+
+def moved_betas(c: Configuration) -> Edits:
+    """Return edits that bring betas from keys that the optimizer refuses to those that the optimizer takes."""
+    taken = beta_keys(c)
+    refused = [key for key in BETAS if key in c.values and key not in taken]
+    both = [betas(c, at) for at in range(2)]
+    own = {BETAS[0]: both} if taken == BETAS[:1] else dict(zip(BETAS[1:], both, strict=True))
+    moved = {key: value for key, value in own.items() if key not in c.values}
+    return {**moved, **dict.fromkeys(refused, UNSET)} if refused else {}
 
 
 def betas(c: Configuration, at: int) -> Setting:

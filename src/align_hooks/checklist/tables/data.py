@@ -99,9 +99,7 @@ DATA = (
         asked_by=(DATA_CHECK,),
     ),
     documents("reset_position_ids", unless=readings.ids_unread),
-    documents(
-        "reset_attention_mask", f"{LOADER}.config.create_compressed_eod_mask", *model("use_eod_attn_mask_compression"), read=readings.resets
-    ),
+    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",

@@ -139,7 +139,7 @@ OPTIMIZER = (
     row(
         "optimizer",
         Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
-        Says(("optimizer.type",), read=read.mindformers_optimizer, tries=tries.one_of("AdamW", "Adam")),
+        Says(("optimizer.type",), read=read.mindformers_optimizer, tries=tries.optimizer),
         asked_by=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
     beta(0, 0.9),

@@ -118,7 +118,7 @@ PRECISION = (
     ),
     rounding(
         message("row.type_in_which_the_residual_is_added"),
-        Says(("fp32_residual_connection",), read=read.megatron_residual, note=message("note.residual_type")),
+        Says(("fp32_residual_connection", "bf16", "fp16"), read=read.megatron_residual, note=message("note.residual_type")),
         Says(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
         asked_by=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
     ),
