@@ -145,15 +145,18 @@ class Parameters:
     def _main_differs(self) -> dict[int, bool]:
         """Map the id of each parameter with an fp32 main parameter to whether this one, rounded, is not the model's own weight.
 
-        A quantised weight (a subclass of Tensor) has a rounding of its own and is left out.
+        A quantised weight (a subclass of Tensor) has a rounding of its own, and a main parameter on another device (an optimizer that is
+        offloaded) would have to be moved: both are left out.
         """
         flags: dict[int, torch.Tensor] = {}
         for parameter, main in self.updated:
             model, flat = parameter.model.detach(), parameter.fused.flat
-            if main.dtype is torch.float32 and model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor:
-                here = model.reshape(-1)[slice(*flat)] if flat is not None else model
-                flags[id(parameter)] = (main.detach().view_as(here).to(here.dtype) != here).any()
-        return dict(zip(flags, torch.stack([*flags.values()]).tolist(), strict=True)) if flags else {}
+            half = model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor
+            here = model.reshape(-1)[slice(*flat)] if flat is not None else model.reshape(-1)
+            if half and main.dtype is torch.float32 and main.device == model.device and main.numel() == here.numel():
+                flags[id(parameter)] = (main.detach().reshape(-1).to(here.dtype) != here).any()
+        device = next(iter(flags.values())).device if flags else None
+        return dict(zip(flags, torch.stack([flag.to(device) for flag in flags.values()]).tolist(), strict=True)) if flags else {}
 
     def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
         """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""
