@@ -127,7 +127,7 @@ telechat3 105b | mtp_loss_scaling_factor | 0.1 |  | 0.2 | mtp_loss_factor: | mtp
 llama2 13b | intermediate_size | 13632 | --hidden-size | 13824 |  | intermediate_size: 13632
 llama2 13b | weight_decay | 0.01 |  | 0 |  | optimizer.weight_decay: 0.01
 llama2 70b | n_kv_heads | 64 | --num-attention-heads | 8 | n_kv_heads: | n_kv_heads: 64
-llama2 70b | beta2 | 0.95 | --adam-beta2 | 0.99 | beta2: | optimizer.beta2: 0.95
+llama2 70b | beta2 | 0.95 | --adam-beta2 | 0.99 | beta2: | optimizer.betas: [0.9, 0.95]
 glm4 9b | rms_norm_eps | 1e-05 | --norm-epsilon | 1.5625e-07 | layernorm_epsilon: | layernorm_epsilon: 1.0e-05
 glm4 9b | global_batch_size | 64 | --global-batch-size | 128 |  |
 mixtral 8x7b | num_experts_chosen | 1 | --moe-router-topk | 2 | num_experts_chosen: | moe_config.num_experts_chosen: 1
@@ -285,7 +285,7 @@ MSPROBE: dict[str, tuple[str, Outcome, tuple[object, object], int | None, str, d
     "matches no heads": ("num_heads", Outcome.SAME, (32, 32), 139, "", {}),
     "also where they differ": ("num_heads", Outcome.DIFFERENT, (16, 32), 139, "num_heads: 16", {"change": HEADS}),
     "matches no beta1": ("beta1", Outcome.SAME, (0.9, 0.9), 26, "", {}),
-    "matches no beta2": ("beta2", Outcome.DIFFERENT, (0.999, 0.95), None, "optimizer.beta2: 0.999", {}),
+    "matches no beta2": ("beta2", Outcome.DIFFERENT, (0.999, 0.95), None, "optimizer.betas: [0.9, 0.999]", {}),
     "matches no eps": ("eps", Outcome.SAME, (1e-8, 1e-8), 28, "", {}),
     "finds the learning rate": ("lr", Outcome.DIFFERENT, (1e-5, 5e-5), None, "", {}),
     "finds the seed": ("seed", Outcome.HARMLESS, (42, 0), None, "", {}),
