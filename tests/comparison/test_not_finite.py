@@ -98,10 +98,13 @@ def written(path: Path, kind: str, at: Leaf, number: float) -> Path:
 def ended(*arguments: object) -> int:
     """The exit code of a command, without the process; an error that is not ours is raised."""
     try:
-        return app(list(map(str, arguments)), standalone_mode=False) or 0
+        app(list(map(str, arguments)))
+    except SystemExit as end:
+        return int(end.code or 0)
     except AlignHooksError as error:
         print(error)
         return error.exit_code
+    return 0
 
 
 @pytest.mark.parametrize("kind", ["stored", "sketched"])
