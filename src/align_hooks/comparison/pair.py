@@ -64,6 +64,11 @@ class Pair:
         return [run.facts.training.compute_type for run in self.runs]
 
     @property
+    def draws(self) -> bool:
+        """Whether the model of either side is known to draw random numbers."""
+        return any(run.facts.training.draws for run in self.runs)
+
+    @property
     def unlike_types(self) -> tuple[str, str] | None:
         """The two compute types where both are known and differ, else None."""
         ours, theirs = self.compute_types

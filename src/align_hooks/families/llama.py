@@ -182,7 +182,7 @@ LLAMA = Family(
     kind="dense",
     experts=False,
     levels=(*FIRST, *FEED_FORWARD, *LAST),
-    configured=CONFIGURED | {"rope_scaling": ("none", *{kind for kind in map(str.lower, SCALINGS) if kind not in ("none", "")})},
+    configured=CONFIGURED | {"rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
     huggingface=huggingface,
     megatron=megatron.built(
         "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), {**megatron.PLAIN, "use_rope_scaling": (False, True)}

@@ -69,7 +69,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
         *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
         logits_agree=first.stage is first_loss and logits_agree(by_stage, ladder),
         estimated=not ladder.pair.steps("gradients"),
-        draws=any(run.facts.training.draws for run in ladder.pair.runs),
+        draws=ladder.pair.draws,
     )
     place = place_of(seen)
     culprits = suspects(seen, place)
@@ -252,9 +252,8 @@ def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause
     certain = next((found[0].cause for found in of_kinds if found and is_certain(found[0])), None)
     if certain is not None:
         return (certain,)
-    fitting = [signature.cause for found in of_kinds for signature in found if signature in first_of_points(found)]
-    most = 1 if seen.first.place is not None else max(CAUSES, len(kinds))  # a stage that says where says why
-    return tuple(dict.fromkeys(fitting))[:most]
+    fitting = [signature.cause for found in of_kinds for signature in first_of_points(found)]
+    return tuple(dict.fromkeys(fitting))[: max(CAUSES, len(kinds))]
 
 
 def is_certain(signature: Signature) -> bool:

@@ -115,7 +115,7 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
         "its_own": its_own if feeds(reference, first) else "",
         "routed": routed,
         "kept": variables(candidate, KEPT),
-        "kept_of_reference": "".join(f" {variable}" for variable in variables(reference, KEPT).split(" ") if variable),
+        "kept_of_reference": variables(reference, KEPT),
         "at_step": f" --step {parted}" if parted > first else "",
         "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if has_points(pair, first) else ""),
         "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),

@@ -112,7 +112,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     updates = updates_to_inject(pair, stages)
     reasons, rows = {stage.reason for stage in stages}, padded_rows(ladder)
-    padding, draws = Reason.OTHER_PADDING in reasons, any(run.facts.training.draws for run in pair.runs)
+    padding = Reason.OTHER_PADDING in reasons
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
         Fact.SETTINGS: bool(ladder.settings),
@@ -133,7 +133,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
         Fact.FED: feeds(reference, first),
         Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
-        Fact.ARBITRABLE: bool(reference.facts.model and not draws)
+        Fact.ARBITRABLE: bool(reference.facts.model and not pair.draws)
         and not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in pair.runs)
         and all(feeds(run, first_apart(stages) or first) for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
@@ -150,7 +150,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
         Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
-        Fact.DRAWS: draws,
+        Fact.DRAWS: pair.draws,
         Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
@@ -197,7 +197,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
-        "look": message(f"look.{causes[0].value}") if causes else message("next.what_differs"),
+        "look": next((cause.look for cause in causes if isinstance(cause, Cause)), message("next.what_differs")),
         "term": Term(first) if first in Term else message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),
