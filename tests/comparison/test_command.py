@@ -116,6 +116,15 @@ def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: P
     assert done.stderr.splitlines() == [f"align_hooks: {tmp_path}/no is not a directory; give the directory that ALIGN_HOOKS_RUN named"]
 
 
+@pytest.mark.parametrize("name", ["aligned", "diverged", "not comparable"])
+def test_in_brief_the_report_is_its_beginning(reference: Path, tmp_path: Path, name: str) -> None:
+    run = CASES[name][0](tmp_path / "run")
+    whole, brief = command("compare", reference, run), command("compare", reference, run, "--brief")
+    assert brief.returncode == whole.returncode
+    assert whole.stdout.startswith(brief.stdout)
+    assert [line.split(":")[0].strip() for line in brief.stdout.splitlines()[-2:]] == ["reference", "candidate"]
+
+
 def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:
     run = Synthetic()
     run.shapes["extra.weight"] = (2,)

@@ -12,7 +12,9 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.state import of_step
 from align_hooks.comparison.verdict import Status, Verdict, at_step
 from align_hooks.record.state import BUFFER, SAMPLES, SCHEDULER
+from sharded import Grid, Model, write
 from synthetic import Synthetic
+from worded import ids
 
 BIAS = f"{BUFFER}decoder.layers.1.mlp.router.expert_bias"
 
@@ -51,6 +53,12 @@ def test_of_two_frameworks_nothing_is_compared(tmp_path: Path) -> None:
     other = run(tmp_path / "b", side="ms", framework="MindFormers", scheduler=(1, 99.0))
     comparison = compare(run(tmp_path / "a"), other)
     assert "training state" not in [stage.name for stage in comparison.stages]
+
+
+def test_of_two_layouts_it_is_said_that_nothing_is_compared(tmp_path: Path) -> None:
+    one, two = (open_run(write(tmp_path / str(tp), Grid(tp=tp), Model().tensors(1))) for tp in (1, 2))
+    (stage,) = (stage for stage in compare(one, two).stages if stage.name == "training state")
+    assert (stage.status, ids(stage.summary)) == (Status.NOT_COMPARED, ["training_state.other_layout"])
 
 
 def test_what_one_run_alone_recorded_is_left_out(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ scalars/rank_M.jsonl
     with digests | its own last member, line by line | no step is whole; fewer lines than the manifest says are named
 
 causal_attention_mask.npy
-    with the first batch whose mask is the causal one, by rank 0 | that mask, for readers other than ours | none: it is held against what
+    with the first batch whose mask is the causal one, by rank 0 | that mask, for readers other than ours | none: it is compared with what
     a causal mask is | nothing: it is made from the sequence's length
 
 last_words/rank_M.*

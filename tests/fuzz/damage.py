@@ -8,7 +8,7 @@ from random import Random
 from fuzz.mutations import Scene, rewritten
 
 LEFT_OUT = {
-    "causal_attention_mask.npy": "it is held against what a causal mask is; the bytes of its header may say the same in another way",
+    "causal_attention_mask.npy": "it is compared with what a causal mask is; the bytes of its header may say the same in another way",
     "last_words/*": "it is written as a process dies",
     "manifest/rank_*.claim": "it says who is recording, and is no part of the record",
 }

@@ -41,6 +41,7 @@ def compare(
     plan: Annotated[Path | None, Option(help="write a ladder to this file that narrows the difference down (docs/ladder.md)")] = None,
     allow_missing: Annotated[list[str] | None, Option(help="canonical names, with * and ?, that one side may lack")] = None,
     tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: decode the batch where a long run departs")] = None,
+    brief: Annotated[bool, Option(help="print what differs, where and what to do next, without the stages")] = False,
     executor: Annotated[str | None, Option(help=f"who reads large records: {ENGINES}; by default processes where that is worth it")] = None,
 ) -> None:
     """Compare two recorded runs stage by stage and give a verdict.
@@ -60,7 +61,7 @@ def compare(
             comparison = compare_runs(
                 *runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least, decode=decode
             )
-    render(comparison, output())
+    render(comparison, output(), brief=brief)
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
     repeated = [word for path in noise or () for word in ("--noise", path)]

@@ -28,8 +28,9 @@ from align_hooks.comparison.verdict import (
     Words,
     differing,
 )
-from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms, with_commands
+from align_hooks.messages import Argument, Joined, Message, Separator, Side, in_a_row, message, rendered, sentences, terms, with_commands
 from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, style_of, verdict
+from align_hooks.report.identity import layout
 
 JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
@@ -60,11 +61,11 @@ def size(count: int) -> str:
     return f"{number:.3g} {unit}"
 
 
-def render(comparison: Comparison, console: Console) -> None:
-    """Print a comparison; the verdict once more where its beginning has left the screen by then."""
+def render(comparison: Comparison, console: Console, *, brief: bool = False) -> None:
+    """Print a comparison, ``brief`` without its stages; the verdict once more where its beginning has left the screen by then."""
     with console.capture() as whole:
-        report(comparison, console)
-    report(comparison, console)
+        report(comparison, console, brief)
+    report(comparison, console, brief)
     if console.is_terminal and whole.get().count("\n") >= console.height:
         head(comparison, console)
 
@@ -74,8 +75,15 @@ def head(comparison: Comparison, console: Console) -> None:
     verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
 
 
-def report(comparison: Comparison, console: Console) -> None:
-    """Print all of a comparison, once."""
+def report(comparison: Comparison, console: Console, brief: bool) -> None:
+    """Print a comparison, once: what to know and to do, and unless ``brief`` what that stands on."""
+    conclusion(comparison, console)
+    if not brief:
+        grounds(comparison, console)
+
+
+def conclusion(comparison: Comparison, console: Console) -> None:
+    """Print what differs, where the fault sits, what to change and to run next, and of which runs all that is said."""
     head(comparison, console)
     first, blame = comparison.first, comparison.blame
     findings = [finding for finding in beyond(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
@@ -94,6 +102,13 @@ def report(comparison: Comparison, console: Console) -> None:
         paragraph(console, with_commands(message("terminal.next", what=advice), *commands))
     if others := [finding for finding in comparison.settings if finding not in (*wanted, *findings)]:
         paragraph(console, settings(others))
+    for role, side in zip(Side, comparison.sides, strict=False):
+        facts = side.framework, side.precision, layout(side), message("steps.count", count=side.steps)
+        paragraph(console, message("terminal.side", role=role, facts=terms(fact for fact in facts if fact)), style="dim")
+
+
+def grounds(comparison: Comparison, console: Console) -> None:
+    """Print how every stage came out, the guide's acceptance standard, and notes."""
     console.print(Trimmed(ladder(comparison.stages)))
     for stage in comparison.stages:
         if stage.status in BROKEN and stage is not comparison.first:

@@ -19,8 +19,10 @@ def state(ladder: Ladder) -> StageResult | None:
     """Counts of samples, of the scheduler, the optimizer and the loss scaler, and buffers, at the start of every step, of two runs of one
     framework in one layout; what is first different was not restored, or was moved once too often."""
     pair = ladder.pair
-    if not pair.has_one_layout:
+    if len({run.facts.framework for run in pair.runs}) > 1:
         return None
+    if not pair.has_one_layout:
+        return StageResult(state, Status.NOT_COMPARED, message("training_state.other_layout"))
     looked_at = pair.may_differ("state")
     compared = len(pair.rows) - len(looked_at) - empty(pair, looked_at)
     for step in looked_at:
