@@ -97,6 +97,7 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
 
 FLOORS = (
     ("data_file", "errors", "messages", "quantities", "regular"),
+    ("extras",),
     ("names", "process", "configuration"),
     ("families", "settings"),
     ("record",),
@@ -164,6 +165,7 @@ def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     below = (
         "comparison",
         "data_file",
+        "extras",
         "messages",
         "families.registry",
         "names.blocks",
@@ -204,6 +206,7 @@ def test_report_imports_only_what_is_reported() -> None:
         "scenarios",
         "doctor.examination",
         "errors",
+        "extras",
         "doctor.frameworks",
         "data_file",
         "record.holdings",

@@ -7,9 +7,6 @@ their file access in broad handlers, which would swallow the news.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 LONG = 200
 """Letters of what a person wrote that a message repeats."""
 
@@ -37,16 +34,6 @@ def printable(text: str) -> str:
 def shown(text: str) -> str:
     """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
     return printable(text if len(text) <= LONG else f"{text[:LONG]}…")
-
-
-@contextmanager
-def needing(extra: str, what: str) -> Iterator[None]:
-    """Let ``what`` import packages of an optional ``extra``; raises AlignHooksError, which names the extra, where one is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        raise AlignHooksError(f"{what} needs {package}, which is not installed; pip install 'align-hooks[{extra}]'") from None
 
 
 class SettingsError(AlignHooksError):

@@ -20,6 +20,7 @@ from align_hooks.comparison.curves import values
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.settings import HyperParameter
 from align_hooks.comparison.verdict import Comparison, Status, Verdict, at_step
+from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
 from align_hooks.report.text import SETTINGS, parts_of, render
 from align_hooks.report.text import SHOWN as FINDINGS
@@ -345,7 +346,7 @@ def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Pa
     (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
     done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"
+    assert done.stderr == f"align_hooks: --html needs vl_convert, which is not installed; {installing('html')}\n"
 
 
 def test_of_many_settings_the_first_are_printed(tmp_path: Path) -> None:

@@ -339,12 +339,19 @@ def test_what_a_replay_changed_is_told_with_the_tokens_that_it_concerns(compared
         ("data_skip_steps", []),
         ("context.device_target", []),
         ("args.eval_iters", []),
-        ("seed", []),
+        ("seed", ["changed.seed"]),
+        ("train_dataset.data_loader.config.seed", ["changed.seed"]),
+        ("args.seed", ["changed.seed"]),
     ],
 )
 def test_only_what_changes_numbers_is_told(compared: Compared, candidate: Synthetic, what: str, told: list[str]) -> None:
     candidate.facts = overridden(what, 2, 4)
     assert [id for id in ids(compared(candidate).notes) if id.startswith("changed.")] == told
+
+
+def test_a_seed_is_nothing_to_a_run_that_was_fed(compared: Compared, candidate: Synthetic) -> None:
+    candidate.facts, candidate.settings = overridden("seed", 1234, 42), candidate.settings | FED
+    assert "changed.seed" not in ids(compared(candidate).notes)
 
 
 def test_where_one_side_has_no_token_losses_no_tensor_is_named(compared: Compared, candidate: Synthetic) -> None:

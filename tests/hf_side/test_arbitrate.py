@@ -242,7 +242,7 @@ def test_too_large_a_model_is_refused_before_it_is_run(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("there", "error", "said"),
     [
-        ({"torch": "2.9"}, AlignHooksError, "needs transformers, which is not installed; pip install 'align-hooks[arbitrate]'"),
+        ({"torch": "2.9"}, AlignHooksError, "needs transformers, which is not installed; pip install 'torch>=2.4' transformers"),
         ({}, AlignHooksError, "needs torch"),
         ({"torch": "2.9", "transformers": "5.3.0"}, UnsupportedVersion, "and 5.3.0 is installed; give it an environment of its own"),
         ({"torch": "2.9", "transformers": "4.51.3"}, UnsupportedVersion, "4.51.3 is installed"),

@@ -18,6 +18,7 @@ import align_hooks
 from align_hooks import Comparison, Verdict, compare, open_run
 from align_hooks.comparison import runs, verdict
 from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.extras import installing
 from align_hooks.messages import rendered, with_commands
 from align_hooks.report.machine import as_json
 from golden.write import other_forward
@@ -199,5 +200,5 @@ def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, e
     )
     line = [sys.executable, "-c", code, str(here / "reference"), str(here / "honest")]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
-    assert f"needs {package}, which is not installed; pip install 'align-hooks[{extra}]'" in done.stdout
+    assert f"needs {package}, which is not installed; {installing(extra)}" in done.stdout
     assert done.stdout.count("\n") == 1

@@ -74,4 +74,4 @@ def test_without_pandas_the_extra_is_named(tmp_path: Path) -> None:
         "except align_hooks.errors.AlignHooksError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "a DataFrame needs pandas, which is not installed; pip install 'align-hooks[pandas]'\n"
+    assert done.stdout == "a DataFrame needs pandas, which is not installed; pip install 'pandas>=2.1.1'\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align_hooks.configuration.values import Setting
-from align_hooks.errors import AlignHooksError, needing, shown
+from align_hooks.errors import AlignHooksError, shown
+from align_hooks.extras import needing
 from align_hooks.process.paths import path_of
 from align_hooks.record.look import Decode
 

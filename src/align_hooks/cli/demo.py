@@ -11,6 +11,7 @@ from typing import Annotated
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of
 from align_hooks.errors import AlignHooksError
+from align_hooks.extras import installing
 
 NEEDED = {"torch": ("torch", "megatron"), "mindspore": ("mindspore", "mindformers"), "html": ("jinja2", "vl_convert")}
 """Modules that the demo's processes import, by the extra that brings them."""
@@ -23,10 +24,8 @@ def run_demo(directory: Path, family: str = "llama") -> int:
     """
     missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
     if missing:
-        extras = ",".join(sorted(set(missing.values())))
-        raise AlignHooksError(
-            f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; pip install 'align-hooks[{extras}]'"
-        )
+        command = installing(*sorted(set(missing.values())))
+        raise AlignHooksError(f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; {command}")
     return subprocess.run([sys.executable, str(script()), str(directory), family], check=False).returncode
 
 

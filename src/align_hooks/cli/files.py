@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from align_hooks.cli.application import parameters
-from align_hooks.errors import AlignHooksError, RecordError, needing, shown
+from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.extras import needing
 from align_hooks.messages import ENGLISH, speaking
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of

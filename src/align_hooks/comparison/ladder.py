@@ -67,7 +67,8 @@ class Ladder:
     @cached_property
     def changes(self) -> dict[Side, tuple[Change, ...]]:
         """What was changed of the configuration of each side that changes numbers."""
-        return {side: tuple(changes(run.facts)) for side, run in self.pair.sides}
+        fed = fed_sides(*(run.facts for run in self.pair.runs))
+        return {side: tuple(one for one in changes(run.facts) if not (fed and one.row.is_of_order)) for side, run in self.pair.sides}
 
     @cached_property
     def drawn(self) -> Drawn | None:

@@ -3,9 +3,9 @@
 A run that was fed may agree with its reference although its configuration as it stands trains otherwise. A row of :data:`CHANGED` is an
 override that changes numbers. Not among them, each for its reason: what makes a replay possible and feeds what is recorded anyway (data
 set, columns, ``input_sliced_sig``, ``data_skip_steps``, repeats, epochs, the end of training, evaluation); what a rehearsal on a CPU
-computes in another way (everything under ``ALIGN_HOOKS_DEVICE``); what moves rounding alone (determinism, a router that is not fused); a
-seed, which is asked for by its number and acts on weights and data that a pair loads and feeds; and what a stage or a note of its own tells
-(weights and optimizer states that were loaded, gradients, experts and inputs of blocks that were handed on, weights that were moved).
+computes in another way (everything under ``ALIGN_HOOKS_DEVICE``); what moves rounding alone (determinism, a router that is not fused); and
+what a stage or a note of its own tells (weights and optimizer states that were loaded, gradients, experts and inputs of blocks that were
+handed on, weights that were moved).
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ class Changed:
     id: str
     array: str | None = None
     default: int | None = None
+    is_of_order: bool = False
+    """Whether it decides in which order samples are drawn, which is nothing where either side was fed."""
 
 
 CHANGED = (
     Changed(PAD_TOKEN_ID, "changed.pad_token_id", "tokens", PADDING),
     Changed("model.model_config.ignore_token_id", "changed.ignore_token_id", "labels", -100),
     Changed("runner_config.batch_size", "changed.batch_size"),
+    Changed("train_dataset.data_loader.config.seed", "changed.seed", is_of_order=True),
+    Changed("seed", "changed.seed", is_of_order=True),
+    Changed("args.seed", "changed.seed", is_of_order=True),
     Changed("optimizer.learning_rate", "changed.learning_rate"),
     Changed("lr_schedule", "changed.learning_rate"),
     Changed("args.lr", "changed.learning_rate"),

@@ -125,6 +125,6 @@ def _report(side: str, python: str, child: subprocess.Popen[str] | OSError) -> F
     if line is None:
         last = (err.strip().splitlines() or [f"no word, exit code {child.returncode}"])[-1]
         if re.search(r"No module named '?align_hooks", last):
-            return Framework(side, problem=f"{python} has no align_hooks; {python} -m pip install align-hooks")
+            return Framework(side, problem=f"{python} has no align_hooks: install it there too, as it was here")
         return Framework(side, problem=f"{FRAMEWORKS[side]}: looking at it ended with {last}")
     return Framework(side, **json.loads(line.removeprefix(MARK)))

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from packaging.version import Version
 
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
+from align_hooks.extras import installing
 
 OLDEST, BEFORE = "4.57", "5"
 """The versions of transformers whose layers :mod:`.points` knows: from 5 on the experts of a layer are one parameter."""
@@ -19,9 +20,9 @@ def refuse_lacking() -> None:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            raise AlignHooksError(f"arbitrate needs {name}, which is not installed; pip install 'align-hooks[arbitrate]'") from None
+            raise AlignHooksError(f"arbitrate needs {name}, which is not installed; {installing('arbitrate')}") from None
     if not Version(OLDEST) <= Version(found["transformers"]) < Version(BEFORE):
         raise UnsupportedVersion(
             f"arbitrate knows the layers of transformers {OLDEST} and newer, below {BEFORE}, and {found['transformers']} is installed;"
-            f" give it an environment of its own: pip install 'align-hooks[arbitrate]' 'transformers>={OLDEST},<{BEFORE}'"
+            f" give it an environment of its own, with align_hooks, torch and 'transformers>={OLDEST},<{BEFORE}'"
         )

@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from align_hooks.errors import AlignHooksError, shown
+from align_hooks.extras import installing
 
 ENGINES = "processes, processes:N, threads:N, dask:N, dask:ADDRESS, mpi, none"
 """What :func:`executor_of` knows."""
@@ -43,7 +44,7 @@ def executor_of(text: str) -> Iterator[Executor | None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("dask", "distributed", "mpi4py"):
             raise
-        raise AlignHooksError(f"--executor {name} needs {error.name}, which is not installed; pip install 'align-hooks[{name}]'") from None
+        raise AlignHooksError(f"--executor {name} needs {error.name}, which is not installed; {installing(name)}") from None
 
 
 def _number(text: str) -> int:

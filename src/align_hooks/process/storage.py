@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 from align_hooks.errors import in_a_line
+from align_hooks.extras import installing
 from align_hooks.process.paths import ADDRESS, path_of
 from align_hooks.regular import open_regular
 
@@ -56,7 +57,7 @@ def place_of(text: str | os.PathLike[str]) -> Path:
     try:
         from upath import UPath
     except ImportError as error:
-        raise ValueError(f"cannot be read without {error.name}; pip install 'align-hooks[storage]'") from None
+        raise ValueError(f"cannot be read without {error.name}; {installing('storage')}") from None
     try:
         place = UPath(str(text).rstrip("/"))
         with _as_os_errors():

@@ -13,7 +13,8 @@ from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison import verdict
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Finding, StageResult, Value
-from align_hooks.errors import AlignHooksError, needing
+from align_hooks.errors import AlignHooksError
+from align_hooks.extras import needing
 from align_hooks.messages import rendered
 from align_hooks.record import output
 from align_hooks.record.frames import imported
@@ -83,7 +84,7 @@ class Comparison(verdict.Comparison):
     def to_frame(self) -> pd.DataFrame:
         """A pandas DataFrame with a row a finding, in the order of the stages: ``stage``, ``status``, ``quantity``, ``name``, ``step``,
         ``rank``, both sides' values (numbers as they are, else in words), ``error``, ``limit``, ``times_its_limit`` (above 1 it is out),
-        the ``unit`` of error and limit, and ``what`` was compared, in words. Needs pandas (``pip install 'align-hooks[pandas]'``)."""
+        the ``unit`` of error and limit, and ``what`` was compared, in words. Needs pandas (the extra ``pandas``)."""
         rows = [_row(result, finding) for result in self.stages for finding in result.findings]
         frame: pd.DataFrame = imported().DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
         return frame

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from align_hooks.errors import RecordError, needing, shown
+from align_hooks.errors import RecordError, shown
+from align_hooks.extras import needing
 from align_hooks.record.schema import Row
 from align_hooks.record.sums import norm_columns
 

@@ -245,7 +245,7 @@ class Run(RunFiles):
 
     def to_frame(self, quantity: str = "scalars") -> pd.DataFrame:
         """A pandas DataFrame with a row a step, whose number is the index. Of ``scalars`` there is a column a number, of ``local_norms``
-        one a tensor, fp64. ``run.to_frame().loss.plot()`` draws the loss. Needs pandas (``pip install 'align-hooks[pandas]'``)."""
+        one a tensor, fp64. ``run.to_frame().loss.plot()`` draws the loss. Needs pandas (the extra ``pandas``)."""
         return frames.of_run(self, quantity)
 
     def rank_rows(self, step: int) -> dict[int, RankRow]:

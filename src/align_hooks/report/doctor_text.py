@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from align_hooks.doctor.examination import Examination
 from align_hooks.doctor.frameworks import Framework
+from align_hooks.extras import installing
 
 WIDTH = 80
 
@@ -48,7 +49,8 @@ def _about(examination: Examination) -> Iterator[str]:
     yield from _wrapped(f"extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}", 2)
     for name, missing in examination.extras.items():
         if missing:
-            yield from _wrapped(f"extra {name} is not installed (it lacks {', '.join(missing)}): pip install 'align-hooks[{name}]'", 2)
+            yield from _wrapped(f"extra {name} is not installed (it lacks {', '.join(missing)}):", 2)
+            yield f"    {installing(name)}"
 
 
 def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:

@@ -69,7 +69,7 @@ def rms(values: Array) -> float:
 
 
 def is_installed() -> bool:
-    """Whether the library that estimates a mean's error is there: ``pip install 'align-hooks[statistics]'``."""
+    """Whether the library that estimates a mean's error is there."""
     return find_spec("arch") is not None
 
 

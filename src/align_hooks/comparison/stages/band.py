@@ -9,6 +9,7 @@ from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, when
+from align_hooks.extras import installing
 from align_hooks.messages import Message, message, sentences
 
 QUANTITIES = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
@@ -25,7 +26,7 @@ def band(ladder: Ladder) -> StageResult | None:
     judged = len(first.steps)
     summary: Words = message("band.compared", count=judged, repeats=len(ladder.noise.repeats), unsettled=first.model.settled)
     if not is_installed():
-        summary = sentences(summary, message("band.without_parts"))
+        summary = sentences(summary, message("band.without_parts", install=installing("statistics")))
     short = message("short.band", count=judged, repeats=len(ladder.noise.repeats))
     if not any(finding.excess > 1 for finding in findings):
         return StageResult(band, Status.SAME, summary, tuple(findings), short=short)
