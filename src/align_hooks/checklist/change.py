@@ -46,6 +46,8 @@ class Edit:
     framework: str
     key: str
     value: Setting
+    anchor: str = ""
+    """The anchor by which the key is given what another key is given; empty where the row itself asks for it."""
 
     @property
     def form(self) -> Form:
@@ -71,6 +73,8 @@ class Edit:
     def words(self) -> Argument:
         """As a report shows it; of a YAML the block that is to be pasted has all of a long value."""
         setting, written = self.name.removeprefix(MODEL), self.written
+        if self.anchor:
+            return message("change.tied", name=setting, anchor=self.anchor)
         if self.framework == MINDFORMERS and len(written) > LONGEST_SHOWN:
             written = f"{written[:LONGEST_SHOWN]}…"
         forms: Mapping[Form, Argument] = {

@@ -15,7 +15,7 @@ from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
 from align_hooks.checklist.writable import as_taken, choices, is_refused, takes, usable
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown, Value, Way
 from align_hooks.messages import Argument
 
 A = TypeVar("A")
@@ -73,7 +73,7 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         any_way = True
         changed = applied(candidate, edits)
         if same(read_row(row, changed).meaning, wanted.meaning):
-            done = Change(Action.WRITE, framework, tuple(Edit(framework, key, value) for key, value in edits.items()))
+            done = Change(Action.WRITE, framework, as_edits(edits, candidate))
             parted = _parted(edits, row, reference, candidate, changed, values)
             if parted is None:
                 return done
@@ -104,8 +104,7 @@ def _together(row: Row, alone: Change, reference: Configuration, candidate: Conf
 
     for way in _ways(row, reference, candidate, values):
         if (edits := mended(way, MOST_SETS)) is not None:
-            written = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
-            return replace(alone, edits=written, parts=None, worth=True)
+            return replace(alone, edits=as_edits(edits, candidate), parts=None, worth=True)
     return alone
 
 
@@ -153,14 +152,42 @@ def _carried(edits: Edits, candidate: Configuration) -> Edits:
     return {name: value.value for name, value in inner.items()} if of_model else {}
 
 
-def applied(candidate: Configuration, edits: Edits) -> Configuration:
-    """A candidate with some settings written: a value takes the place of a table, and a table that of a value; UNSET takes a key out."""
-    values = dict(candidate.values)
+def tied(edits: Edits, candidate: Configuration) -> dict[str, tuple[Setting, str]]:
+    """Return the keys that anchors give the values of some edits too, each with what it comes to and the anchor."""
+    held: dict[str, tuple[Setting, str]] = {}
     for key, value in edits.items():
+        tie = candidate.values[key].tie if key in candidate.values and value is not UNSET else None
+        for other, way in tie.members if tie is not None else ():
+            if tie is not None and other in candidate.values and other not in edits:
+                standing = held[other][0] if other in held else candidate.values[other].written
+                held[other] = (_with_member(standing, way, value), tie.anchor)
+    return held
+
+
+def _with_member(standing: Setting, way: Way, value: Setting) -> Setting:
+    """Return a value with another one at the end of a way into its lists and tables, which stay as they are."""
+    if not way:
+        return value
+    whole: Setting = list(standing) if isinstance(standing, list) else dict(standing)
+    whole[way[0]] = _with_member(whole[way[0]], way[1:], value)
+    return whole
+
+
+def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
+    """Return edits as they are advised, with those of the keys that an anchor ties to theirs."""
+    own = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
+    return (*own, *(Edit(candidate.side, key, value, anchor) for key, (value, anchor) in tied(edits, candidate).items()))
+
+
+def applied(candidate: Configuration, edits: Edits) -> Configuration:
+    """A candidate with some settings written, and what anchors tie to them: a value takes the place of a table, and a table that of a
+    value; UNSET takes a key out."""
+    values = dict(candidate.values)
+    for key, value in {**edits, **{key: value for key, (value, _) in tied(edits, candidate).items()}}.items():
         above = [key[:at] for at, letter in enumerate(key) if letter == "."]
         for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
             del values[name]
-        values[key] = Value(value)
+        values[key] = Value(value, tie=values[key].tie if key in values else None)
         if value is UNSET:
             del values[key]
     return replace(candidate, values=values, facts=None, used=set())
@@ -170,10 +197,11 @@ def _parted(
     edits: Edits, row: Row, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
 ) -> Row | None:
     """A row that agrees, changes the result, and would differ after these edits; None where there is none."""
+    touched = edits.keys() | tied(edits, candidate).keys()
     for neighbour in ROWS:
         if neighbour.effect is not Effect.RESULT or neighbour is row or neighbour.id not in values:
             continue
-        if not edits.keys() & set(neighbour.says(changed).keys):
+        if not touched & set(neighbour.says(changed).keys):
             continue
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
         if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):

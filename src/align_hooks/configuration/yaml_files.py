@@ -6,22 +6,36 @@ Read by the safe loader of YAML 1.1, as MindFormers reads them: it makes objects
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import yaml
 
-from align_hooks.configuration.values import ConfigurationError, Place, Setting, Value
+from align_hooks.configuration.values import ConfigurationError, Place, Setting, Tie, Value, Way
 from align_hooks.regular import Bounds
 
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
 YamlLoader: TypeAlias = Any
 """PyYAML's safe loader of a text."""
+ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 MOST = 100_000
 """Values of a file, and no more: by aliases a few lines can make more than a machine holds."""
 DEEPEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value of a YAML file with its node."""
+
+    value: Value
+    node: YamlNode
+    above: tuple[YamlNode, ...]
+    """Mappings that hold the node, the innermost first."""
+    is_merged: bool
+    """Whether the value comes by a merge key, so that the key itself stands elsewhere."""
 
 
 @contextmanager
@@ -63,17 +77,46 @@ def leaves(text: str, name: str) -> dict[str, Value]:
 
     :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
     """
-    values: dict[str, Value] = {}
+    found: dict[str, Leaf] = {}
     with parsed(text, name) as (loader, node):
         if node is not None and node.id == "mapping":
-            _flatten(loader, node, "", name, values, ())
-    return values
+            _flatten(loader, node, "", name, found, ())
+        ties = _ties(text, found)
+    return {key: replace(leaf.value, tie=ties.get(key)) for key, leaf in found.items()}
 
 
-def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
+def _ties(text: str, found: Mapping[str, Leaf]) -> dict[str, Tie]:
+    """Return the anchor of each leaf that stands elsewhere too. A merged one is given its value and gives it to no other."""
+    places: dict[int, list[tuple[str, Way]]] = {}
+    for key, leaf in found.items():
+        for node, way in _within(leaf.node, ()):
+            places.setdefault(id(node), []).append((key, way))
+    tied = {key: leaf for key, leaf in found.items() if not leaf.is_merged and len(places[id(leaf.node)]) > 1}
+    anchors = {key: [ANCHOR.match(text, node.start_mark.index) for node in (leaf.node, *leaf.above)] for key, leaf in tied.items()}
+    return {
+        key: Tie(next((anchor[1] for anchor in anchors[key] if anchor is not None), ""), tuple(places[id(leaf.node)]))
+        for key, leaf in tied.items()
+    }
+
+
+def _within(node: YamlNode, way: Way) -> Iterator[tuple[YamlNode, Way]]:
+    """Return a node and all nodes inside it, each with the way to it."""
+    yield node, way
+    inner = (
+        enumerate(node.value)
+        if node.id == "sequence"
+        else [(str(key.value), value) for key, value in node.value]
+        if node.id == "mapping"
+        else ()
+    )
+    for step, value in inner:
+        yield from _within(value, (*way, step))
+
+
+def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, found: dict[str, Leaf], above: tuple[YamlNode, ...]) -> None:
     """Every leaf of a mapping under its dotted key."""
 
-    if id(node) in above:
+    if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
     seen: dict[str, int] = {}
     for key_node, _ in node.value:
@@ -87,9 +130,10 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values:
         if isinstance(value_node, yaml.MappingNode) and value_node.tag != "tag:yaml.org,2002:map":
             loader.construct_undefined(value_node)  # raises
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(loader, value_node, f"{key}.", name, values, (*above, id(node)))
+            _flatten(loader, value_node, f"{key}.", name, found, (node, *above))
         else:
-            values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            value = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            found[key] = Leaf(value, value_node, (node, *above), is_merged=str(key_node.value) not in seen)
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
