@@ -92,7 +92,7 @@ class Change:
     ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
     are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
     change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes. ``why`` says
-    what keeps the candidate from being told.
+    what keeps the candidate from being told, or how a reader comes to the value.
     """
 
     action: Action
@@ -120,7 +120,9 @@ class Change:
         """As a report shows it."""
         actions: Mapping[Action, Argument] = {
             Action.WRITE: sentences(*(edit.words for edit in self.edits)),
-            Action.COME_TO: message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
+            Action.COME_TO: self.why
+            if self.why is not None
+            else message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
             Action.CHANGE_REFERENCE: self._of_reference,
             Action.BOTH_SIDES: message("change.both_sides", value=self.value),
             Action.FOLLOWS: message("change.follows"),

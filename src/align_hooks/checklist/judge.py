@@ -14,8 +14,8 @@ from align_hooks.checklist.row import MODEL, UNSET, Advice, Edits, Effect, Looks
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
-from align_hooks.configuration.values import Configuration, Setting
-from align_hooks.messages import Argument, Side, message
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.messages import Argument, Message, Side, message
 
 Held: TypeAlias = tuple[Configuration, SideValue]
 """A side, and what it holds of a row."""
@@ -69,7 +69,20 @@ def judge(
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, applied(candidate, repairs or {}), values, apart)
-    return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
+    untold = [row.row for row in checked if may_be_told(row, candidate)]
+    mended = applied(candidate, {edit.key: edit.value for change in changes.values() if change.keeps for edit in change.edits})
+    further = {name: change for name, change in mend(reference, mended, values, untold).items() if change.keeps}
+    told_now = message("why.untold", side=Side.CANDIDATE)
+    return tuple(
+        replace(row, change=further[row.row.id], why=told_now) if row.row.id in further else replace(row, change=changes.get(row.row.id))
+        for row in checked
+    )
+
+
+def may_be_told(checked: Checked, candidate: Configuration) -> bool:
+    """Whether a MindFormers candidate merely lacks what the reference says, and nothing that could not be read may say it."""
+    silent = isinstance(checked.why, Message) and checked.why.id == "why.untold_would" and checked.why.arguments["side"] is Side.CANDIDATE
+    return checked.outcome is Outcome.NOT_TOLD and silent and candidate.side == MINDFORMERS and not candidate.unread
 
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values, looks: Looks) -> Checked:

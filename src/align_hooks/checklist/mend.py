@@ -13,8 +13,8 @@ from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
-from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import as_taken, choices, is_refused, takes, usable
+from align_hooks.checklist.tries import nothing, of_one_key
+from align_hooks.checklist.writable import as_taken, choices, is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown, Value, Way
 from align_hooks.messages import Argument
 
@@ -68,9 +68,8 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     if (why := answer(says.cannot, candidate)) is not None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
     asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
-    parting, any_way = None, False
+    parting = None
     for edits in _tried(row, asked):
-        any_way = True
         changed = applied(candidate, edits)
         if same(read_row(row, changed).meaning, wanted.meaning):
             done = Change(Action.WRITE, framework, as_edits(edits, candidate))
@@ -82,9 +81,11 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
+    if (instead := answer(row.instead, reference, candidate)) is not None:
+        return Change(Action.COME_TO, framework, value=wanted.shown, key=instead[0], why=instead[1])
     number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
-    fitting = [key for key in asked.keys if not choices(key, candidate) and (takes(key, wanted.meaning, candidate) or not number)]
-    if (says.tries is not None and any_way) or not fitting:
+    free = says.tries is nothing or (says.tries is None and not number and any(not choices(key, candidate) for key in asked.keys))
+    if not free or not asked.keys:
         return Change(Action.NONE, framework, value=wanted.shown)
     return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
 

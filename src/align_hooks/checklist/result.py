@@ -123,7 +123,8 @@ class Checklist:
     def edits(self) -> tuple[Edit, ...]:
         """All that is to be written into the candidate, so that rows that change the result agree and nothing is refused; each setting
         once."""
-        changes = [checked.change for checked in self.of(Outcome.DIFFERENT) if checked.change is not None and checked.change.keeps]
+        differing = (*self.of(Outcome.DIFFERENT), *self.of(Outcome.NOT_TOLD))
+        changes = [checked.change for checked in differing if checked.change is not None and checked.change.keeps]
         mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
         return tuple({edit.key: edit for edit in (*mended, *(edit for change in changes for edit in change.edits))}.values())
 

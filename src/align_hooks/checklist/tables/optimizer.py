@@ -131,6 +131,7 @@ OPTIMIZER = (
             note=message("note.batch_mindformers"),
             tries=tries.global_batch,
         ),
+        instead=read.ranks_too,
         asked_by=(
             *asked("CheckList: optimizer", "global_batch_size"),
             *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
