@@ -37,6 +37,7 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
     changes: dict[str, Change] = {}
     untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
     written: dict[str, Edit] = {}
+    asked_for: dict[str, dict[Argument, Setting]] = {}  # a key to the rows that would change the rounding by it, and the value of each
     result = [row for row in apart if row.effect is Effect.RESULT]
     for row in (*result, *result, *(row for row in apart if row not in result)):
         if row.id in changes and changes[row.id].parts is None and changes[row.id].action not in WITHOUT_A_WAY:
@@ -45,7 +46,13 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
         done = _change(row, reference, mended, values, written if follows else {})
         if row.id in changes and done.parts is not None:
             done = _together(row, done, reference, mended, values, result)
+        rival = next((other for edit in done.edits for other, value in asked_for.get(edit.key, {}).items() if value != edit.value), None)
+        if row.effect is Effect.ROUNDING and done.keeps and rival is not None:
+            done = replace(done, parts=rival, worth=False)
         done = replace(done, optional=row.effect is Effect.ROUNDING)
+        if done.optional and done.keeps:
+            for edit in done.edits:
+                asked_for.setdefault(edit.key, {})[row.name] = edit.value
         changes[row.id] = done
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})

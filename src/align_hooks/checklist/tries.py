@@ -313,6 +313,12 @@ def micro_batch(asked: Asked) -> Iterator[Edits]:
         yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
 
 
+def stages(asked: Asked) -> Iterator[Edits]:
+    """Stages of a pipeline; lists with an entry for each of several are a reader's to write."""
+    if asked.wanted == 1 or not read.per_stage(asked.candidate):
+        yield from of_one_key(asked)
+
+
 def balanced(asked: Asked) -> Iterator[Edits]:
     """A load-balancing loss that counts among the same tokens: by its kind, by the size of a micro-batch, or by both."""
     of_megatron = asked.candidate.side == MEGATRON

@@ -46,7 +46,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
     for side in checklist.sides:
-        for note in filter(is_of_absent_file, side.notes):
+        for note in filter(stands_first, side.notes):
             paragraph(console, note, 0, "bold")
     refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
     listed(console, message("heading.refused"), refused)
@@ -72,24 +72,32 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
             paragraph(console, text, 2 * STEP)
     listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
     listed(console, message("heading.against_advice"), advised(checklist))
+    if (seed := checklist.seed_that_counts) is not None:
+        paragraph(console, message("check.seed", values=_both_values(seed)), 0)
     for head, rows, broken in setups(checklist):
-        verdict(console, head, "bold", message("check.set_up", kept=rows - len(broken.parts), rows=rows))
-        if broken.parts:
+        kept = message("check.set_up", kept=rows - len(broken.parts), rows=rows)
+        verdict(console, head, "bold", kept if everything or not broken.parts else message("check.all_lists", text=kept))
+        if broken.parts and everything:
             paragraph(console, message("check.not_kept", rows=broken))
-    for side in checklist.sides:
-        for note in (note for note in side.notes if not is_of_absent_file(note)):
-            paragraph(console, note, style="dim")
+    for name, side in zip(Side, checklist.sides, strict=True):
+        for note in (note for note in side.notes if not stands_first(note)):
+            paragraph(console, message("check.of_side", side=name, text=note), style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
     unlike(checklist, console, everything=everything)
     by_hand(console, checklist.of(Outcome.BY_HAND), everything=everything)
-    for side in checklist.sides:
-        uncovered(console, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
+    for name, side in zip(Side, checklist.sides, strict=True):
+        uncovered(console, name, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
     if not everything:
         harmless = len(checklist.of(Outcome.HARMLESS))
         counts = [message("check.same", count=len(checklist.of(Outcome.SAME)))]
         counts += [message("check.harmless", count=harmless)] if harmless else []
         paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
+
+
+def stands_first(note: Argument) -> bool:
+    """Whether a note says that a side could not be read whole, for want of a file or of arguments."""
+    return is_of_absent_file(note) or (isinstance(note, Message) and note.id == "configuration.arguments_missing")
 
 
 def is_of_absent_file(note: Argument) -> bool:
@@ -318,18 +326,11 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
         verdict(console, head, "bold", message("check.by_hand", rows=terms(checked.row.name for checked in rows)))
 
 
-def uncovered(console: Console, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
-    """Names that were set and that no row looks at, but those that stand ``above``."""
+def uncovered(console: Console, name: Side, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
+    """Names that were set and that no row looks at, but those that stand ``above``; their number where not everything is asked for."""
     settings = [setting for setting in side.not_covered if everything or side.recorded or setting not in above]
-    names = [f"{setting.name} {rendered(setting.value)}".strip() if everything else setting.name for setting in settings]
-    if not names:
-        return
-    head, framework = message("heading.not_covered"), side.framework
-    if side.recorded and not everything:
-        text = message("check.not_covered_recorded", head=head, framework=framework, count=len(names))
-    else:
-        few = names if everything else names[:LISTED]
-        more = len(names) - len(few)
-        listing = message("check.more_listed", names=terms(few), count=more) if more else terms(few)
-        text = message("check.not_covered", head=head, framework=framework, names=listing)
-    paragraph(console, text, 0, "dim")
+    if settings and everything:
+        names = terms(f"{setting.name} {rendered(setting.value)}".strip() for setting in settings)
+        paragraph(console, message("check.not_covered", side=name, names=names), 0, "dim")
+    elif settings:
+        paragraph(console, message("check.not_covered_count", side=name, count=len(settings)), 0, "dim")
