@@ -16,7 +16,7 @@ PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
 NO_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 """Words that YAML 1.1 makes no text of."""
 
-LONGEST_SHOWN = 200
+LONGEST_SHOWN = 80
 """Letters of a value that stands in a line."""
 
 

@@ -80,9 +80,10 @@ def judge(
 
 
 def may_be_told(checked: Checked, candidate: Configuration) -> bool:
-    """Whether a MindFormers candidate merely lacks what the reference says, and nothing that could not be read may say it."""
-    silent = isinstance(checked.why, Message) and checked.why.id == "why.untold_would" and checked.why.arguments["side"] is Side.CANDIDATE
-    return checked.outcome is Outcome.NOT_TOLD and silent and candidate.side == MINDFORMERS and not candidate.unread
+    """Whether a MindFormers candidate merely lacks what the reference says. Of a model's structure its class may say it."""
+    why, structure = checked.why, any(key.startswith((MODEL, "moe_config.")) for key in checked.row.mindformers.keys)
+    silent = isinstance(why, Message) and why.id == "why.untold_would" and why.arguments["side"] is Side.CANDIDATE
+    return checked.outcome is Outcome.NOT_TOLD and silent and candidate.side == MINDFORMERS and not structure
 
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values, looks: Looks) -> Checked:
@@ -161,7 +162,8 @@ def _untold(row: Row, *sides: Held) -> tuple[Outcome, Argument]:
     if why or row.by_hand or row.effect is not Effect.RESULT:
         return _undecided(row, why)
     side, configuration = silent[0]
-    keys = usable(row.says(configuration).keys, configuration)
+    can_be_given = usable(row.says(configuration).keys, configuration)
+    keys = [key for key in row.says(configuration).keys if key in can_be_given]
     name = named(keys[0], configuration.side).removeprefix(MODEL) if keys else None
     return Outcome.NOT_TOLD, message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side)
 

@@ -165,8 +165,10 @@ def tied(edits: Edits, candidate: Configuration) -> dict[str, tuple[Setting, str
     held: dict[str, tuple[Setting, str]] = {}
     for key, value in edits.items():
         tie = candidate.values[key].tie if key in candidate.values and value is not UNSET else None
-        for other, way in tie.members if tie is not None else ():
-            if tie is not None and other in candidate.values and other not in edits:
+        if tie is None or any(edits.get(other, value) != value for other, way in tie.members if not way):
+            continue  # what parts keys that were tied moves no third one
+        for other, way in tie.members:
+            if other in candidate.values and other not in edits:
                 standing = held[other][0] if other in held else candidate.values[other].written
                 held[other] = (_with_member(standing, way, value), tie.anchor)
     return held

@@ -22,7 +22,7 @@ from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain,
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in Outcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
 FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
-"""What every reader sees."""
+"""What every reader sees; what differs in rounding only, which is last, a line each."""
 OTHERS = tuple(outcome for outcome in Outcome if outcome not in (*FIRST, Outcome.BY_HAND))
 """What a reader sees who asks for it; what is to be checked by hand has a place of its own."""
 Cell: TypeAlias = tuple[Argument, Argument]
@@ -45,15 +45,16 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     verdict(console, checklist.judgement, style_of(checklist.judgement), headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
-    for side in checklist.sides:
-        for note in filter(stands_first, side.notes):
-            paragraph(console, note, 0, "bold")
+    for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
+        paragraph(console, note, 0, "bold")
     refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
     listed(console, message("heading.refused"), refused)
     in_file = () if everything else in_absent_file(checklist)
     if in_file:
         paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
-    _tables(checklist, console, FIRST, in_file)
+    _tables(checklist, console, FIRST if everything else FIRST[:-1], in_file)
+    rounding = () if everything else checklist.of(Outcome.ROUNDING)
+    listed(console, HEADS[Outcome.ROUNDING], [sentences(_both_values(checked), reason(checked)) for checked in rounding])
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         paragraph(console, message("check.sections"), style="dim")
     if (to_write := block_of(checklist)) is not None:
@@ -71,7 +72,11 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         for text in below:
             paragraph(console, text, 2 * STEP)
     listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
-    listed(console, message("heading.against_advice"), advised(checklist))
+    against = advised(checklist)
+    if against and everything:
+        listed(console, message("heading.against_advice"), list(against.values()))
+    elif against:
+        verdict(console, message("heading.against_advice"), "bold", message("check.by_hand", rows=terms(against)))
     if (seed := checklist.seed_that_counts) is not None:
         paragraph(console, message("check.seed", values=_both_values(seed)), 0)
     for head, rows, broken in setups(checklist):
@@ -81,7 +86,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
             paragraph(console, message("check.not_kept", rows=broken))
     for name, side in zip(Side, checklist.sides, strict=True):
         for note in (note for note in side.notes if not stands_first(note)):
-            paragraph(console, message("check.of_side", side=name, text=note), style="dim")
+            paragraph(console, note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
     unlike(checklist, console, everything=everything)
@@ -264,13 +269,13 @@ def advice(checked: Checked) -> Message | None:
     return message("advised.not_by", advice=checked.row.advice.text, side=checked.advised[0])
 
 
-def advised(checklist: Checklist) -> list[Message]:
-    """What the guide always recommends and a side does not keep to."""
-    return [
-        message("advised.row", row=checked.row.name, advice=advice(checked))
+def advised(checklist: Checklist) -> dict[Argument, Message]:
+    """What the guide always recommends and a side does not keep to, by the names of the rows."""
+    return {
+        checked.row.name: message("advised.row", row=checked.row.name, advice=advice(checked))
         for checked in checklist.checked
         if checked.advised and checked.row.advice is not None and checked.row.advice.setup is None
-    ]
+    }
 
 
 def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:

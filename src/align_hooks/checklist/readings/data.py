@@ -23,6 +23,8 @@ COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
 HANDLERS = f"{LOADER}.handler"
 """What makes samples of the text of ``HFDataLoader`` and ``CommonDataLoader``, one behind the other."""
 STRATEGY = "parallel.dataset_strategy"
+BY_DEFAULT = ["input_ids", "labels", "loss_mask", "position_ids"]
+"""Columns without a mask, where nothing lists them (1.9, ``trainer/base_trainer.py:921``)."""
 LENGTHS = "actual_seq_len"
 """The column of where documents end, which a compressed mask is made of."""
 AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
@@ -213,14 +215,12 @@ def resets(c: Configuration) -> Setting:
 
 
 def lengths_fed(c: Configuration, *, on: bool) -> Edits:
-    """Return the edits by which the lengths of documents are a column of what is fed, or none, where a YAML lists its columns."""
+    """Return the edits by which the lengths of documents are a column of what is fed, or none, where a YAML lists columns or layouts."""
     listed = {key: columns for key in COLUMNS if isinstance(columns := known(c, key), list) and (LENGTHS in columns) is not on}
     edits = {key: [*columns, LENGTHS] if on else [name for name in columns if name != LENGTHS] for key, columns in listed.items()}
-    columns, layouts = listed.get(COLUMNS[1]), known(c, STRATEGY)
-    if columns is not None and isinstance(layouts, list) and len(layouts) == len(columns):  # a layout for each column
-        edits[STRATEGY] = (
-            [*layouts, layouts[0]] if on else [layout for name, layout in zip(columns, layouts, strict=True) if name != LENGTHS]
-        )
+    columns, layouts = known(c, COLUMNS[1]) or [*BY_DEFAULT, *([] if on else [LENGTHS])], known(c, STRATEGY)
+    if isinstance(layouts, list) and isinstance(columns, list) and len(layouts) == len(columns) and (LENGTHS in columns) is not on:
+        edits[STRATEGY] = [*layouts, layouts[0]] if on else [at for name, at in zip(columns, layouts, strict=True) if name != LENGTHS]
     return edits
 
 
