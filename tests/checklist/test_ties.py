@@ -72,7 +72,7 @@ def test_keys_that_are_to_part_are_written_apart(tmp_path: Path) -> None:
     [
         ("a: &x 1\nb: *x\n", {"a": "x", "b": "x"}),
         ("a: &x {b: 1}\nc: *x\n", {"a.b": "x", "c.b": "x"}),
-        ("a: &x {b: 1}\nc: {<<: *x, d: 2}\n", {"a.b": "x"}),  # a merged key is overridden where it stands
+        ("a: &x {b: 1}\nc: {<<: *x, d: 2}\n", {"a.b": "x"}),
         ("a: &x 1\nb: [[*x, 2]]\n", {"a": "x"}),  # the list itself stands nowhere else
         ("a: 1\nb: 1\n", {}),
     ],

@@ -55,10 +55,6 @@ def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit
     for key in {**wanted, **mended.values}:
         ours, theirs = (values[key].written if key in values else None for values in (wanted, mended.values))
         if ours != theirs:
-            tie = was.values[key].tie if key in was.values else None
-            tied = (
-                f", which &{tie.anchor} ties to {', '.join(other for other, _ in tie.members if other != key)}," if tie is not None else ""
-            )
             raise ConfigurationError(
-                f"{was.source}: {key}{tied} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"
+                f"{was.source}: {key} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"
             )

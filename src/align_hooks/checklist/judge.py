@@ -69,14 +69,11 @@ def judge(
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, applied(candidate, repairs or {}), values, apart)
-    untold = [row.row for row in checked if may_be_told(row, candidate)]
     mended = applied(candidate, {edit.key: edit.value for change in changes.values() if change.keeps for edit in change.edits})
-    further = {name: change for name, change in mend(reference, mended, values, untold).items() if change.keeps}
-    told_now = message("why.untold", side=Side.CANDIDATE)
-    return tuple(
-        replace(row, change=further[row.row.id], why=told_now) if row.row.id in further else replace(row, change=changes.get(row.row.id))
-        for row in checked
-    )
+    further = mend(reference, mended, values, [row.row for row in checked if may_be_told(row, candidate)])
+    told_now = {name: (change, message("why.untold", side=Side.CANDIDATE)) for name, change in further.items() if change.keeps}
+    both = [(row, *told_now.get(row.row.id, (changes.get(row.row.id), row.why))) for row in checked]
+    return tuple(replace(row, change=change, why=why) for row, change, why in both)
 
 
 def may_be_told(checked: Checked, candidate: Configuration) -> bool:

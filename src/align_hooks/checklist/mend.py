@@ -15,7 +15,7 @@ from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import nothing, of_one_key
 from align_hooks.checklist.writable import as_taken, choices, is_refused, usable
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown, Value, Way
+from align_hooks.configuration.values import MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
 from align_hooks.messages import Argument
 
 A = TypeVar("A")
@@ -165,21 +165,21 @@ def tied(edits: Edits, candidate: Configuration) -> dict[str, tuple[Setting, str
     held: dict[str, tuple[Setting, str]] = {}
     for key, value in edits.items():
         tie = candidate.values[key].tie if key in candidate.values and value is not UNSET else None
-        if tie is None or any(edits.get(other, value) != value for other, way in tie.members if not way):
+        if tie is None or any(edits.get(other, value) != value for other, path in tie.members if not path):
             continue  # what parts keys that were tied moves no third one
-        for other, way in tie.members:
+        for other, path in tie.members:
             if other in candidate.values and other not in edits:
                 standing = held[other][0] if other in held else candidate.values[other].written
-                held[other] = (_with_member(standing, way, value), tie.anchor)
+                held[other] = (_with_member(standing, path, value), tie.anchor)
     return held
 
 
-def _with_member(standing: Setting, way: Way, value: Setting) -> Setting:
-    """Return a value with another one at the end of a way into its lists and tables, which stay as they are."""
-    if not way:
+def _with_member(standing: Setting, path: KeyPath, value: Setting) -> Setting:
+    """Return a value with another one at the end of a path into its lists and tables, which stay as they are."""
+    if not path:
         return value
     whole: Setting = list(standing) if isinstance(standing, list) else dict(standing)
-    whole[way[0]] = _with_member(whole[way[0]], way[1:], value)
+    whole[path[0]] = _with_member(whole[path[0]], path[1:], value)
     return whole
 
 

@@ -16,7 +16,7 @@ Setting: TypeAlias = Any
 """A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, or a fact of a record."""
 Facts: TypeAlias = Mapping[str, Setting]
 """A record's ``run.json``, whose trees of JSON a reading asks by path."""
-Way: TypeAlias = tuple[Any, ...]
+KeyPath: TypeAlias = tuple[Any, ...]
 """Steps into lists, which are places, and into tables, which are keys."""
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
 """The framework of each side."""
@@ -67,8 +67,8 @@ class Tie:
 
     anchor: str
     """The name of the anchor, which may be that of a section."""
-    members: tuple[tuple[str, Way], ...]
-    """Each dotted key, with the way to the value within it, empty where it is all of it; that of the anchor itself first."""
+    members: tuple[tuple[str, KeyPath], ...]
+    """Each dotted key, with the path to the value within it, empty where it is all of it; that of the anchor itself first."""
 
 
 @dataclass(frozen=True, slots=True)

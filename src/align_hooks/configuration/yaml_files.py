@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
 
-from align_hooks.configuration.values import ConfigurationError, Place, Setting, Tie, Value, Way
+from align_hooks.configuration.values import ConfigurationError, KeyPath, Place, Setting, Tie, Value
 from align_hooks.regular import Bounds
 
 YamlNode: TypeAlias = Any
@@ -24,18 +24,6 @@ ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 MOST = 100_000
 """Values of a file, and no more: by aliases a few lines can make more than a machine holds."""
 DEEPEST = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value of a YAML file with its node."""
-
-    value: Value
-    node: YamlNode
-    above: tuple[YamlNode, ...]
-    """Mappings that hold the node, the innermost first."""
-    is_merged: bool
-    """Whether the value comes by a merge key, so that the key itself stands elsewhere."""
 
 
 @contextmanager
@@ -77,44 +65,47 @@ def leaves(text: str, name: str) -> dict[str, Value]:
 
     :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
     """
-    found: dict[str, Leaf] = {}
+    values: dict[str, Value] = {}
+    nodes: dict[str, tuple[YamlNode, ...]] = {}
     with parsed(text, name) as (loader, node):
         if node is not None and node.id == "mapping":
-            _flatten(loader, node, "", name, found, ())
-        ties = _ties(text, found)
-    return {key: replace(leaf.value, tie=ties.get(key)) for key, leaf in found.items()}
+            _flatten(loader, node, "", name, values, nodes, ())
+        ties = _ties(text, nodes)
+    return {key: replace(value, tie=ties.get(key)) for key, value in values.items()}
 
 
-def _ties(text: str, found: Mapping[str, Leaf]) -> dict[str, Tie]:
-    """Return the anchor of each leaf that stands elsewhere too. A merged one is given its value and gives it to no other."""
-    places: dict[int, list[tuple[str, Way]]] = {}
-    for key, leaf in found.items():
-        for node, way in _within(leaf.node, ()):
-            places.setdefault(id(node), []).append((key, way))
-    tied = {key: leaf for key, leaf in found.items() if not leaf.is_merged and len(places[id(leaf.node)]) > 1}
-    anchors = {key: [ANCHOR.match(text, node.start_mark.index) for node in (leaf.node, *leaf.above)] for key, leaf in tied.items()}
-    return {
-        key: Tie(next((anchor[1] for anchor in anchors[key] if anchor is not None), ""), tuple(places[id(leaf.node)]))
-        for key, leaf in tied.items()
-    }
+def _ties(text: str, nodes: Mapping[str, tuple[YamlNode, ...]]) -> dict[str, Tie]:
+    """Return the anchors of values that stand elsewhere too; ``nodes`` are those of each key, the innermost first."""
+    places: dict[int, list[tuple[str, KeyPath]]] = {}
+    for key, (node, *_) in nodes.items():
+        for inner, path in _within(node, ()):
+            places.setdefault(id(inner), []).append((key, path))
+    ties = {}
+    for key, (node, *above) in nodes.items():
+        anchor = next(filter(None, (ANCHOR.match(text, one.start_mark.index) for one in (node, *above))), None)
+        if anchor is not None and len(places[id(node)]) > 1:  # a key that is merged has none above it, and gives no other its value
+            ties[key] = Tie(anchor[1], tuple(places[id(node)]))
+    return ties
 
 
-def _within(node: YamlNode, way: Way) -> Iterator[tuple[YamlNode, Way]]:
-    """Return a node and all nodes inside it, each with the way to it."""
-    yield node, way
-    inner = (
-        enumerate(node.value)
-        if node.id == "sequence"
-        else [(str(key.value), value) for key, value in node.value]
-        if node.id == "mapping"
-        else ()
-    )
-    for step, value in inner:
-        yield from _within(value, (*way, step))
+def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]:
+    """Return a node and all nodes inside it, each with the path to it."""
+    yield node, path
+    keyed = [(str(key.value), inner) for key, inner in node.value] if node.id == "mapping" else []
+    for step, inner in (*keyed, *enumerate(node.value if node.id == "sequence" else ())):
+        yield from _within(inner, (*path, step))
 
 
-def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, found: dict[str, Leaf], above: tuple[YamlNode, ...]) -> None:
-    """Every leaf of a mapping under its dotted key."""
+def _flatten(
+    loader: YamlLoader,
+    node: YamlNode,
+    prefix: str,
+    name: str,
+    values: dict[str, Value],
+    nodes: dict[str, tuple[YamlNode, ...]],
+    above: tuple[YamlNode, ...],
+) -> None:
+    """Every leaf of a mapping under its dotted key, as a value and as its node with those above it."""
 
     if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
@@ -130,10 +121,10 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, found: 
         if isinstance(value_node, yaml.MappingNode) and value_node.tag != "tag:yaml.org,2002:map":
             loader.construct_undefined(value_node)  # raises
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(loader, value_node, f"{key}.", name, found, (node, *above))
+            _flatten(loader, value_node, f"{key}.", name, values, nodes, (node, *above))
         else:
-            value = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
-            found[key] = Leaf(value, value_node, (node, *above), is_merged=str(key_node.value) not in seen)
+            values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            nodes[key] = (value_node, node, *above)
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist
-from align_hooks.checklist.row import MODEL, UNSET, Occasion, model
+from align_hooks.checklist.row import MODEL, UNSET, Occasion
+from align_hooks.checklist.row import Row as CheckedRow
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
@@ -116,17 +117,12 @@ def in_absent_file(checklist: Checklist) -> tuple[Checked, ...]:
     told = ((checked, checked.why) for checked in checklist.of(Outcome.NOT_TOLD))
     messages = ((checked, why) for checked, why in told if isinstance(why, Message))
     silent = [checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent]
-    return tuple(checked for checked in silent if any(may_be_in_file(key) for key in named_by(checked)))
+    return tuple(checked for checked in silent if of_structure(checked.row))
 
 
-def named_by(checked: Checked) -> tuple[str, ...]:
-    """Return the keys of MindFormers that a row goes by."""
-    return (*checked.row.mindformers.keys, *checked.row.mindformers.beside)
-
-
-def may_be_in_file(key: str) -> bool:
-    """Whether a model's ``config.json`` may hold what a key says, which is the structure of the model and no length of its data."""
-    return key.startswith(MODEL) and key not in model("seq_length")
+def of_structure(row: CheckedRow) -> bool:
+    """Whether a model's ``config.json`` may hold what a row is about: the structure of the model, and no length of its data."""
+    return any(key.startswith(MODEL) for key in (*row.mindformers.keys, *row.mindformers.beside)) and row.id != "seq_length"
 
 
 def _with_value(checked: Checked) -> Message:
