@@ -5,6 +5,7 @@ So two rows that live on one key are told the same value of it, and all that is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
@@ -14,7 +15,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks,
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import nothing, of_one_key
-from align_hooks.checklist.writable import as_taken, choices, is_refused, usable
+from align_hooks.checklist.writable import as_taken, is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
 from align_hooks.messages import Argument
 
@@ -59,7 +60,9 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
             written.update((edit.key, edit) for edit in done.edits)
     for row in result:  # what a later row made of the same setting
         done = changes[row.id]
-        changes[row.id] = replace(done, edits=tuple(written[edit.key] if done.keeps else edit for edit in done.edits))
+        changes[row.id] = replace(
+            done, edits=tuple(replace(edit, value=written[edit.key].value) if done.keeps else edit for edit in done.edits)
+        )
     return changes
 
 
@@ -90,11 +93,9 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         return parting
     if (instead := answer(row.instead, reference, candidate)) is not None:
         return Change(Action.COME_TO, framework, value=wanted.shown, key=instead[0], why=instead[1])
-    number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
-    free = says.tries is nothing or (says.tries is None and not number and any(not choices(key, candidate) for key in asked.keys))
-    if not free or not asked.keys:
-        return Change(Action.NONE, framework, value=wanted.shown)
-    return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+    if says.tries is nothing and asked.keys:
+        return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+    return Change(Action.NONE, framework, value=wanted.shown)  # all that may be written was tried
 
 
 def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
@@ -110,8 +111,9 @@ def _together(row: Row, alone: Change, reference: Configuration, candidate: Conf
         more = (way for other in (wrong, *beside) for way in _ways(other, reference, changed, values))
         return next(filter(None, (mended({**edits, **way}, sets - 1) for way in more)), None)
 
-    for way in _ways(row, reference, candidate, values):
-        if (edits := mended(way, MOST_SETS)) is not None:
+    ways = list(_ways(row, reference, candidate, values))
+    for sets, way in itertools.product(range(1, MOST_SETS + 1), ways):  # the fewest sets first
+        if (edits := mended(way, sets)) is not None:
             return replace(alone, edits=as_edits(edits, candidate), parts=None, worth=True)
     return alone
 
