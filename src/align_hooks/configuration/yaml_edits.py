@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import yaml
-
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_files import YamlNode, leaves, parsed
 
@@ -40,9 +38,10 @@ def with_settings(text: str, name: str, settings: Mapping[str, str | None]) -> s
     """
     for key, value in settings.items():
         path, standing = key.split("."), leaves(text, name).get(key)
+        wanted = leaves(f"value: {value}", name).get("value")
         if value is None:
             text = _without(text, name, path)
-        elif standing is None or repr(standing.written) != repr(yaml.safe_load(value)):  # else by an anchor that was given it
+        elif standing is None or wanted is None or repr(standing.written) != repr(wanted.written):  # else an anchor was given it
             text = _with_setting(text, name, path, value)
     return text
 
