@@ -351,6 +351,8 @@ shuffle |  |  | train_dataset.data_loader.shuffle: true |
 shuffle |  | D.split: null, train_dataset.data_loader.type: MindDataset, train_dataset.data_loader.shuffle: false | train_dataset.data_loader.type: MindDataset |
 reset_position_ids | --reset-position-ids | D.reset_position_ids: true |  |
 reset_attention_mask | --reset-attention-mask | D.create_compressed_eod_mask: true |  |
+reset_attention_mask | --reset-attention-mask | D.create_compressed_eod_mask: true |  | new
+reset_attention_mask | --reset-attention-mask | D.create_compressed_eod_mask: true | train_dataset.input_columns: [input_ids, labels, loss_mask, position_ids] |
 eod_mask_loss | --eod-mask-loss | D.eod_mask_loss: true |  |
 vocab_file | --vocab-file /a/vocab.json | processor.tokenizer.vocab_file: /b/vocab.json | processor.tokenizer.vocab_file: /b/other.json |
 merge_file | --merge-file /a/merges.txt | processor.tokenizer.merges_file: /b/merges.txt |  |

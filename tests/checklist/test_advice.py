@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
     ),
     "masks of documents": (
         *(OLD, {"reset-attention-mask": "", "eod-mask-loss": ""}, {}),
-        {"reset_attention_mask": f"{DATA}.reset_attention_mask: True", "eod_mask_loss": f"{DATA}.eod_mask_loss: True"},
+        {"reset_attention_mask": f"{DATA}.create_compressed_eod_mask: True", "eod_mask_loss": f"{DATA}.eod_mask_loss: True"},
     ),
     "a split of three": (OLD, {"split": "949,50,1"}, {}, {"split": f"{DATA}.split: '949, 50, 1'"}),
     "a clip that is off": (
@@ -154,14 +154,15 @@ def test_where_it_does_both_rows_are_told_the_same(parallel: dict[str, Any], cou
 
 
 def test_how_many_micro_batches_there_are_is_told_by_the_setting_that_counts_them() -> None:
-    """And not by the pipeline's, which says which setting counts."""
+    """And not by the pipeline's, which says which setting counts; and what it would do to the global batch is told."""
     reference = megatron(OLD, {"micro-batch-size": 1, "global-batch-size": 4})
     reference = replace(reference, values={**reference.values, "data_parallel_size": Value(1)})
     sizes = {"parallel.parallel_mode": 1, f"{PARALLEL}.data_parallel": 4, f"{PARALLEL}.pipeline_stage": 1}
     keys = {"use_parallel": True, "runner_config.batch_size": 1, **sizes}
     change = row(check(reference, mindformers(OLD, keys)), "micro_batches_of_a_step").change
     assert change is not None and change.optional
-    assert (change.action, change.key) == (Action.COME_TO, "runner_config.gradient_accumulation_steps")
+    assert [edit.key for edit in change.edits] == ["runner_config.gradient_accumulation_steps"]
+    assert (change.parts, change.worth) == ("global_batch_size", False)
 
 
 def test_a_warm_up_that_is_no_whole_number_of_steps_has_no_setting() -> None:

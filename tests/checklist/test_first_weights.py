@@ -14,7 +14,7 @@ from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Spread
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.values import Configuration
-from align_hooks.messages import message
+from align_hooks.messages import message, rendered
 from checklist.exercises import BASES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers
 
 RANDOM: dict[str, Any] = {"load_checkpoint": None}
@@ -58,11 +58,14 @@ def test_mindformers(style: str, keys: dict[str, Any], spread: Spread) -> None:
 
 
 def test_no_setting_makes_them_alike() -> None:
-    """Neither side is told to become another model."""
+    """Neither side is told to become another model; where the other loads weights, it is told to load them too."""
     one, other = megatron(EXPERTS, {}), mindformers(EXPERTS, RANDOM)
-    for found in (first_weights(one, other), first_weights(other, one)):
-        assert found.change is not None
-        assert found.change.action is Action.NONE
+    told = [first_weights(one, other).change, first_weights(other, one).change]
+    assert [(change.action, change.key) for change in told if change is not None] == [
+        (Action.COME_TO, "load_checkpoint"),
+        (Action.COME_TO, "load_checkpoint"),
+    ]
+    assert rendered(told[0].words if told[0] is not None else "").startswith("let load_checkpoint of the candidate load")
 
 
 @pytest.mark.parametrize("style", [OLD, EXPERTS, LATENT])

@@ -383,7 +383,8 @@ def test_what_no_row_covers_is_listed_where_two_scripts_differ(tmp_path: Path) -
     done = command(one, script(tmp_path / "other.sh", quantum_entanglement=4, same_on_both=5, only_here=6))
     for name, ours, theirs in (("quantum_entanglement", "3", "4"), ("only_here", "–", "6")):
         assert words("check.values", name=name, reference=ours, candidate=theirs) in " ".join(done.stdout.split())
-    assert done.stdout.count("same_on_both") == 2  # among what no row covers, once a side
+    assert "same_on_both" not in done.stdout and "not covered, candidate: 1 setting (--all lists it)" in done.stdout
+    assert command(one, tmp_path / "other.sh", "--all").stdout.count("same_on_both") == 2  # among what no row covers, once a side
 
 
 def test_what_no_row_covers_is_listed_where_two_yamls_differ(tmp_path: Path) -> None:

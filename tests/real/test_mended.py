@@ -62,7 +62,7 @@ def told(family: str) -> Iterator[Told]:
     for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
         keys = changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
         checklist = check(megatron(exercise.style, of_exercise(exercise)), read_yaml(advice.text(keys), f"{family}.yaml", Path()))
-        for one in checklist.of(Outcome.DIFFERENT):
+        for one in (*checklist.of(Outcome.DIFFERENT), *checklist.of(Outcome.NOT_TOLD)):
             if one.change is not None and one.change.keeps and one.row.id == exercise.row:
                 mended = changed(keys, {edit.key: edit.value for edit in checklist.edits})
                 yield Told(one.row.id, one.change.edits, advice.text(keys), advice.text(mended))

@@ -16,7 +16,7 @@ PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
 NO_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 """Words that YAML 1.1 makes no text of."""
 
-LONGEST_SHOWN = 200
+LONGEST_SHOWN = 80
 """Letters of a value that stands in a line."""
 
 
@@ -46,6 +46,8 @@ class Edit:
     framework: str
     key: str
     value: Setting
+    anchor: str = ""
+    """The anchor by which the key is given what another key is given; empty where the row itself asks for it."""
 
     @property
     def form(self) -> Form:
@@ -71,6 +73,8 @@ class Edit:
     def words(self) -> Argument:
         """As a report shows it; of a YAML the block that is to be pasted has all of a long value."""
         setting, written = self.name.removeprefix(MODEL), self.written
+        if self.anchor:
+            return message("change.tied", name=setting, anchor=self.anchor)
         if self.framework == MINDFORMERS and len(written) > LONGEST_SHOWN:
             written = f"{written[:LONGEST_SHOWN]}…"
         forms: Mapping[Form, Argument] = {
@@ -88,7 +92,7 @@ class Change:
     ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
     are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
     change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes. ``why`` says
-    what keeps the candidate from being told.
+    what keeps the candidate from being told, or how a reader comes to the value.
     """
 
     action: Action
@@ -116,7 +120,9 @@ class Change:
         """As a report shows it."""
         actions: Mapping[Action, Argument] = {
             Action.WRITE: sentences(*(edit.words for edit in self.edits)),
-            Action.COME_TO: message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
+            Action.COME_TO: self.why
+            if self.why is not None
+            else message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
             Action.CHANGE_REFERENCE: self._of_reference,
             Action.BOTH_SIDES: message("change.both_sides", value=self.value),
             Action.FOLLOWS: message("change.follows"),

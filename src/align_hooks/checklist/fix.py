@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,9 @@ from align_hooks.checklist.row import UNSET
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.model_args import has_model_args
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.errors import shown
-
-ANCHORED, NAMED = re.compile(r"&([^\s,\[\]{}]+)"), re.compile(r"\*([^\s,\[\]{}]+)")
-"""An anchor in a line, and an alias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +40,21 @@ def fixed(candidate: str, checklist: Checklist) -> Fixed:
     if has_model_args(before):
         raise ConfigurationError(f"--fix mends a YAML file of MindFormers, and {shown(candidate)} holds arguments of Megatron-LM")
     was = read_yaml(before, path.name, path.parent)
-    after = with_settings(before, path.name, {edit.key: None if edit.value is UNSET else in_yaml(edit.value) for edit in checklist.edits})
+    # what stands first in the file is written first, so that an alias behind its anchor has its value by then
+    lines = {name: value.place.line for name, value in was.values.items() if value.place is not None}
+    edits = sorted(checklist.edits, key=lambda edit: lines.get(edit.key) or 0)
+    after = with_settings(before, path.name, {edit.key: None if edit.value is UNSET else in_yaml(edit.value) for edit in edits})
     mended = read_yaml(after, path.name, path.parent)
-    _refuse_more(was, mended, checklist.edits, before.splitlines())
+    _refuse_more(was, mended, checklist.edits)
     return Fixed(path.name, before, after, mended)
 
 
-def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit], lines: Sequence[str]) -> None:
-    """Raise ConfigurationError where a mended file holds anything else than what it held and the edits; what an alias repeats of an edited
-    place moves with it, also within a list in the alias's own line."""
+def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit]) -> None:
+    """Raise ConfigurationError where a mended file holds anything else than what it held and the edits."""
     wanted = applied(was, {edit.key: edit.value for edit in edits}).values
-    places = {values[edit.key].place for values in (was.values, mended.values) for edit in edits if edit.key in values} - {None}
-    anchors = {name for place in places for name in ANCHORED.findall(_line(lines, place))}
     for key in {**wanted, **mended.values}:
         ours, theirs = (values[key].written if key in values else None for values in (wanted, mended.values))
-        repeated = any(key in values and values[key].place in places for values in (was.values, mended.values))
-        repeated = repeated or (key in was.values and bool(anchors & set(NAMED.findall(_line(lines, was.values[key].place)))))
-        if ours != theirs and not repeated:
+        if ours != theirs:
             raise ConfigurationError(
                 f"{was.source}: {key} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"
             )
-
-
-def _line(lines: Sequence[str], place: Place | None) -> str:
-    """The line of a place in the file itself; empty where it has none."""
-    return lines[place.line - 1] if place is not None and place.line is not None and place.line <= len(lines) else ""

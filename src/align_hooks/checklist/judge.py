@@ -14,8 +14,8 @@ from align_hooks.checklist.row import MODEL, UNSET, Advice, Edits, Effect, Looks
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
-from align_hooks.configuration.values import Configuration, Setting
-from align_hooks.messages import Argument, Side, message
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.messages import Argument, Message, Side, message
 
 Held: TypeAlias = tuple[Configuration, SideValue]
 """A side, and what it holds of a row."""
@@ -69,7 +69,18 @@ def judge(
     told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
     apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, applied(candidate, repairs or {}), values, apart)
-    return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
+    mended = applied(candidate, {edit.key: edit.value for change in changes.values() if change.keeps for edit in change.edits})
+    further = mend(reference, mended, values, [row.row for row in checked if may_be_told(row, candidate)])
+    told_now = {name: (change, message("why.untold", side=Side.CANDIDATE)) for name, change in further.items() if change.keeps}
+    both = [(row, *told_now.get(row.row.id, (changes.get(row.row.id), row.why))) for row in checked]
+    return tuple(replace(row, change=change, why=why) for row, change, why in both)
+
+
+def may_be_told(checked: Checked, candidate: Configuration) -> bool:
+    """Whether a MindFormers candidate merely lacks what the reference says. Of a model's structure its class may say it."""
+    why, structure = checked.why, any(key.startswith((MODEL, "moe_config.")) for key in checked.row.mindformers.keys)
+    silent = isinstance(why, Message) and why.id == "why.untold_would" and why.arguments["side"] is Side.CANDIDATE
+    return checked.outcome is Outcome.NOT_TOLD and silent and candidate.side == MINDFORMERS and not structure
 
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values, looks: Looks) -> Checked:
@@ -148,7 +159,8 @@ def _untold(row: Row, *sides: Held) -> tuple[Outcome, Argument]:
     if why or row.by_hand or row.effect is not Effect.RESULT:
         return _undecided(row, why)
     side, configuration = silent[0]
-    keys = usable(row.says(configuration).keys, configuration)
+    can_be_given = usable(row.says(configuration).keys, configuration)
+    keys = [key for key in row.says(configuration).keys if key in can_be_given]
     name = named(keys[0], configuration.side).removeprefix(MODEL) if keys else None
     return Outcome.NOT_TOLD, message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side)
 

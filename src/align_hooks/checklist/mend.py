@@ -5,6 +5,7 @@ So two rows that live on one key are told the same value of it, and all that is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
@@ -13,9 +14,9 @@ from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
-from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import as_taken, choices, is_refused, takes, usable
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown, Value
+from align_hooks.checklist.tries import nothing, of_one_key
+from align_hooks.checklist.writable import as_taken, is_refused, usable
+from align_hooks.configuration.values import MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
 from align_hooks.messages import Argument
 
 A = TypeVar("A")
@@ -37,6 +38,7 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
     changes: dict[str, Change] = {}
     untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
     written: dict[str, Edit] = {}
+    asked_for: dict[str, dict[Argument, Setting]] = {}  # a key to the rows that would change the rounding by it, and the value of each
     result = [row for row in apart if row.effect is Effect.RESULT]
     for row in (*result, *result, *(row for row in apart if row not in result)):
         if row.id in changes and changes[row.id].parts is None and changes[row.id].action not in WITHOUT_A_WAY:
@@ -45,14 +47,22 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
         done = _change(row, reference, mended, values, written if follows else {})
         if row.id in changes and done.parts is not None:
             done = _together(row, done, reference, mended, values, result)
+        rival = next((other for edit in done.edits for other, value in asked_for.get(edit.key, {}).items() if value != edit.value), None)
+        if row.effect is Effect.ROUNDING and done.keeps and rival is not None:
+            done = replace(done, parts=rival, worth=False)
         done = replace(done, optional=row.effect is Effect.ROUNDING)
+        if done.optional and done.keeps:
+            for edit in done.edits:
+                asked_for.setdefault(edit.key, {})[row.name] = edit.value
         changes[row.id] = done
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})
             written.update((edit.key, edit) for edit in done.edits)
     for row in result:  # what a later row made of the same setting
         done = changes[row.id]
-        changes[row.id] = replace(done, edits=tuple(written[edit.key] if done.keeps else edit for edit in done.edits))
+        changes[row.id] = replace(
+            done, edits=tuple(replace(edit, value=written[edit.key].value) if done.keeps else edit for edit in done.edits)
+        )
     return changes
 
 
@@ -68,12 +78,11 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     if (why := answer(says.cannot, candidate)) is not None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
     asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
-    parting, any_way = None, False
+    parting = None
     for edits in _tried(row, asked):
-        any_way = True
         changed = applied(candidate, edits)
         if same(read_row(row, changed).meaning, wanted.meaning):
-            done = Change(Action.WRITE, framework, tuple(Edit(framework, key, value) for key, value in edits.items()))
+            done = Change(Action.WRITE, framework, as_edits(edits, candidate))
             parted = _parted(edits, row, reference, candidate, changed, values)
             if parted is None:
                 return done
@@ -82,11 +91,11 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
         return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
-    number = isinstance(wanted.meaning, int | float)  # a switch too: all that may be written was tried
-    fitting = [key for key in asked.keys if not choices(key, candidate) and (takes(key, wanted.meaning, candidate) or not number)]
-    if (says.tries is not None and any_way) or not fitting:
-        return Change(Action.NONE, framework, value=wanted.shown)
-    return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+    if (instead := answer(row.instead, reference, candidate)) is not None:
+        return Change(Action.COME_TO, framework, value=wanted.shown, key=instead[0], why=instead[1])
+    if says.tries is nothing and asked.keys:
+        return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+    return Change(Action.NONE, framework, value=wanted.shown)  # all that may be written was tried
 
 
 def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
@@ -102,10 +111,10 @@ def _together(row: Row, alone: Change, reference: Configuration, candidate: Conf
         more = (way for other in (wrong, *beside) for way in _ways(other, reference, changed, values))
         return next(filter(None, (mended({**edits, **way}, sets - 1) for way in more)), None)
 
-    for way in _ways(row, reference, candidate, values):
-        if (edits := mended(way, MOST_SETS)) is not None:
-            written = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
-            return replace(alone, edits=written, parts=None, worth=True)
+    ways = list(_ways(row, reference, candidate, values))
+    for sets, way in itertools.product(range(1, MOST_SETS + 1), ways):  # the fewest sets first
+        if (edits := mended(way, sets)) is not None:
+            return replace(alone, edits=as_edits(edits, candidate), parts=None, worth=True)
     return alone
 
 
@@ -153,14 +162,44 @@ def _carried(edits: Edits, candidate: Configuration) -> Edits:
     return {name: value.value for name, value in inner.items()} if of_model else {}
 
 
-def applied(candidate: Configuration, edits: Edits) -> Configuration:
-    """A candidate with some settings written: a value takes the place of a table, and a table that of a value; UNSET takes a key out."""
-    values = dict(candidate.values)
+def tied(edits: Edits, candidate: Configuration) -> dict[str, tuple[Setting, str]]:
+    """Return the keys that anchors give the values of some edits too, each with what it comes to and the anchor."""
+    held: dict[str, tuple[Setting, str]] = {}
     for key, value in edits.items():
+        tie = candidate.values[key].tie if key in candidate.values and value is not UNSET else None
+        if tie is None or any(edits.get(other, value) != value for other, path in tie.members if not path):
+            continue  # what parts keys that were tied moves no third one
+        for other, path in tie.members:
+            if other in candidate.values and other not in edits:
+                standing = held[other][0] if other in held else candidate.values[other].written
+                held[other] = (_with_member(standing, path, value), tie.anchor)
+    return held
+
+
+def _with_member(standing: Setting, path: KeyPath, value: Setting) -> Setting:
+    """Return a value with another one at the end of a path into its lists and tables, which stay as they are."""
+    if not path:
+        return value
+    whole: Setting = list(standing) if isinstance(standing, list) else dict(standing)
+    whole[path[0]] = _with_member(whole[path[0]], path[1:], value)
+    return whole
+
+
+def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
+    """Return edits as they are advised, with those of the keys that an anchor ties to theirs."""
+    own = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
+    return (*own, *(Edit(candidate.side, key, value, anchor) for key, (value, anchor) in tied(edits, candidate).items()))
+
+
+def applied(candidate: Configuration, edits: Edits) -> Configuration:
+    """A candidate with some settings written, and what anchors tie to them: a value takes the place of a table, and a table that of a
+    value; UNSET takes a key out."""
+    values = dict(candidate.values)
+    for key, value in {**edits, **{key: value for key, (value, _) in tied(edits, candidate).items()}}.items():
         above = [key[:at] for at, letter in enumerate(key) if letter == "."]
         for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
             del values[name]
-        values[key] = Value(value)
+        values[key] = Value(value, tie=values[key].tie if key in values else None)
         if value is UNSET:
             del values[key]
     return replace(candidate, values=values, facts=None, used=set())
@@ -170,10 +209,11 @@ def _parted(
     edits: Edits, row: Row, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
 ) -> Row | None:
     """A row that agrees, changes the result, and would differ after these edits; None where there is none."""
+    touched = edits.keys() | tied(edits, candidate).keys()
     for neighbour in ROWS:
         if neighbour.effect is not Effect.RESULT or neighbour is row or neighbour.id not in values:
             continue
-        if not edits.keys() & set(neighbour.says(changed).keys):
+        if not touched & set(neighbour.says(changed).keys):
             continue
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
         if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):

@@ -27,6 +27,9 @@ CLASSES = {
 }
 """``model_config.type``, in lower case, to the family."""
 
+GONE = dict.fromkeys(("GPT2Config", "InternLM2Config", "QwenConfig"), "1.5")
+"""Classes that MindFormers no longer has, and the last release that has them."""
+
 _PARTS = {head.partition(":")[0]: (head.partition(":")[2].split(), lines) for head, lines in sections(FILE).items()}
 
 

@@ -120,10 +120,18 @@ class Checklist:
         return [*rows, *courses, *(["batches"] if self.alike is False else []), *(["built"] if self.built else [])]
 
     @property
+    def seed_that_counts(self) -> Checked | None:
+        """The row of the seeds where these differ and a side loads no weights, so that they decide the first ones; else None."""
+        rows = {checked.row.id: checked for checked in self.checked}
+        differs = "seed" in rows and rows["seed"].outcome is Outcome.HARMLESS
+        return rows["seed"] if differs and rows["load"].advised else None
+
+    @property
     def edits(self) -> tuple[Edit, ...]:
         """All that is to be written into the candidate, so that rows that change the result agree and nothing is refused; each setting
         once."""
-        changes = [checked.change for checked in self.of(Outcome.DIFFERENT) if checked.change is not None and checked.change.keeps]
+        differing = (*self.of(Outcome.DIFFERENT), *self.of(Outcome.NOT_TOLD))
+        changes = [checked.change for checked in differing if checked.change is not None and checked.change.keeps]
         mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
         return tuple({edit.key: edit for edit in (*mended, *(edit for change in changes for edit in change.edits))}.values())
 
@@ -307,6 +315,9 @@ def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide
     traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
     wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
+    untold = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
+    if (argument := next((why for why in untold if why.id == "configuration.argument"), None)) is not None:
+        notes = (message("configuration.arguments_missing", script=argument.arguments["script"]), *notes)
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
     return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
 

@@ -63,6 +63,7 @@ Looks: TypeAlias = "tuple[Look | None, Look | None]"
 InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "Seen | None"]
 Edits: TypeAlias = Mapping[str, Setting]
 """Keys and what to give them, which are written together; None takes a key out."""
+Instead: TypeAlias = Callable[[Configuration, Configuration], "tuple[str, Message] | None"]
 Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
 Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
@@ -190,6 +191,8 @@ class Row:
     unsure: Unless | None = None
     batches: InBatches | None = None
     way_out: Message | None = None
+    instead: Instead | None = None
+    """The key by which a reader makes two sides agree that no value known here does, and how; None where there is none."""
     advice: Advice | None = None
     asked_by: Sequence[str] = ()
     comparison: str = ""

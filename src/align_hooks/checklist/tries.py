@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Order, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
-from align_hooks.checklist.readings import balancing, mindspeed, precision
+from align_hooks.checklist.readings import balancing, data, mindspeed, precision
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.readings.data import LOADER
+from align_hooks.checklist.readings.data import HANDLERS, LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
-from align_hooks.checklist.readings.lookup import are_numbers, has, known, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import choices, takes
@@ -83,10 +83,22 @@ def nothing(asked: Asked) -> Iterator[Edits]:
 
 def lengths(asked: Asked) -> Iterator[Edits]:
     """The sequence length of the model and of its data, which are to be the same."""
-    keys = (*model("seq_length"), f"{LOADER}.config.seq_length")
-    of_data = has(asked.candidate, f"{LOADER}.config.")
-    yield from of_one_key(asked)
-    yield dict.fromkeys(keys if of_data else keys[:1], asked.wanted)
+    handlers = known(asked.candidate, HANDLERS)
+    own: Edits = {f"{LOADER}.config.seq_length": asked.wanted} if has(asked.candidate, f"{LOADER}.config.") else {}
+    if isinstance(handlers, list):
+        own = {HANDLERS: [one | {"seq_length": asked.wanted} if isinstance(one, dict) and "seq_length" in one else one for one in handlers]}
+    yield from of_one_key(replace(asked, keys=[key for key in asked.keys if key != HANDLERS]))
+    yield {**dict.fromkeys(model("seq_length"), asked.wanted), **own}
+
+
+def stops(asked: Asked) -> Iterator[Edits]:
+    """Attention that stops at the end of a document, or does not: by a mask that is made, or by a compressed one with its column."""
+    made, of_megatron = f"{LOADER}.config.reset_attention_mask", data.reader(asked.candidate) == data.OF_MEGATRON
+    fed = "attention_mask" in data.fed(asked.candidate)
+    keys = [key for key in asked.keys if key != made and (key not in data.RESETS or (".config." in key) is of_megatron)]
+    for key in [made, *keys] if fed else [*keys, made]:
+        column = data.lengths_fed(asked.candidate, on=asked.wanted is True) if key != made else {}
+        yield {key: asked.wanted, **column}
 
 
 def seed_of_data(asked: Asked) -> Iterator[Edits]:
@@ -195,7 +207,22 @@ def shared_experts(asked: Asked) -> Iterator[Edits]:
 def groups(asked: Asked) -> Iterator[Edits]:
     """Groups of experts, with as many chosen where more are than there would be."""
     yield from of_one_key(asked)
-    yield dict.fromkeys(model("n_group", "topk_group"), asked.wanted or 1)
+    if is_new(asked.candidate):
+        yield dict.fromkeys(model("n_group", "topk_group"), asked.wanted or 1)
+    elif asked.reference.side == MEGATRON:
+        yield from _older_groups(asked)
+
+
+def _older_groups(asked: Asked) -> Iterator[Edits]:
+    """All by which an older router chooses among groups: a group scores what its two best experts do, or its best, where Megatron-LM adds
+    up as many as are chosen of a group. The grouped matrix product passes groups over, and without it a factor of 0 drops no token."""
+    groups, chosen = (mindspeed.groups(f"moe_router_{name}")(asked.reference) for name in ("num_groups", "group_topk"))
+    experts = value_of(asked.reference, ("moe_router_topk",), 2)
+    method = {1: "group_limited_greedy", 2: "noaux_tc"}.get(experts // chosen) if are_numbers(groups, chosen, experts) and chosen else None
+    if method is not None:
+        way = {"n_group": groups, "topk_group": chosen, "topk_method": method}
+        product = {"use_gmm": False, "capacity_factor": 0.0} if is_on(asked.candidate, "moe_config.use_gmm") else {}
+        yield {f"moe_config.{name}": value for name, value in {**way, **product}.items()}
 
 
 def betas(at: int) -> Tries:
@@ -262,7 +289,7 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
     """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch, then both, with the
     reference's rows where they go into it."""
     c = asked.candidate
-    count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
+    count = read.micro_batch_key(c)
     now = read.mindformers_global_batch(c)
     for key in (count, "runner_config.batch_size"):
         each = value_of(c, (key,), 1)
@@ -280,10 +307,16 @@ def micro_batch(asked: Asked) -> Iterator[Edits]:
     c = asked.candidate
     if read.adds_up_nothing(c) is not None:
         return
-    count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
+    count = read.micro_batch_key(c)
     rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
         yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
+
+
+def stages(asked: Asked) -> Iterator[Edits]:
+    """Stages of a pipeline; lists with an entry for each of several are a reader's to write."""
+    if asked.wanted == 1 or not read.per_stage(asked.candidate):
+        yield from of_one_key(asked)
 
 
 def balanced(asked: Asked) -> Iterator[Edits]:
@@ -294,7 +327,9 @@ def balanced(asked: Asked) -> Iterator[Edits]:
     yield from named
     if isinstance(asked.wanted, Balanced) and not asked.wanted.of_step:
         rows = asked.wanted.sequences
-        sizes = [{"micro_batch_size": rows}] if of_megatron else list(micro_batch(replace(asked, wanted=rows)))
+        sizes: list[Edits] = [{"micro_batch_size": rows}] if of_megatron else list(micro_batch(replace(asked, wanted=rows)))
+        if not of_megatron and not is_new(asked.candidate):  # whose router sees what is on one device
+            sizes += [{"parallel_config.use_seq_parallel": False, **size} for size in ({}, *sizes)]
         yield from sizes
         yield from ({**kind, **size} for kind in named for size in sizes)
 
@@ -304,6 +339,7 @@ def micro_batches(asked: Asked) -> Iterator[Edits]:
     rows, batches = read.mindformers_micro_batch(asked.candidate), read.mindformers_micro_batches(asked.candidate)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
         yield from micro_batch(replace(asked, wanted=rows * batches // asked.wanted))
+    yield {read.micro_batch_key(asked.candidate): asked.wanted}
 
 
 def fused_swiglu(asked: Asked) -> Iterator[Edits]:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
+from align_hooks.checklist.readings.data import HANDLERS
 from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.side_value import same, show
 from align_hooks.configuration.megatron import defaults_of, number
@@ -19,6 +20,8 @@ from align_hooks.data_file import sections
 from align_hooks.messages import Argument
 
 FILE = Path(__file__).parent / "changes_nothing.txt"
+PARTLY = (HANDLERS,)
+"""Settings of which the rows look at a part."""
 LAUNCHER = "launcher."
 """What names of the launcher's own options begin with, of which nothing depends but the layout."""
 
@@ -39,9 +42,10 @@ def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
     """Settings of a side that no row looked at; a name that a YAML repeats by an alias is given once."""
     values = configuration.values
     places = {(value.place, name.rpartition(".")[2]) for name, value in values.items() if name in configuration.used}
-    for name, value in configuration.not_covered((LAUNCHER,)):
+    partly = ((name, values[name]) for name in PARTLY if name in values)
+    for name, value in (*configuration.not_covered((LAUNCHER,)), *partly):
         place = (value.place, name.rpartition(".")[2])
-        if configuration.facts is not None or value.place is None or place not in places:
+        if configuration.facts is not None or value.place is None or place not in places or name in PARTLY:
             where = str(replace(value.place, name="")) if value.place is not None else configuration.source
             yield Uncovered(name, show(value.written), where, matters(configuration, name, value), value.unknown is not None)
         places.add(place)

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from align_hooks.checklist.change import in_yaml
-from align_hooks.checklist.class_keys import class_of, own_keys
+from align_hooks.checklist.class_keys import OF_CLASS, class_of, own_keys
+from align_hooks.checklist.older_families import GONE
+from align_hooks.checklist.readings.lookup import is_since
 from align_hooks.checklist.row import MODEL, UNSET, Row
 from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
@@ -35,6 +37,9 @@ def unread(c: Configuration) -> Iterator[Message]:
     kind = class_of(c)
     read = own_keys(kind, c.version) if kind else frozenset[str]()
     of = {"kind": kind, "version": ".".join(c.version.split(".")[:2])}
+    if (last := GONE.get(kind)) is not None and is_since(c.version, 1, 6):
+        yield message("trap.no_class", place=c.values[OF_CLASS].where, last=last, **of)
+        of["version"] = last
     alone: list[str] = []
     for name, value in _lost(c) if kind else ():
         meant = _meant(c, name, value, read - {name})

@@ -18,6 +18,8 @@ MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
 OF_GRAPH_MODE = ("model.model_config.", "model_config.", "runner_config.")
 """Sections that MindFormers' trainer of GRAPH_MODE reads, and the other trainers' files lack."""
+COPIES = ("train_dataset_task.dataset_config.", "eval_dataset_task.dataset_config.")
+"""What MindFormers makes of ``train_dataset`` and ``eval_dataset``, whatever stands there (1.9, ``trainer/base_trainer.py:1038``)."""
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
 
 
@@ -32,6 +34,7 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
         raise ConfigurationError(f"{name} has the sections of {trainer}, which are not read yet; name a YAML of GRAPH_MODE, or a run")
     if not any(key.startswith(SECTIONS) for key in values):
         raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
+    values = {key: value for key, value in values.items() if not key.startswith(COPIES)}
     notes, unread = _hugging_face(values, folder)
     return Configuration(MINDFORMERS, name, values, notes=notes, unread=unread)
 

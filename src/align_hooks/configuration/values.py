@@ -16,6 +16,8 @@ Setting: TypeAlias = Any
 """A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, or a fact of a record."""
 Facts: TypeAlias = Mapping[str, Setting]
 """A record's ``run.json``, whose trees of JSON a reading asks by path."""
+KeyPath: TypeAlias = tuple[Any, ...]
+"""Steps into lists, which are places, and into tables, which are keys."""
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
 """The framework of each side."""
 
@@ -60,6 +62,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Tie:
+    """What an anchor of a YAML gives one value."""
+
+    anchor: str
+    """The name of the anchor, which may be that of a section."""
+    members: tuple[tuple[str, KeyPath], ...]
+    """Each dotted key, with the path to the value within it, empty where it is all of it; that of the anchor itself first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """What a name is set to."""
 
@@ -69,6 +81,8 @@ class Value:
     """Where the value was set; None where nobody set it."""
     unknown: Argument = None
     """Why the value is not known, as where a script takes it from a variable that nothing sets; None where it is known."""
+    tie: Tie | None = None
+    """The anchor that gives the value to other keys too; None where none does."""
 
     @property
     def value(self) -> Setting:

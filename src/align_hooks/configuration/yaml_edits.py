@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from align_hooks.configuration.values import ConfigurationError
-from align_hooks.configuration.yaml_files import YamlNode, parsed
+from align_hooks.configuration.yaml_files import YamlNode, leaves, parsed
 
 ANCHOR = re.compile(r"[ \t]*&[^\s,\[\]{}]+")
 INDENT = 2
@@ -37,8 +37,12 @@ def with_settings(text: str, name: str, settings: Mapping[str, str | None]) -> s
     :raises ConfigurationError: a key stands where nothing can be written, as in what is not a mapping.
     """
     for key, value in settings.items():
-        path = key.split(".")
-        text = _with_setting(text, name, path, value) if value is not None else _without(text, name, path)
+        path, standing = key.split("."), leaves(text, name).get(key)
+        wanted = leaves(f"value: {value}", name).get("value")
+        if value is None:
+            text = _without(text, name, path)
+        elif standing is None or wanted is None or repr(standing.written) != repr(wanted.written):  # else an anchor was given it
+            text = _with_setting(text, name, path, value)
     return text
 
 

@@ -6,19 +6,21 @@ Read by the safe loader of YAML 1.1, as MindFormers reads them: it makes objects
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
 
-from align_hooks.configuration.values import ConfigurationError, Place, Setting, Value
+from align_hooks.configuration.values import ConfigurationError, KeyPath, Place, Setting, Tie, Value
 from align_hooks.regular import Bounds
 
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
 YamlLoader: TypeAlias = Any
 """PyYAML's safe loader of a text."""
+ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 MOST = 100_000
 """Values of a file, and no more: by aliases a few lines can make more than a machine holds."""
 DEEPEST = 10_000
@@ -64,16 +66,48 @@ def leaves(text: str, name: str) -> dict[str, Value]:
     :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
     """
     values: dict[str, Value] = {}
+    nodes: dict[str, tuple[YamlNode, ...]] = {}
     with parsed(text, name) as (loader, node):
         if node is not None and node.id == "mapping":
-            _flatten(loader, node, "", name, values, ())
-    return values
+            _flatten(loader, node, "", name, values, nodes, ())
+        ties = _ties(text, nodes)
+    return {key: replace(value, tie=ties.get(key)) for key, value in values.items()}
 
 
-def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
-    """Every leaf of a mapping under its dotted key."""
+def _ties(text: str, nodes: Mapping[str, tuple[YamlNode, ...]]) -> dict[str, Tie]:
+    """Return the anchors of values that stand elsewhere too; ``nodes`` are those of each key, the innermost first."""
+    places: dict[int, list[tuple[str, KeyPath]]] = {}
+    for key, (node, *_) in nodes.items():
+        for inner, path in _within(node, ()):
+            places.setdefault(id(inner), []).append((key, path))
+    ties = {}
+    for key, (node, *above) in nodes.items():
+        anchor = next(filter(None, (ANCHOR.match(text, one.start_mark.index) for one in (node, *above))), None)
+        if anchor is not None and len(places[id(node)]) > 1:  # a key that is merged has none above it, and gives no other its value
+            ties[key] = Tie(anchor[1], tuple(places[id(node)]))
+    return ties
 
-    if id(node) in above:
+
+def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]:
+    """Return a node and all nodes inside it, each with the path to it."""
+    yield node, path
+    keyed = [(str(key.value), inner) for key, inner in node.value] if node.id == "mapping" else []
+    for step, inner in (*keyed, *enumerate(node.value if node.id == "sequence" else ())):
+        yield from _within(inner, (*path, step))
+
+
+def _flatten(
+    loader: YamlLoader,
+    node: YamlNode,
+    prefix: str,
+    name: str,
+    values: dict[str, Value],
+    nodes: dict[str, tuple[YamlNode, ...]],
+    above: tuple[YamlNode, ...],
+) -> None:
+    """Every leaf of a mapping under its dotted key, as a value and as its node with those above it."""
+
+    if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
     seen: dict[str, int] = {}
     for key_node, _ in node.value:
@@ -87,9 +121,10 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values:
         if isinstance(value_node, yaml.MappingNode) and value_node.tag != "tag:yaml.org,2002:map":
             loader.construct_undefined(value_node)  # raises
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(loader, value_node, f"{key}.", name, values, (*above, id(node)))
+            _flatten(loader, value_node, f"{key}.", name, values, nodes, (node, *above))
         else:
             values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            nodes[key] = (value_node, node, *above)
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:

@@ -46,7 +46,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         data_lines=data_lines,
         traps=[trap for side in checklist.sides for trap in side.traps],
         notes=[note for side in checklist.sides for note in side.notes],
-        advised=advised(checklist),
+        advised=list(advised(checklist).values()),
         may_matter=not_covered_may_matter(checklist),
         setups=setups(checklist),
         by_hand=[(checked.row.name, checked.by_hand) for checked in checklist.of(Outcome.BY_HAND)],

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist
-from align_hooks.checklist.row import UNSET, Occasion
+from align_hooks.checklist.row import MODEL, UNSET, Occasion
+from align_hooks.checklist.row import Row as CheckedRow
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
@@ -22,7 +23,7 @@ from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain,
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in Outcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
 FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
-"""What every reader sees."""
+"""What every reader sees; what differs in rounding only, which is last, a line each."""
 OTHERS = tuple(outcome for outcome in Outcome if outcome not in (*FIRST, Outcome.BY_HAND))
 """What a reader sees who asks for it; what is to be checked by hand has a place of its own."""
 Cell: TypeAlias = tuple[Argument, Argument]
@@ -45,15 +46,16 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     verdict(console, checklist.judgement, style_of(checklist.judgement), headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
-    for side in checklist.sides:
-        for note in filter(is_of_absent_file, side.notes):
-            paragraph(console, note, 0, "bold")
+    for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
+        paragraph(console, note, 0, "bold")
     refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
     listed(console, message("heading.refused"), refused)
     in_file = () if everything else in_absent_file(checklist)
     if in_file:
         paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
-    _tables(checklist, console, FIRST, in_file)
+    _tables(checklist, console, FIRST if everything else FIRST[:-1], in_file)
+    rounding = () if everything else checklist.of(Outcome.ROUNDING)
+    listed(console, HEADS[Outcome.ROUNDING], [sentences(_both_values(checked), reason(checked)) for checked in rounding])
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         paragraph(console, message("check.sections"), style="dim")
     if (to_write := block_of(checklist)) is not None:
@@ -71,25 +73,37 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         for text in below:
             paragraph(console, text, 2 * STEP)
     listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
-    listed(console, message("heading.against_advice"), advised(checklist))
+    against = advised(checklist)
+    if against and everything:
+        listed(console, message("heading.against_advice"), list(against.values()))
+    elif against:
+        verdict(console, message("heading.against_advice"), "bold", message("check.by_hand", rows=terms(against)))
+    if (seed := checklist.seed_that_counts) is not None:
+        paragraph(console, message("check.seed", values=_both_values(seed)), 0)
     for head, rows, broken in setups(checklist):
-        verdict(console, head, "bold", message("check.set_up", kept=rows - len(broken.parts), rows=rows))
-        if broken.parts:
+        kept = message("check.set_up", kept=rows - len(broken.parts), rows=rows)
+        verdict(console, head, "bold", kept if everything or not broken.parts else message("check.all_lists", text=kept))
+        if broken.parts and everything:
             paragraph(console, message("check.not_kept", rows=broken))
-    for side in checklist.sides:
-        for note in (note for note in side.notes if not is_of_absent_file(note)):
-            paragraph(console, note, style="dim")
+    for name, side in zip(Side, checklist.sides, strict=True):
+        for note in (note for note in side.notes if not stands_first(note)):
+            paragraph(console, note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
     unlike(checklist, console, everything=everything)
     by_hand(console, checklist.of(Outcome.BY_HAND), everything=everything)
-    for side in checklist.sides:
-        uncovered(console, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
+    for name, side in zip(Side, checklist.sides, strict=True):
+        uncovered(console, name, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
     if not everything:
         harmless = len(checklist.of(Outcome.HARMLESS))
         counts = [message("check.same", count=len(checklist.of(Outcome.SAME)))]
         counts += [message("check.harmless", count=harmless)] if harmless else []
         paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
+
+
+def stands_first(note: Argument) -> bool:
+    """Whether a note says that a side could not be read whole, for want of a file or of arguments."""
+    return is_of_absent_file(note) or (isinstance(note, Message) and note.id == "configuration.arguments_missing")
 
 
 def is_of_absent_file(note: Argument) -> bool:
@@ -102,7 +116,13 @@ def in_absent_file(checklist: Checklist) -> tuple[Checked, ...]:
     absent = [name for name, side in zip(Side, checklist.sides, strict=True) if any(map(is_of_absent_file, side.notes))]
     told = ((checked, checked.why) for checked in checklist.of(Outcome.NOT_TOLD))
     messages = ((checked, why) for checked, why in told if isinstance(why, Message))
-    return tuple(checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent)
+    silent = [checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent]
+    return tuple(checked for checked in silent if of_structure(checked.row))
+
+
+def of_structure(row: CheckedRow) -> bool:
+    """Whether a model's ``config.json`` may hold what a row is about: the structure of the model, and no length of its data."""
+    return any(key.startswith(MODEL) for key in (*row.mindformers.keys, *row.mindformers.beside)) and row.id != "seq_length"
 
 
 def _with_value(checked: Checked) -> Message:
@@ -245,13 +265,13 @@ def advice(checked: Checked) -> Message | None:
     return message("advised.not_by", advice=checked.row.advice.text, side=checked.advised[0])
 
 
-def advised(checklist: Checklist) -> list[Message]:
-    """What the guide always recommends and a side does not keep to."""
-    return [
-        message("advised.row", row=checked.row.name, advice=advice(checked))
+def advised(checklist: Checklist) -> dict[Argument, Message]:
+    """What the guide always recommends and a side does not keep to, by the names of the rows."""
+    return {
+        checked.row.name: message("advised.row", row=checked.row.name, advice=advice(checked))
         for checked in checklist.checked
         if checked.advised and checked.row.advice is not None and checked.row.advice.setup is None
-    ]
+    }
 
 
 def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
@@ -307,18 +327,11 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
         verdict(console, head, "bold", message("check.by_hand", rows=terms(checked.row.name for checked in rows)))
 
 
-def uncovered(console: Console, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
-    """Names that were set and that no row looks at, but those that stand ``above``."""
+def uncovered(console: Console, name: Side, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
+    """Names that were set and that no row looks at, but those that stand ``above``; their number where not everything is asked for."""
     settings = [setting for setting in side.not_covered if everything or side.recorded or setting not in above]
-    names = [f"{setting.name} {rendered(setting.value)}".strip() if everything else setting.name for setting in settings]
-    if not names:
-        return
-    head, framework = message("heading.not_covered"), side.framework
-    if side.recorded and not everything:
-        text = message("check.not_covered_recorded", head=head, framework=framework, count=len(names))
-    else:
-        few = names if everything else names[:LISTED]
-        more = len(names) - len(few)
-        listing = message("check.more_listed", names=terms(few), count=more) if more else terms(few)
-        text = message("check.not_covered", head=head, framework=framework, names=listing)
-    paragraph(console, text, 0, "dim")
+    if settings and everything:
+        names = terms(f"{setting.name} {rendered(setting.value)}".strip() for setting in settings)
+        paragraph(console, message("check.not_covered", side=name, names=names), 0, "dim")
+    elif settings:
+        paragraph(console, message("check.not_covered_count", side=name, count=len(settings)), 0, "dim")

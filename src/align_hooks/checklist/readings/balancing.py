@@ -93,9 +93,12 @@ def _cuts(c: Configuration) -> tuple[int, int]:
 
 
 def no_loss_is_wanted(reference: Configuration, candidate: Configuration) -> Words | None:
-    """How a loss balances says nothing where the reference adds none; its weight in the candidate is another row."""
+    """How a loss balances says nothing where the reference adds none, or the candidate can add none; its weight is another row."""
     weight = (mindformers_weight if reference.side == MINDFORMERS else megatron_weight)(reference)
-    return message("harmless.no_loss_wanted") if weight == 0 else None
+    if weight == 0:
+        return message("harmless.no_loss_wanted")
+    without = candidate.side == MINDFORMERS and not is_new(candidate) and family(candidate) not in DEEPSEEK
+    return message("harmless.no_loss_possible") if without else None
 
 
 # ---- how much it weighs

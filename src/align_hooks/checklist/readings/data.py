@@ -7,10 +7,10 @@ from pathlib import PurePosixPath
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import Order, TwoLengths, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, known, value_of
 from align_hooks.checklist.readings.mindspeed import of_mindspeed
 from align_hooks.checklist.readings.structure import positions
-from align_hooks.checklist.row import UNSET, Looks, Seen, model, plain
+from align_hooks.checklist.row import UNSET, Edits, Looks, Seen, model, plain
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 from align_hooks.record.look import shared_steps, side_by_side
@@ -18,6 +18,15 @@ from align_hooks.record.look import shared_steps, side_by_side
 LOADER = "train_dataset.data_loader"
 RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")
 """Settings of a data set that switch on ``use_eod_attn_mask_compression``."""
+COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
+"""What is fed to the model by name; without the first MindFormers takes the second for it."""
+HANDLERS = f"{LOADER}.handler"
+"""What makes samples of the text of ``HFDataLoader`` and ``CommonDataLoader``, one behind the other."""
+STRATEGY = "parallel.dataset_strategy"
+BY_DEFAULT = ["input_ids", "labels", "loss_mask", "position_ids"]
+"""Columns without a mask, where nothing lists them (1.9, ``trainer/base_trainer.py:921``)."""
+LENGTHS = "actual_seq_len"
+"""The column of where documents end, which a compressed mask is made of."""
 AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
 """Data sets that give out what the file holds."""
 MEGATRON_FILES = "bin"
@@ -185,14 +194,41 @@ def is_blank(value: Setting) -> bool:
 
 def sequence(c: Configuration) -> Setting:
     """The model's sequence length; the data set's own is another key, which must be the same."""
-    of_model, of_data = value_of(c, model("seq_length")), value_of(c, (f"{LOADER}.config.seq_length",))
+    of_model, of_data = value_of(c, model("seq_length")), value_of(c, (f"{LOADER}.config.seq_length",), of_handlers)
     if UNSET not in (of_model, of_data) and of_model != of_data:
         return TwoLengths(of_model, of_data)
     return of_model if of_model is not UNSET else of_data if of_data is not UNSET else default("seq_length")(c)
 
 
+def of_handlers(c: Configuration) -> Setting:
+    """The sequence length that the handlers of a reader make; the first that is not the model's, where they differ."""
+    handlers = known(c, HANDLERS)
+    told = [one["seq_length"] for one in handlers if isinstance(one, dict) and "seq_length" in one] if isinstance(handlers, list) else []
+    return next((length for length in told if length != value_of(c, model("seq_length"))), told[0] if told else UNSET)
+
+
 def resets(c: Configuration) -> Setting:
-    """Whether attention stops at the end of a document: by a mask that the data set makes, or a compressed one."""
+    """Whether attention stops at the end of a document: by a compressed mask, or by one that the data set makes and the model is fed."""
     compressed = any(value_of(c, (key,), False) is True for key in (*RESETS, *model("use_eod_attn_mask_compression")))
-    made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True
+    made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True and "attention_mask" in fed(c)
     return compressed or (made and value_of(c, (f"{LOADER}.config.reset_attention_mask",), False) is True)
+
+
+def lengths_fed(c: Configuration, *, on: bool) -> Edits:
+    """Return the edits by which the lengths of documents are a column of what is fed, or none, where a YAML lists columns or layouts."""
+    listed = {key: columns for key in COLUMNS if isinstance(columns := known(c, key), list) and (LENGTHS in columns) is not on}
+    edits = {key: [*columns, LENGTHS] if on else [name for name in columns if name != LENGTHS] for key, columns in listed.items()}
+    columns, layouts = known(c, COLUMNS[1]) or [*BY_DEFAULT, *([] if on else [LENGTHS])], known(c, STRATEGY)
+    if isinstance(layouts, list) and isinstance(columns, list) and len(layouts) == len(columns) and (LENGTHS in columns) is not on:
+        edits[STRATEGY] = [*layouts, layouts[0]] if on else [at for name, at in zip(columns, layouts, strict=True) if name != LENGTHS]
+    return edits
+
+
+def fed(c: Configuration) -> list[str]:
+    """Names of what a batch gives to the model; the reader of Megatron's data gives a loss mask where nothing says it."""
+    for key in COLUMNS:
+        columns = value_of(c, (key,), None)
+        if isinstance(columns, list):
+            return [str(column) for column in columns]
+    masked = any(value_of(c, (f"{LOADER}.{part}create_attention_mask",), False) is True for part in ("config.", ""))
+    return (["loss_mask"] if masked or reader(c) == OF_MEGATRON else []) + (["attention_mask"] if masked else [])

@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from align_hooks.checklist.defaults import CHATGLM, LLAMA, default, family
 from align_hooks.checklist.meaning import Hidden, Words
 from align_hooks.checklist.older_families import DEEPSEEK, GPT2, QWEN
-from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, RESETS, reader
+from align_hooks.checklist.readings.data import COLUMNS, LOADER, RESETS, fed
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import are_numbers, is_on, is_since, value_of
 from align_hooks.checklist.row import UNSET, Asked, Edits, Looks, Seen, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message, sentences
 
-COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
-"""What is fed to the model by name; without the first MindFormers takes the second for it."""
 COMPRESSED = model("use_attn_mask_compression", "use_eod_attn_mask_compression")
 """Switches of a mask that is made of places alone."""
 MASKS = (*COLUMNS, *COMPRESSED, *RESETS, *(f"{LOADER}.{part}create_attention_mask" for part in ("config.", "")))
@@ -72,16 +70,6 @@ def _leaves_loss_to_it(c: Configuration, kind: str) -> bool:
 def _takes_masks(c: Configuration, kind: str) -> bool:
     """Whether a model is trained with the masks of a batch; the Llama of 1.3 takes no loss mask, and another mask for inference alone."""
     return is_new(c) or (kind == LLAMA and is_since(c.version, 1, 5))
-
-
-def fed(c: Configuration) -> list[str]:
-    """Names of what a batch gives to the model; the reader of Megatron's data gives a loss mask where nothing says it."""
-    for key in COLUMNS:
-        columns = value_of(c, (key,), None)
-        if isinstance(columns, list):
-            return [str(column) for column in columns]
-    masked = any(value_of(c, (f"{LOADER}.{part}create_attention_mask",), False) is True for part in ("config.", ""))
-    return (["loss_mask"] if masked or reader(c) == OF_MEGATRON else []) + (["attention_mask"] if masked else [])
 
 
 def no_such_token(reference: Configuration, candidate: Configuration) -> Words | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from align_hooks.checklist.change import named
 from align_hooks.checklist.meaning import Spread, Words
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import Unstated, holds_of_all, value_of
 from align_hooks.checklist.readings.training import loads
 from align_hooks.checklist.row import UNSET, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
-from align_hooks.messages import message
+from align_hooks.messages import Message, Side, message
 
 HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
 """What makes layers of several kinds of one Megatron-LM model; each adds to the residual once, not twice."""
@@ -30,6 +31,16 @@ def both_draw(reference: Configuration, candidate: Configuration) -> Words | Non
     apart = {c.side == MINDFORMERS for c in sides} == {True, False}
     usual = all(megatron_spread(c) is Spread.BY_DEPTH for c in sides if c.side != MINDFORMERS)
     return message("by_hand.first_weights") if files and apart and usual else None
+
+
+def load_too(reference: Configuration, candidate: Configuration) -> tuple[str, Message] | None:
+    """How to make first weights not count where one side loads its own: by the other side's key for the same weights."""
+    drawing = [(side, c) for side, c in zip(Side, (reference, candidate), strict=True) if not loads(c)]
+    if len(drawing) != 1 or reference.side == candidate.side:
+        return None
+    side, c = drawing[0]
+    key = "load_checkpoint" if c.side == MINDFORMERS else "load"
+    return key, message("change.load_too", name=named(key, c.side), side=side)
 
 
 def mindformers_spread(c: Configuration) -> Setting:

@@ -9,7 +9,18 @@ from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, L
 from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, holds_of_all, is_off, is_older_core, value_of
+from align_hooks.checklist.readings.lookup import (
+    FFN,
+    GROUPS,
+    HEADS,
+    Unstated,
+    are_numbers,
+    has,
+    holds_of_all,
+    is_off,
+    is_older_core,
+    value_of,
+)
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -172,6 +183,10 @@ def multiple_of_rows(c: Configuration) -> Setting:
     return value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
 
 
+PATCHED = ("patch_tokenizer_type", "extra_vocab_size")
+"""Arguments of Pai-Megatron-Patch, whose tokenizers pad in their own way or not at all (``megatron_patch/tokenizer/__init__.py``)."""
+
+
 def megatron_padded_vocabulary(c: Configuration) -> Setting:
     """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size.
 
@@ -183,6 +198,8 @@ def megatron_padded_vocabulary(c: Configuration) -> Setting:
     padded = value_of(c, ("padded_vocab_size", "pad_vocab_size_to"))
     if padded is not UNSET:
         return padded
+    if (patched := next((name for name in PATCHED if name in c.values), None)) is not None:
+        raise Unstated(message("untold.patched_tokenizer", place=c.values[patched].where))
     size, multiple = value_of(c, ("vocab_size",)), multiple_of_rows(c)
     if not are_numbers(size, multiple):
         return UNSET

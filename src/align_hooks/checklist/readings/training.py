@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, known, value_of
 from align_hooks.checklist.row import UNSET, Edits, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
-from align_hooks.messages import message
+from align_hooks.messages import Message, message, terms
 
 GROUPED = "grouped_lr_schedule.default."
 UNCORRECTED = (
@@ -188,6 +188,33 @@ def megatron_micro_batches(c: Configuration) -> Setting:
     """Micro-batches of a step on one rank."""
     whole, micro, ranks = megatron_global_batch(c), value_of(c, ("micro_batch_size",)), megatron_data_parallel(c)
     return whole // (micro * ranks) if are_numbers(whole, micro, ranks) and micro * ranks else UNSET
+
+
+def micro_batch_key(c: Configuration) -> str:
+    """The key of MindFormers' micro-batches of a step."""
+    return "parallel_config.micro_batch_num" if is_piped(c) else "runner_config.gradient_accumulation_steps"
+
+
+def ranks_too(reference: Configuration, candidate: Configuration) -> tuple[str, Message] | None:
+    """How to come to a global batch that the data-parallel ranks do not divide: by other ranks, for which there must be devices."""
+    wanted = (mindformers_global_batch if reference.side == MINDFORMERS else megatron_global_batch)(reference)
+    ranks = mindformers_data_parallel(candidate) if candidate.side == MINDFORMERS else UNSET
+    if not are_numbers(wanted, ranks) or wanted % ranks == 0:
+        return None
+    return "parallel_config.data_parallel", message("change.ranks_too", batch=wanted, ranks=ranks)
+
+
+def per_stage(c: Configuration) -> list[str]:
+    """Return the lists of a candidate that have an entry for each pipeline stage."""
+    names = ("recompute_config.recompute", "recompute_config.select_recompute", "recompute_config.select_comm_recompute", *model("offset"))
+    return [name for name in c.values if name.startswith(names) and isinstance(known(c, name), list)]
+
+
+def stages_too(reference: Configuration, candidate: Configuration) -> tuple[str, Message] | None:
+    """How to come to other pipeline stages where lists have an entry for each stage."""
+    key, lists = "parallel_config.pipeline_stage", per_stage(candidate)
+    stages = value_of(reference, ("pipeline_model_parallel_size", key), 1)
+    return (key, message("change.stages_too", key=key, stages=stages, lists=terms(lists))) if lists else None
 
 
 def mindformers_micro_batches(c: Configuration) -> Setting:

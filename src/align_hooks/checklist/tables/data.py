@@ -10,7 +10,7 @@ from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.training import shares
-from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Unless, model
+from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Tries, Unless, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -27,9 +27,10 @@ def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None,
     return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed) -> Row:
+def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed, tries: Tries | None = None) -> Row:
     """What the end of a document within a sample does."""
-    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read, cannot=readings.keeps_documents)
+    names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
+    mindformers = Says(names, otherwise, read, tries=tries, cannot=readings.keeps_documents)
     return row(name, Says((name,), False), mindformers, unless=unless, asked_by=(DATA_CHECK,))
 
 
@@ -42,7 +43,7 @@ DATA = (
     row(
         "seq_length",
         Says(("seq_length", "encoder_seq_length")),
-        Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=readings.sequence, tries=tries.lengths),
+        Says((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), read=readings.sequence, tries=tries.lengths),
         fact="training.sequence_length",
         asked_by=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
     ),
@@ -99,7 +100,7 @@ DATA = (
         asked_by=(DATA_CHECK,),
     ),
     documents("reset_position_ids", unless=readings.ids_unread),
-    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets),
+    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets, tries=tries.stops),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",

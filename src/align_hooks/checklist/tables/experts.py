@@ -127,6 +127,7 @@ EXPERTS = (
         Says(
             keys("topk_group", "moe_router_group_topk", older="topk_group topk_method"),
             read=read.mindformers_groups("moe_router_group_topk", "topk_group"),
+            tries=tries.groups,
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),

@@ -131,6 +131,7 @@ OPTIMIZER = (
             note=message("note.batch_mindformers"),
             tries=tries.global_batch,
         ),
+        instead=read.ranks_too,
         asked_by=(
             *asked("CheckList: optimizer", "global_batch_size"),
             *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
@@ -241,7 +242,7 @@ OPTIMIZER = (
         "lr_warmup_fraction",
         Says(("lr_warmup_fraction",), None),
         Says(schedule_keys("warmup_ratio"), None, tries=tries.warm_up),
-        form=lambda part: plain(part) or None,
+        form=lambda part: plain(part) or 0,
         unless=warms_by_steps,
         asked_by=(
             *asked("CheckList: optimizer", "lr_warmup_fraction", "warmup_ratio"),

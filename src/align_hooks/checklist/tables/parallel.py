@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, model, plain
+from align_hooks.checklist.row import Advice, Effect, Group, Instead, Row, Says, Tries, model, plain
 from align_hooks.messages import message
 
 row = partial(Row, group=Group.PARALLEL_LAYOUT, comparison="parallel")
@@ -14,10 +14,10 @@ rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 
 
-def size(name: str, keys: tuple[str, ...], *sources: str) -> Row:
+def size(name: str, keys: tuple[str, ...], *sources: str, tries: Tries | None = None, instead: Instead | None = None) -> Row:
     """Over how many ranks a model is split in one way."""
-    mindformers = Says((f"parallel_config.{name}",), 1)
-    return rounding(name, Says(keys, 1), mindformers, asked_by=sources)
+    mindformers = Says((f"parallel_config.{name}",), 1, tries=tries)
+    return rounding(name, Says(keys, 1), mindformers, asked_by=sources, instead=instead)
 
 
 PARALLEL = (
@@ -42,6 +42,8 @@ PARALLEL = (
         ("pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"),
         "CheckList: parallel: pipeline_stage",
         "comparison: parallel: pipeline-model-parallel-size",
+        tries=tries.stages,
+        instead=read.stages_too,
     ),
     rounding(
         "use_seq_parallel",

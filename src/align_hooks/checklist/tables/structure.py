@@ -319,6 +319,7 @@ STRUCTURE = (
         Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
         unless=training.weights_loaded,
         unsure=initialisation.both_draw,
+        instead=initialisation.load_too,
         asked_by=(BESIDE,),
     ),
     row(
