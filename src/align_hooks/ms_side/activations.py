@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import nn, ops
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
+from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.points import Layout, Point, View, put, turned
 from align_hooks.ms_side.session import MsSession
@@ -71,12 +71,12 @@ class Builder:
     def turn(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
         """Put points into a Cell; where some are asked for, the others pass everything on."""
         if any(point is not None for point in wanted.values()):
-            turned(cell, make, **{name: point or compiled.Unwatched() for name, point in wanted.items()})
+            turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
 
-    def around(self, owner: Cell, name: str, point: Point | None, how: type = compiled.Around) -> None:
+    def around(self, owner: Cell, name: str, point: Point | None) -> None:
         """Put a point behind an attribute whose own class cannot be changed."""
         if point is not None:
-            put(owner, name, how(getattr(owner, name), point))
+            put(owner, name, compiled.Around(getattr(owner, name), point))
 
 
 # ---- the newer models
@@ -89,7 +89,7 @@ def of_newer(build: Builder, model: Model) -> None:
     for number, layer in enumerate(core.decoder.layers):
         of_block(build, layer, f"model.layers.{number}", config)
     build.turn(core.decoder.final_layernorm, compiled.of_output, point_out=build.point(points.FINAL_NORM, hidden))
-    build.turn(core.output_layer, compiled.of_first_output, point_out=of_logits(build, points.LOGITS, int(core.vocab_size)))
+    build.turn(core.output_layer, compiled.of_output, point_out=of_logits(build, points.LOGITS, int(core.vocab_size)))
     of_losses(build, core)
     if getattr(core, "mtp_process", False):
         of_predicting(build, core, config)
@@ -122,22 +122,22 @@ def of_predicting(build: Builder, core: Cell, config: ModelConfig) -> None:
             build.turn(getattr(layer, norm), compiled.of_output, point_out=build.point(f"{name}.{norm}", hidden))
         views = [View("", (hidden,), 0, hidden)] * 2
         joined = build.point([f"{name}.eh_proj", f"{name}.input"], hidden, views=views)
-        build.turn(layer.eh_proj, compiled.of_first_output, point_out=joined)
+        build.turn(layer.eh_proj, compiled.of_output, point_out=joined)
         of_block(build, layer.transformer_layer, name, config, predicts=True)
         build.turn(layer.final_layernorm, compiled.of_output, point_out=build.point(f"{name}.shared_head.norm", hidden))
         if len(core.mtp.layers) == 1:  # it is one Cell for all of them
             head = of_logits(build, f"{name}.shared_head.head", int(core.vocab_size))
-            build.turn(core.mtp.output_layer, compiled.of_first_output, point_out=head)
+            build.turn(core.mtp.output_layer, compiled.of_output, point_out=head)
 
 
 def of_block(build: Builder, layer: Cell, name: str, config: ModelConfig, *, predicts: bool = False) -> None:
     """Put points into a block. ``pre_cross_attn_layernorm`` is an identity, behind which norm and addition read the residual."""
     hidden = config.hidden_size
     if predicts:
-        build.turn(layer, compiled.of_first_output, point_out=build.point(name, hidden))
+        build.turn(layer, compiled.of_output, point_out=build.point(name, hidden))
     else:
         given, out = build.point(f"{name}.input", hidden), build.point(name, hidden)
-        build.turn(layer, compiled.of_layer, point_in=given, point_out=out)
+        build.turn(layer, compiled.of_input_and_output, point_in=given, point_out=out)
     norms = {"input_layernorm": points.NORM, "pre_cross_attn_layernorm": "residual", "pre_mlp_layernorm": points.SECOND_NORM}
     for attribute, kind in norms.items():
         build.turn(getattr(layer, attribute), compiled.of_output, point_out=build.point(f"{name}.{kind}", hidden))
@@ -157,9 +157,7 @@ def of_attention(build: Builder, attention: Cell, name: str, hidden: int) -> Non
     fused = [f"{name}.{which}_proj" for which in "qkv"]
     width = (heads + 2 * groups) * size
     contiguous = "Contiguous" in type(attention).__name__
-    build.turn(
-        attention.linear_qkv, compiled.of_first_output, point_out=build.point(fused, width, views=of_qkv(heads, groups, size, contiguous))
-    )
+    build.turn(attention.linear_qkv, compiled.of_output, point_out=build.point(fused, width, views=of_qkv(heads, groups, size, contiguous)))
     for which, count in (("q", heads), ("k", groups)):
         norm = getattr(attention, f"{which}_layernorm", None)
         if norm is not None and type(norm).__name__ != "IdentityOp":
@@ -182,7 +180,7 @@ def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
 def of_last(build: Builder, projection: Cell, name: str, width: int, hidden: int) -> None:
     """Put points before and behind the last projection of attention."""
     core, out = build.point(f"{name}.core", width), build.point(f"{name}.o_proj", hidden)
-    build.turn(projection, compiled.of_input_and_first_output, point_in=core, point_out=out)
+    build.turn(projection, compiled.of_input_and_output, point_in=core, point_out=out)
 
 
 def turned_attention(base: type) -> type:
@@ -205,7 +203,7 @@ def of_latent_attention(build: Builder, attention: Cell, name: str, config: Mode
     heads, head, turned_part = config.num_attention_heads, config.qk_head_dim, config.qk_pos_emb_head_dim
     rank, keys, size = config.q_lora_rank, config.kv_lora_rank + turned_part, head + turned_part
     width = heads * size
-    first, out = f"{name}.{'q_a_proj' if rank else 'q_proj'}", compiled.of_first_output
+    first, out = f"{name}.{'q_a_proj' if rank else 'q_proj'}", compiled.of_output
     if hasattr(attention, "linear_qkv"):
         queries = rank or width
         views = [View("", (queries + keys,), 0, queries), View("", (queries + keys,), queries, queries + keys)]
@@ -246,9 +244,9 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int
         for bounds in (((0, 1), (1, 2)) if by_row else ((0, size), (size, 2 * size)))
     ]
     fused = build.point([f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views=views)
-    build.turn(mlp.linear_fc1, compiled.of_first_output, point_out=fused)
+    build.turn(mlp.linear_fc1, compiled.of_output, point_out=fused)
     active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)
-    build.turn(mlp.linear_fc2, compiled.of_input_and_first_output, point_in=active, point_out=out)
+    build.turn(mlp.linear_fc2, compiled.of_input_and_output, point_in=active, point_out=out)
 
 
 # ---- experts
@@ -263,8 +261,8 @@ def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     if getattr(mlp, "use_shared_expert", False):
         shared = mlp.shared_experts
         of_feed_forward(build, shared, f"{name}.shared_experts", hidden, int(shared.linear_fc2.input_size))
-        build.around(mlp, "shared_experts", build.point(f"{name}.shared_experts", hidden), compiled.AroundFirst)
-    build.turn(mlp, compiled.of_first_output, point_out=build.point(name, hidden))
+        build.around(mlp, "shared_experts", build.point(f"{name}.shared_experts", hidden))
+    build.turn(mlp, compiled.of_output, point_out=build.point(name, hidden))
     if hasattr(mlp.experts, "weighed"):  # a rehearsal's; the device's own operator puts permuted tokens out
         of_each = OfExperts.of(build, name, int(router.expert_dim), hidden, layout)
         if of_each is not None:
@@ -296,7 +294,7 @@ class Choices(nn.Cell):
         self.shape = (layout.rows * layout.length, chosen)
         set_unregistered(
             self,
-            index=Parameter(Tensor(np.zeros(self.shape, np.int32)), name=f"align_hooks.index.{name}", requires_grad=False),
+            index=own_array(f"index.{name}", np.zeros(self.shape, np.int32)),
             value=own_parameter(f"value.{name}", self.shape),
             gradient=own_parameter(f"gradient.{name}", self.shape),
         )

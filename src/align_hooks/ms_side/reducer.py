@@ -148,14 +148,6 @@ class CaptureThenClip(nn.Cell):
         return self.clip(self.capture(gradients))
 
 
-class Unreduced(nn.Cell):
-    """A reducer that changes nothing, for a seam behind the real reducer."""
-
-    def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """The gradients themselves; compiled from this text."""
-        return gradients
-
-
 def capture_bytes(parameters: Parameters, tasks: Tasks) -> int:
     """Device memory that capturing and injecting will take, before any of it is allocated."""
     fused, shapes = [parameter.fused for parameter in parameters], [tuple(parameter.model.shape) for parameter in parameters]

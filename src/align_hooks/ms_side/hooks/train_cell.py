@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import mindspore
+from mindspore import nn
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
@@ -22,7 +23,7 @@ from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.ms_side.tasks import Tasks
@@ -100,7 +101,7 @@ def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGra
             f"{type(cell).__name__} shows its unscaled gradients only to its clipping; set runner_wrapper.use_clip_grad: True, "
             f"with a max_grad_norm that no step reaches where nothing shall be clipped"
         )
-    session.reducer = capture(Unreduced())
+    session.reducer = capture(nn.Identity())  # the seam is behind the real reducer
     cell.clip_grad_norm = CaptureThenClip(session.reducer, cell.clip_grad_norm)
 
 
