@@ -25,7 +25,7 @@ from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
 from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.record.verify import summary, verify
-from align_hooks.record.weakness import Weakness
+from align_hooks.record.weakness import NO_LINKS, NO_LOCKS, NO_SYNC
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
@@ -136,7 +136,7 @@ def test_a_rank_that_is_missing(tmp_path: Path) -> None:
     assert left(run, run) == {}
 
 
-WEAKER = [*(weakness.value for weakness in list(Weakness)[:2]), Weakness.NO_LOCKS.value.format(error="OSError")]
+WEAKER = [NO_LINKS, NO_SYNC, f"{NO_LOCKS}: OSError"]
 
 
 @pytest.mark.parametrize("verified", [True, False])

@@ -29,7 +29,7 @@ from align_hooks.names.nearest import nearest
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, measured, row_signs
-from align_hooks.session.step import Activations
+from align_hooks.record.pieces import StepActivations
 from align_hooks.settings import PREFIX
 
 VARIABLE = f"{PREFIX}ACTIVATIONS"
@@ -469,7 +469,7 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
         teacher.made.add(step)
 
 
-def made(session: MsSession, loss_scale: float) -> Activations | None:
+def made(session: MsSession, loss_scale: float) -> StepActivations | None:
     """What the points kept in the step that ended; None where there are none."""
     settings = session.settings
     patterns, kept = settings.patterns(FILTER), settings.patterns(WHOLE)
@@ -490,7 +490,7 @@ def made(session: MsSession, loss_scale: float) -> Activations | None:
         return None
     layout, extents = session.points[0].layout, sorted(set(widths.values()))
     ranks = 1 if summed(session.launch) else session.launch.world_size
-    return Activations(
+    return StepActivations(
         sums,
         tensors,
         {

@@ -19,7 +19,7 @@ from align_hooks.process.paths import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
 from align_hooks.record.layout import Array
-from align_hooks.record.weakness import Weakness
+from align_hooks.record.weakness import NO_LINKS, NO_SYNC
 
 AT_ONCE = 1024
 """Pieces of memory that one call of Linux writes."""
@@ -118,16 +118,16 @@ def sync(descriptor: int) -> bool:
 
 
 def weaknesses(path: Path) -> Iterator[str]:
-    """What a record needs of the file system of ``path`` and does not get, and the consequence, a sentence each; tried beside ``path``."""
+    """What a record needs of the file system of ``path`` and does not get (:mod:`.weakness`); tried beside ``path``."""
     probe, link = (temporary_name(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
     try:
         for file in (probe, link):
             file.unlink(missing_ok=True)
         _write(probe, b"")
         if not _supported(lambda: os.link(probe, link)):
-            yield Weakness.NO_LINKS.value
+            yield NO_LINKS
         if not (sync_path(probe) and sync_path(path.parent)):
-            yield Weakness.NO_SYNC.value
+            yield NO_SYNC
     finally:
         for file in (probe, link):
             file.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.process.restarts import born
 from align_hooks.record.folder import is_shared
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.weakness import Weakness
+from align_hooks.record.weakness import NO_LOCKS
 
 LONGEST = 4096
 """Bytes of the longest claim."""
@@ -182,7 +182,7 @@ def _lock(file: int, path: Path) -> str:
     except OSError as error:
         if error.errno in HELD:
             raise _refusal(path) from None
-        return Weakness.NO_LOCKS.value.format(error=error.strerror)
+        return f"{NO_LOCKS}: {error.strerror}"
     return ""
 
 

@@ -58,17 +58,7 @@ class Injection(Handed):
         ``@all`` every step of ``recorded`` in the plan is injected and the others keep their own gradients; a step that was named
         must be recorded and made.
         """
-        missing = self.source.steps.first_outside(set(self.recorded))
-        if missing is not None:
-            raise RefusedRun(f"{self.source} has no gradients of step {missing}; record them with ALIGN_HOOKS_GRADIENTS={missing}")
-        self.steps = tuple(step for step in self.recorded if step in planned)
-        if beyond := [step for step in self.recorded if self.source.steps.names(step) and step not in planned]:
-            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
-        if not self.steps:
-            raise RefusedRun(
-                f"{self.source} has gradients of steps {self.recorded[0]} to {self.recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
+        self._plan(self.recorded, planned, "gradients", "ALIGN_HOOKS_GRADIENTS")
         for step in self.steps if every else self.steps[:1]:
             tensors = self.run.gradients(step)
             given = {name: tensors.shape(name) for name in tensors}

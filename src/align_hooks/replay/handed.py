@@ -53,8 +53,8 @@ class Handed:
         if missing is not None:
             raise RefusedRun(f"{self.source} has no {what} of step {missing}; record them with {variable}={missing}")
         self.steps = tuple(step for step in recorded if step in planned)
-        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in recorded):
-            raise RefusedRun(
-                f"{self.source} has {what} of steps {recorded[0]} to {recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
+        makes = f"this run makes steps {planned.start} to {planned.stop - 1}"
+        if beyond := [step for step in recorded if self.source.steps.names(step) and step not in planned]:
+            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; {makes}")
+        if not self.steps:
+            raise RefusedRun(f"{self.source} has {what} of steps {recorded[0]} to {recorded[-1]}, {makes}; choose steps that both have")

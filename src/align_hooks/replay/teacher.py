@@ -78,11 +78,5 @@ class Teacher(Handed):
         """The value of a point, or with ``#gradient`` its gradient, fp32 ``[rows, sequence, width]``, the job's whole batch, as that run's
         objective has it: read once a step."""
         if (step, name) not in self._kept:
-            tensor = self._activations(step).tensor(name)
-            self._kept[step, name] = tensor
+            self._kept[step, name] = self._activations(step).tensor(name)
         return self._kept[step, name]
-
-    def forget(self, name: str) -> None:
-        """Drop a tensor that was used."""
-        for key in [key for key in self._kept if key[1] == name]:
-            del self._kept[key]

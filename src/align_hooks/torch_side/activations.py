@@ -37,9 +37,9 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, places, row_signs
+from align_hooks.record.pieces import StepActivations
 from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
 from align_hooks.record.sketch import PROJECTIONS
-from align_hooks.session.step import Activations
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
 from align_hooks.torch_side.model import MEGATRON, Parameters
@@ -430,13 +430,13 @@ class Watch:
         rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
         return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
 
-    def made(self) -> Activations:
+    def made(self) -> StepActivations:
         """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
         factor = 1.0 / float(self.scale)
         if not self.sums and self.seams:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
         if not self.sums:  # a stage that has none of the points that are asked for
-            return Activations({}, {}, {"length": get_args().seq_length, "scale": factor})
+            return StepActivations({}, {}, {"length": get_args().seq_length, "scale": factor})
         device = next(iter(self.sums.values())).device
         numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
@@ -450,7 +450,7 @@ class Watch:
         tensors = {name: np.concatenate(parts) for name, parts in kept.items() if name in whole}
         args = get_args()
         extents = unlike(self.extents)
-        return Activations(
+        return StepActivations(
             whole,
             tensors,
             {

@@ -21,8 +21,9 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
 from align_hooks.record.token_digest import CALLED, digest
-from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
+from align_hooks.session.step import LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
 """Positions in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, position 2, is already the next step's."""
@@ -63,7 +64,7 @@ class Ended:
         read = ((choice.name, choice.experts(shape)) for choice in self.session.choices)
         return {name: experts for name, experts in read if experts is not None}
 
-    def batch(self) -> Batch:
+    def batch(self) -> StepBatch:
         """The batch that the model consumed, and each token's loss where that is kept."""
         session, arrays = self.session, dict(self.consumed)
         losses = session.token_losses.read(arrays["tokens"].shape) if session.token_losses is not None else None
@@ -72,13 +73,13 @@ class Ended:
         joined_first = session.sizes.joined_first() if session.sizes is not None else None
         sizes = {choice.name: choice.facts.experts for choice in session.choices}
         counts = {name: np.bincount(experts.ravel(), minlength=sizes[name]).tolist() for name, experts in self.experts.items()}
-        return Batch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
+        return StepBatch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
 
-    def routing(self) -> Choices | None:
+    def routing(self) -> StepChoices | None:
         """The experts that the Cells in the routers kept."""
-        return Choices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
+        return StepChoices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
 
-    def activations(self) -> Activations | None:
+    def activations(self) -> StepActivations | None:
         """What the points compiled into the model kept."""
         return made(self.session, self.update.loss_scale)
 
