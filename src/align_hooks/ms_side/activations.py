@@ -25,7 +25,6 @@ from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
-from align_hooks.names.nearest import nearest
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, measured, row_signs
@@ -401,20 +400,19 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
 
     assert session.parameters is not None
     settings, model = session.settings, model_of(session.train_cell)
-    patterns, whole = settings.patterns(FILTER), settings.patterns(WHOLE)
     asked = bool(settings.steps(ACTIVATIONS)) and session.recording.writer is not None
     data = place(session.launch)["dp"]
     build = Builder(
         Layout(rows, length, data * rows, by_position=model.is_newer),
         session.parameters.dims.vocabulary,
-        wanted=(points.chosen(patterns.parts) if patterns else lambda name: True) if asked else lambda name: False,
-        whole=points.chosen(whole.parts) if whole and asked else lambda name: False,
+        wanted=points.chosen(settings.patterns(FILTER).parts or ("*",)) if asked else lambda name: False,
+        whole=points.chosen(settings.patterns(WHOLE).parts if asked else ()),
         forced=session.teacher.forces if session.teacher is not None else lambda name: False,
         on_host=mindspore.get_context("device_target") == "CPU",
         prefix="mindformers:" if model.misfits else "",
     )
     (of_newer if model.is_newer else of_older)(build, model)
-    refuse_unmatched(session, build.known)
+    session.refuse_unmatched(build.known)
     session.points = build.made
     needed, free = sum(point.bytes for point in build.made), free_memory()
     if needed:
@@ -424,17 +422,9 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
             f"points of the model need {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
             f"choose fewer in {VARIABLE}_FILTER and {VARIABLE}_TENSORS"
         )
-    kept = sum(view.width for point in build.made for view in point.views if whole and points.chosen(whole.parts)(view.name))
+    whole = points.chosen(settings.patterns(WHOLE).parts)
+    kept = sum(view.width for point in build.made for view in point.views if whole(view.name))
     session.announce_activations(2 * 4 * kept * rows * length, session.planned or range(1))
-
-
-def refuse_unmatched(session: MsSession, known: Sequence[str]) -> None:
-    """Refuse a pattern that matches no point; names the nearest."""
-    for option in (FILTER, WHOLE):
-        for pattern in session.settings.patterns(option).parts:
-            if not any(map(points.chosen([pattern]), known)):
-                near = ", ".join(nearest(pattern, known, 3)) or "none"
-                raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
 
 def check_teacher(session: MsSession, planned: range) -> None:
@@ -471,10 +461,8 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
 
 def made(session: MsSession, loss_scale: float) -> StepActivations | None:
     """What the points kept in the step that ended; None where there are none."""
-    settings = session.settings
-    patterns, kept = settings.patterns(FILTER), settings.patterns(WHOLE)
-    wanted = points.chosen(patterns.parts) if patterns else lambda name: True
-    whole = points.chosen(kept.parts) if kept else lambda name: False
+    wanted = points.chosen(session.settings.patterns(FILTER).parts or ("*",))
+    whole = points.chosen(session.settings.patterns(WHOLE).parts)
     sums: dict[str, Array] = {}
     tensors: dict[str, Array] = {}
     widths: dict[str, int] = {}

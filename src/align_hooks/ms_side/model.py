@@ -22,7 +22,7 @@ from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
 from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import canonical_or_own, own_elsewhere
+from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.names.table import Table
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
@@ -150,10 +150,8 @@ class Parameters:
         """Says of a canonical name whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
-        here, layers, experts = self.wanted().keys(), self.layers, self.dims.experts
-        known = self.table.elsewhere(here, layers=layers, experts=experts, predicted=self.predicted)
-        own = own_elsewhere(MINDFORMERS, here, layers=layers, experts=experts)
-        return lambda name: known(name) or own(name)
+        sizes = {"layers": self.layers, "experts": self.dims.experts, "predicted": self.predicted}
+        return held_elsewhere(self.table, MINDFORMERS, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, without copies."""

@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,10 +21,12 @@ from align_hooks.hooking.ledger import Ledger
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.names.nearest import nearest
+from align_hooks.names.points import chosen
 from align_hooks.process.ranks import Launch
 from align_hooks.process.status import WORKER, tell
 from align_hooks.process.streams import say
-from align_hooks.quantities.activations import ACTIVATIONS
+from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
@@ -213,6 +215,15 @@ class Session:
         self.teacher.check(widths, planned, rows, length, every=self.launch.rank == 0)
         self.facts["taught"] = self.teacher.facts()
         self.override("what blocks are given", "the run's own", self.teacher.source, f"{PREFIX}TEACHER")
+
+    def refuse_unmatched(self, known: Collection[str], is_elsewhere: Callable[[str], bool] = lambda pattern: False) -> None:
+        """Refuse, before training, a pattern that matches none of the ``known`` points, with the nearest; one of points that are on other
+        ranks alone, as far as that can be said, passes."""
+        for option in (FILTER, WHOLE):
+            for pattern in self.settings.patterns(option).parts:
+                if not any(map(chosen([pattern]), known)) and not is_elsewhere(pattern):
+                    near = ", ".join(nearest(pattern, known, 3)) or "none"
+                    raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
     def announce_activations(self, size: int, steps: range) -> None:
         """Say how much whole tensors of points take on disk, ``size`` in bytes a step on this rank; refuse what does not fit."""

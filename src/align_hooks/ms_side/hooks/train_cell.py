@@ -20,7 +20,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
+from align_hooks.ms_side.model import model_of, parameters_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, capture_bytes
@@ -73,7 +73,8 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         return
     launch = session.launch
     session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
-    say_names(session, model, session.parameters)
+    fused = (parameter.fused for parameter in session.parameters.state)
+    say_own_names(session, model.family.name if model.family else "", model.misfits, fused)
     tasks = Tasks.of(settings, inject=session.injection is not None)
     if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
         tasks = replace(tasks, norms=True)
@@ -81,12 +82,6 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         announce(session, capture_bytes(session.parameters, tasks), tasks.inject)
         parameters, point = session.parameters, settings.choice(POINT)
         install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, tasks, point=point))
-
-
-def say_names(session: MsSession, model: Model, parameters: Parameters) -> None:
-    """Say once what is recorded under MindFormers' own names."""
-    own = [parameter.fused.native for parameter in parameters.state if any(piece.own for piece in parameter.fused.parts)]
-    say_own_names(session, model.family.name if model.family else "", model.misfits, own)
 
 
 def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGradients | CaptureShards]) -> None:

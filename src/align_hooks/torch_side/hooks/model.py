@@ -84,7 +84,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         check_teacher(session, range(args.iteration, intended(args)))
         rows = [args.micro_batch_size] * get_num_microbatches()
         session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))
-    say_names(session, parameters)
+    say_own_names(session, parameters.family.name, parameters.misfits, (parameter.whole for parameter in parameters))
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
@@ -100,12 +100,6 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration, functools.partial(optimizer_state, session))
-
-
-def say_names(session: TorchSession, parameters: Parameters) -> None:
-    """Say once what is recorded under Megatron's own names."""
-    own = [parameter.whole.native for parameter in parameters if any(piece.own for piece in parameter.whole.parts)]
-    say_own_names(session, parameters.family.name, parameters.misfits, own)
 
 
 def intended(args: Arguments) -> int:
