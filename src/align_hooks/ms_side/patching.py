@@ -19,8 +19,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.model import model_of, model_of_config, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext, Tensor, Weight
-from align_hooks.ms_side.reducer import CaptureGradients
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import CaptureGradients, Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.patched import asked
 from align_hooks.record.norms import print_norms, squared_sum

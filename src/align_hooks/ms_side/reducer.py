@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
@@ -29,10 +30,33 @@ from align_hooks.ms_side.norms import ChunkSums
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
 from align_hooks.ms_side.sketches import SignedSums
-from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.registry import KINDS
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.record.norms import squared_sum
+from align_hooks.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What a capturing Cell does in every step, decided before the graph is compiled: take ``norms``, keep ``gradients`` until the step
+    ends, take ``sketches``, ``inject`` gradients."""
+
+    norms: bool = False
+    gradients: bool = False
+    sketches: bool = False
+    inject: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings, *, inject: bool) -> Tasks:
+        """What a run's settings ask for."""
+        keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
+        return cls(bool(settings.steps(LOCAL_NORMS)), keeps, bool(settings.steps(GRADIENT_SKETCHES)), inject)
+
+    def __bool__(self) -> bool:
+        return any(astuple(self))
 
 
 class CaptureGradients(nn.Cell):

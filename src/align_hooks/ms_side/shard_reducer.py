@@ -25,7 +25,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Parameters, fill, sketches, squared_sums
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.own_parameters import set_unregistered, switch
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import squared_sum

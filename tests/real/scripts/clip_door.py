@@ -9,8 +9,7 @@ from doors import Cell, all_equal, clipped, near, parameter, same, zeros
 from mindspore import nn
 
 from align_hooks.ms_side import model
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Tasks
 from align_hooks.names.blocks import Dims
 
 random = np.random.default_rng(0)

@@ -22,10 +22,10 @@ from align_hooks.ms_side import random_states, state
 from align_hooks.ms_side.activations import check_teacher, give_values, keep_activations, refuse_unseen
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
-from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
+from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.loss_parts import has_terms, read_terms
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext, Tensor
