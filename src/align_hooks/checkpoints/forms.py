@@ -14,7 +14,7 @@ from align_hooks.checkpoints.model import model_of, open_model
 from align_hooks.checkpoints.torch_dist import METADATA, read_torch_dist
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import layout
-from align_hooks.record.files import in_words, list_folder
+from align_hooks.record.files import list_folder, readable
 from align_hooks.record.reader import open_run
 from align_hooks.regular import read_regular
 from align_hooks.replay.weights import open_weights
@@ -62,10 +62,8 @@ def _latest(path: Path) -> Path:
     latest = path / LATEST
     if not latest.is_file():
         return path
-    try:
+    with readable(latest, "; name the directory of an iteration"):
         text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{latest} cannot be read: {in_words(error)}; name the directory of an iteration") from None
     if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
         raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
     return path / (text if text == "release" else f"iter_{int(text):07}")

@@ -21,7 +21,7 @@ import numpy as np
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
 from align_hooks.errors import RecordError, shown
-from align_hooks.record.files import in_words
+from align_hooks.record.files import in_words, readable
 from align_hooks.record.layout import Array
 from align_hooks.regular import open_regular
 
@@ -88,11 +88,8 @@ class TorchTensor:
 
     def rows(self, start: int, stop: int) -> Array:
         """Its elements [start, stop) in row-major order."""
-        try:
-            with open_regular(self.path, self.path.parent) as file:
-                data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{self.path} cannot be read: {in_words(error)}") from None
+        with readable(self.path), open_regular(self.path, self.path.parent) as file:
+            data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
         if data.size != stop - start:
             raise RecordError(f"{self.path} was cut short while it was being read; start again once nobody writes it")
         return data
