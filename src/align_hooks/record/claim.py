@@ -29,9 +29,9 @@ from pathlib import Path
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
 from align_hooks.process.restarts import born
+from align_hooks.record.atomic import NO_LOCKS
 from align_hooks.record.folder import is_shared
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.weakness import NO_LOCKS
 
 LONGEST = 4096
 """Bytes of the longest claim."""

@@ -15,8 +15,7 @@ from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
 from align_hooks.record.files import DIGESTS, EMPTY
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.part import STORED
-from align_hooks.record.safetensors import head
+from align_hooks.record.part import STORED, head
 
 
 @dataclass(frozen=True, slots=True)

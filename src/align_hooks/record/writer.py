@@ -56,7 +56,7 @@ Content = TypeVar("Content")
 class Writer:
     """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
     :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` names
-    what a record needs and its file system lacks, see :mod:`.weakness`."""
+    what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
 
     run: Path
     launch: Launch

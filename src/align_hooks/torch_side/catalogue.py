@@ -15,7 +15,7 @@ from align_hooks.settings import Settings
 CORE = ">=0.12,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
-_ROOM = "align_hooks.torch_side"
+_INSTALL = "align_hooks.torch_side.rehearsal:install"
 
 
 def _always(settings: Settings) -> bool:
@@ -49,20 +49,19 @@ def _gradients(settings: Settings) -> bool:
 
 
 REHEARSAL = {
-    "helpers": (CORE, "rehearsal", "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
-    "norms": (CORE, "rehearsal_layouts", "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
+    "helpers": (CORE, "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
+    "norms": (CORE, "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
     "attention": (
         CORE,
-        "rehearsal_layouts",
         "megatron.core.transformer.dot_product_attention",
         "lets the queries of one context-parallel rank see the keys of all",
     ),
-    "warm_up": (CORE, "rehearsal_layouts", "megatron.training.initialize", "starts from the same weights however the model is cut"),
-    "fused_kernels": (LEGACY, "rehearsal", "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
+    "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),
+    "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
-"""Hooks of a rehearsal on modules that a sound run may never import: versions, module of the body, trigger, and why."""
+"""Hooks of a rehearsal on modules that a sound run may never import: versions, trigger, and why."""
 
-_hook = functools.partial(at_seam, room=f"{_ROOM}.hooks")
+_hook = functools.partial(at_seam, room="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
@@ -74,12 +73,12 @@ HOOKS: tuple[Hook, ...] = (
         package="torch",
         supports=TORCH,
         trigger="torch",
-        body=f"{_ROOM}.rehearsal:install",
+        body=_INSTALL,
         why="answers for CUDA from the CPU",
     ),
     *(
-        Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_ROOM}.{module}:install_{name}", why, must_fire=False)
-        for name, (versions, module, trigger, why) in REHEARSAL.items()
+        Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
+        for name, (versions, trigger, why) in REHEARSAL.items()
     ),
     _hook(
         "mindspeed",
