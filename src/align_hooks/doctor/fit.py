@@ -42,7 +42,6 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     """Why a run of ``configuration`` would be refused under ``settings``, a line each; ``versions`` are those of the side's packages."""
     room(side)
     rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
-
     get = functools.partial(known, configuration)
     trains = get("run_mode") in rules.TRAINS if side == "ms" else not get("skip_train")
     if not settings.any_set() or not trains:

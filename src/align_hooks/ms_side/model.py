@@ -6,6 +6,7 @@ stages stay whole on this rank, which never computes with them; they are left ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -183,6 +184,21 @@ def fill(weight: Weight, array: Array) -> None:
             f"{weight.name} holds {weight.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
         )
     weight.set_data(mindspore.Tensor(array.reshape(weight.shape), dtype=weight.dtype), bool(weight.sliced))
+
+
+def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:
+    """Fill the buffers of injected gradients for the next step from ``read`` (fp32, native layout, this
+    rank's part), and switch injection on; with None the step uses its own gradients. Returns the norm of
+    what is injected, with or without the ``copies`` of other ranks' parts."""
+    injecting.set_data(mindspore.Tensor(read is not None))
+    if read is None:
+        return 0.0
+    total = 0.0
+    for parameter, buffer in buffers:
+        array = read(parameter.fused)
+        total += squared_sum(array) if copies or parameter.counted else 0.0
+        fill(buffer, array)
+    return math.sqrt(total)
 
 
 def pieces(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, Array]:

@@ -112,10 +112,10 @@ def take(path: Path, launch: Launch) -> Claim:
             raise RefusedRun(f"{path} is no file; remove it")
         claim.weaker = _lock(file, path)
         if os.fstat(file).st_ino != path.stat().st_ino:
-            raise _refusal(path)
+            raise refusal(path)
         claim._before = os.pread(file, LONGEST, 0)
         if _lives(parsed(claim._before), path):  # read() would drop the lock
-            raise _refusal(path)
+            raise refusal(path)
     except BaseException:
         os.close(file)
         raise
@@ -152,12 +152,6 @@ def is_held(path: Path) -> bool:
     return bool(struct.unpack(FLOCK, lock)[0] != fcntl.F_UNLCK)
 
 
-def refuse_held(path: Path) -> None:
-    """Raise RefusedRun where another living process has locked a claim."""
-    if is_held(path):
-        raise _refusal(path)
-
-
 def has_ended(path: Path, claim: Mapping[str, object]) -> bool:
     """Whether another process's claim has surely ended: it was released, or its process was on this machine and is gone."""
     if claim.get("pid") == os.getpid():
@@ -181,12 +175,13 @@ def _lock(file: int, path: Path) -> str:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in HELD:
-            raise _refusal(path) from None
+            raise refusal(path) from None
         return f"{NO_LOCKS}: {error.strerror}"
     return ""
 
 
-def _refusal(path: Path) -> RefusedRun:
+def refusal(path: Path) -> RefusedRun:
+    """The error for a claim that another living process holds."""
     return RefusedRun(f"{path.parent.parent} is being recorded into by {holder(path)}; choose another directory, or end that job")
 
 

@@ -18,15 +18,14 @@ from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side import random_states, state
+from align_hooks.ms_side import state
 from align_hooks.ms_side.activations import check_teacher, give_values, keep_activations, refuse_unseen
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
-from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
+from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted, has_terms, read_terms
 from align_hooks.ms_side.hooks.train_cell import compile_cell
-from align_hooks.ms_side.loss_parts import has_terms, read_terms
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
 from align_hooks.ms_side.optimizer import groups, rates
@@ -180,7 +179,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def keep_state(self) -> None:
         """Read what the step starts from, and the rate and the loss scale that its update will use."""
         session, cell = self.session, self.session.train_cell
-        session.random = session.recording.attempt("the random states", random_states.at_step, {})
+        session.random = session.recording.attempt("the random states", state.generators, {})
         read = functools.partial(state.at_step, cell, session.parameters)
         session.state = session.recording.attempt("the state that the step starts from", read, {})
         if session.parameters is not None:
