@@ -21,7 +21,8 @@ class Handed:
     quantity: ClassVar[str]
     """Name of the recorded quantity that is handed on, and of the method of a run that gives it at a step."""
     words: ClassVar[str]
-    """What messages call it."""
+    """What messages call it; ``of_what`` stands behind it where a source has none."""
+    of_what: ClassVar[str] = ""
     recorder: ClassVar[str]
     """The variable that records it."""
     beside: ClassVar[str] = ""
@@ -51,8 +52,8 @@ class Handed:
         there = self.run.steps_of(self.quantity)
         chosen = [step for step in there if step in self.source.steps]
         if not chosen:
-            found = ", ".join(map(str, there[:5])) or "none"
-            raise RecordError(f"{self.source} holds no {self.words} (recorded: {found}); record them with {self.recorder}{self.beside}")
+            found, ways = ", ".join(map(str, there[:5])) or "none", f"{self.recorder}{self.beside}"
+            raise RecordError(f"{self.source} holds no {self.words}{self.of_what} (recorded: {found}); record them with {ways}")
         return chosen
 
     def at(self, step: int) -> Any:

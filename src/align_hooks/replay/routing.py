@@ -27,7 +27,7 @@ class Router:
 class RoutingReplay(Handed):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
 
-    quantity, words, recorder = "routing", "experts of tokens", "ALIGN_HOOKS_ROUTING"
+    quantity, words, of_what, recorder = "routing", "experts", " of tokens", "ALIGN_HOOKS_ROUTING"
     _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
 
     def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
