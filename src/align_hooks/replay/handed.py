@@ -71,11 +71,9 @@ class Handed:
         if missing is not None:
             raise RefusedRun(f"{self.source} has no {self.words} of step {missing}; record them with {self.recorder}={missing}")
         self.steps = tuple(step for step in recorded if step in planned)
-        makes = f"this run makes steps {planned.start} to {planned.stop - 1}"
+        makes = f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
         if beyond := [step for step in recorded if self.source.steps.names(step) and step not in planned]:
             raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; {makes}")
         if not self.steps:
-            raise RefusedRun(
-                f"{self.source} has {self.words} of steps {recorded[0]} to {recorded[-1]}, {makes}; choose steps that both have"
-            )
+            raise RefusedRun(f"{self.source} has {self.words} of steps {recorded[0]} to {recorded[-1]}, {makes}")
         return self.steps if every else self.steps[:1]
