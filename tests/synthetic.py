@@ -21,6 +21,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.activations import column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from align_hooks.record.writer import Writer
@@ -250,12 +251,13 @@ class Synthetic:
                     name: np.bincount(chosen[chosen >= 0], minlength=EXPERTS).tolist()
                     for name, chosen in self.routing.get(step, {}).items()
                 }
-                writer.batch(step, self.batches[step], rows, experts=experts)
+                writer.batch(step, StepBatch(self.batches[step], rows, experts=experts))
                 if step in asked.routing:
-                    writer.routing(step, self.routing.get(step, {}), rows)
+                    writer.routing(step, StepChoices(self.routing.get(step, {}), rows))
             if step in asked.steps(ACTIVATIONS):
                 values = self.activations.get(step, {})
-                writer.activations(step, *points_of(values, whole=bool(asked.patterns(WHOLE)), micro_batches=len(rows) if values else 1))
+                made = points_of(values, whole=bool(asked.patterns(WHOLE)), micro_batches=len(rows) if values else 1)
+                writer.activations(step, StepActivations(*made))
             if step in self.gradients and step in asked.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:

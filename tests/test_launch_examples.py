@@ -26,6 +26,7 @@ from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
@@ -355,7 +356,7 @@ def write_node(where: Path, rank: int) -> Path:
         writer.weights(step, mine, CONFIG)
         writer.sketches(WEIGHTS, step, sketched(mine))
         writer.optimizer_state(step, {"exp_avg": mine, "exp_avg_sq": mine}, step)
-    writer.batch(0, batch(rank) | {"attention_mask": CAUSAL}, [ROWS])
+    writer.batch(0, StepBatch(batch(rank) | {"attention_mask": CAUSAL}, [ROWS]))
     writer.gradients(0, mine)
     writer.sketches(GRADIENTS, 0, sketched(mine))
     writer.local_norms(0, "reduced", {name: squared_sum(tensor) for name, tensor in whole.items()})

@@ -8,8 +8,8 @@ import pytest
 
 from align_hooks.checklist.belongs import elsewhere, odd
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import own_names, refused
 from align_hooks.doctor.examination import side_of
+from align_hooks.doctor.fit import own_names, refused
 from align_hooks.messages import message, rendered, terms
 from align_hooks.ms_side.refusals import NOT_ON_A_CPU, REHEARSAL, REHEARSAL_OF_OLDER, rehearsal
 from synthetic import changed, settings

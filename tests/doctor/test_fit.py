@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from align_hooks.checklist.belongs import elsewhere
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
+from align_hooks.doctor.fit import refused
 from align_hooks.doctor.shapes import Shapes, shapes
 from synthetic import LAUNCH, Synthetic, batch, changed, grown, settings
 

@@ -13,6 +13,7 @@ from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.activations import column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.pieces import StepActivations, StepBatch
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
@@ -66,11 +67,11 @@ def record(job: Job, run: Path, rank: int) -> None:
     _state(writer, job, job.steps.start, rank)
     for step in job.steps:
         if "batches" in job.asked:
-            writer.batch(step, batch(job.number, step), [2])
+            writer.batch(step, StepBatch(batch(job.number, step), [2]))
         if "gradients" in job.asked:
             writer.gradients(step, {NAME: tensor("gradients", job.number, step, rank)})
         if "activations" in job.asked:
-            writer.activations(step, *point(job, step, rank))
+            writer.activations(step, StepActivations(*point(job, step, rank)))
         if "local_norms" in job.asked:
             writer.local_norms(step, "reduced", {NAME: value("norm", job.number, step)})
         if "sketches" in job.asked:

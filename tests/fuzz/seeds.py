@@ -32,6 +32,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import writer
 from align_hooks.record.distill import distill
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from checkpoints.models import Sizes, huggingface, tensors
@@ -139,7 +140,7 @@ def two_ranks(path: Path) -> None:
         kept: Callable[[dict[str, Array]], dict[str, list[float]]] = synthetic.sketched if rank == 0 else lambda tensors: {}
         made.sketches(WEIGHTS, 0, kept(run.weights[0]))
         for step in range(2):
-            made.batch(step, run.batches[step], [2, 2])
+            made.batch(step, StepBatch(run.batches[step], [2, 2]))
             made.local_norms(step, "reduced", run.norms[step], [])
             made.sketches(GRADIENTS, step, kept(run.gradients[step]))
             made.sketches(WEIGHTS, step + 1, kept(run.weights[step + 1]))

@@ -72,7 +72,7 @@ def test_a_shell_that_exports_the_variable_is_no_agent() -> None:
 
 def test_msrun_is_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {"environ": [b"PATH=/usr/bin"], "cmdline": [b"/usr/bin/python3", b"/usr/local/bin/msrun", b"--worker_num=2", b""]}
-    monkeypatch.setattr(restarts, "_words", lambda process, name: lines[name])
+    monkeypatch.setattr(restarts, "words_of", lambda process, name: lines[name])
     (launcher,) = launchers({"MS_ROLE": "MS_WORKER"})
     assert launcher.startswith(f"process {os.getppid()} ")
 
@@ -81,7 +81,7 @@ def test_where_processes_are_hidden_nothing_is_known(monkeypatch: pytest.MonkeyP
     def hidden(process: int, name: str) -> list[bytes]:
         raise PermissionError(13, "Permission denied", str(Path("/proc") / str(process) / name))
 
-    monkeypatch.setattr(restarts, "_words", hidden)
+    monkeypatch.setattr(restarts, "words_of", hidden)
     assert launchers({"TORCHELASTIC_RUN_ID": "none"}) == {}
 
 

@@ -19,6 +19,7 @@ from align_hooks.record import digests
 from align_hooks.record.activations import NUMBERS, Summary, added, column_signs, measured, places, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import DIGESTS
+from align_hooks.record.pieces import StepActivations
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
 from rewritten import relisted
@@ -76,9 +77,10 @@ def written(where: Path, ranks: int = 2, *, leave_out: int | None = None, scale:
         extents = [{"width": WIDTH, "columns": list(columns), "slices": None, "counted": True}]
         points = {"rows": [2], "length": LENGTH, "extents": extents, "extent_of": {POINT: 0}, "scale": scale, "by_tokens": False}
         if rank != leave_out:
-            writer.activations(0, sums, {name: np.ascontiguousarray(part) for name, part in parts.items()}, points)
+            whole_parts = {name: np.ascontiguousarray(part) for name, part in parts.items()}
+            writer.activations(0, StepActivations(sums, whole_parts, points))
         else:
-            writer.activations(0, {}, {}, points)
+            writer.activations(0, StepActivations({}, {}, points))
         writer.scalars(row(0))
         writer.finish(HowEnded("finished"), hooks={})
     return where

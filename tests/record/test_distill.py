@@ -24,6 +24,7 @@ from align_hooks.quantities.registry import KINDS, SKETCHES
 from align_hooks.record.distill import CHOICES, Distilled, distill
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
 from align_hooks.settings import Steps
@@ -164,7 +165,7 @@ def test_a_run_of_several_starts_becomes_one(tmp_path: Path) -> None:
     first.write(tmp_path / "run")
     later = described(tmp_path / "run", range(2, STEPS), **first.settings, run_exists="continue")
     for step in range(2, STEPS):
-        later.batch(step, first.batches[step], [4])
+        later.batch(step, StepBatch(first.batches[step], [4]))
         later.gradients(step, first.gradients[step])
         later.local_norms(step, "reduced", first.norms[step])
         later.weights(step + 1, first.weights[step + 1], first.model)

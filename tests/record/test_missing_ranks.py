@@ -18,6 +18,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import Side, message, rendered
 from align_hooks.record import layout, problems
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
@@ -144,7 +145,7 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
 
     def record(writer: Writer, rank: int) -> None:
         for step in range(2):
-            writer.batch(step, batch(step), [ROWS])
+            writer.batch(step, StepBatch(batch(step), [ROWS]))
             writer.scalars(row(step))
 
     path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": ranks} for rank in range(ranks)], record, steps=range(2), batches="all")

@@ -17,6 +17,7 @@ from msgspec import convert
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.norms import squared_sum
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.self_check import Kind
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
@@ -120,7 +121,7 @@ def test_a_shard_survives_its_manifest(shape: tuple[int, ...], counted: bool, da
 
 def data_parallel(path: Path, batches: Sequence[Mapping[str, Any]], rows: Sequence[list[int]], places: Sequence[Place] = DP2) -> Run:
     def record(writer: Writer, rank: int) -> None:
-        writer.batch(0, batches[rank], rows[rank])
+        writer.batch(0, StepBatch(batches[rank], rows[rank]))
         writer.scalars(row(0))
 
     return open_run(of_ranks(path, places, record, batches="all"))
@@ -229,7 +230,7 @@ def joined_first(path: Path, batches: Sequence[Mapping[str, Any]], *, whole: boo
 
     def record(writer: Writer, rank: int) -> None:
         arrays = batches[rank]
-        writer.batch(0, arrays, [len(arrays["tokens"])], joined_first={"micro_batches": count, "whole": whole})
+        writer.batch(0, StepBatch(arrays, [len(arrays["tokens"])], joined_first={"micro_batches": count, "whole": whole}))
         loss = float(arrays["token_losses"].mean(dtype=np.float64))
         writer.scalars(row(0, loss=loss, **({"whole": True} if whole else {})))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
+from align_hooks.record.pieces import StepBatch, StepChoices
 from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
 from align_hooks.record.writer import Writer
 from record.conftest import of_ranks
@@ -35,8 +36,8 @@ def counts(chosen: np.ndarray) -> list[int]:
 
 def write(writer: Writer, parts: dict[str, np.ndarray], rows: list[int], slices: Slices | None = None) -> None:
     """One step of a rank that routed these tokens."""
-    writer.batch(0, {}, [], experts={name: counts(part) for name, part in parts.items()})
-    writer.routing(0, parts, rows, slices)
+    writer.batch(0, StepBatch({}, [], experts={name: counts(part) for name, part in parts.items()}))
+    writer.routing(0, StepChoices(parts, rows, slices))
     writer.scalars(row(0))
 
 
@@ -92,7 +93,12 @@ def test_fewer_experts_and_other_types_are_told(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(run.routing(0)[LAYERS[0]], chosen)
     with pytest.raises(RecordError, match=r"routing\.safetensors: .* is int64, a record keeps int16"):
-        of_ranks(tmp_path / "other", [{}], lambda writer, rank: writer.routing(0, {LAYERS[0]: chosen.astype(int)}, [ROWS]), routing="0")
+        of_ranks(
+            tmp_path / "other",
+            [{}],
+            lambda writer, rank: writer.routing(0, StepChoices({LAYERS[0]: chosen.astype(int)}, [ROWS])),
+            routing="0",
+        )
 
 
 def missing_rank(writer: Writer, rank: int) -> None:
@@ -131,7 +137,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, record: Callable[
 
 def test_ranks_that_count_other_experts_are_refused(tmp_path: Path) -> None:
     def record(writer: Writer, rank: int) -> None:
-        writer.batch(0, {}, [], experts={LAYERS[0]: [1] * (4 + rank)})
+        writer.batch(0, StepBatch({}, [], experts={LAYERS[0]: [1] * (4 + rank)}))
         writer.scalars(row(0))
 
     run = open_run(of_ranks(tmp_path / "run", [{"dp": 0}, {"dp": 1}], record, batches="0"))
@@ -155,7 +161,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 def test_tensors_of_any_rank_have_three_dimensions(tmp_path: Path, dimensions: int) -> None:
     def record(writer: Writer, rank: int) -> None:
         whole = experts(0, ROWS)
-        writer.routing(0, dict.fromkeys(LAYERS, whole[(0,) * (3 - dimensions)] if rank else whole), [ROWS])
+        writer.routing(0, StepChoices(dict.fromkeys(LAYERS, whole[(0,) * (3 - dimensions)] if rank else whole), [ROWS]))
         writer.scalars(row(0))
 
     run = open_run(of_ranks(tmp_path / "run", [{"dp": 0, "dp_size": 2}, {"dp": 1, "dp_size": 2}], record))

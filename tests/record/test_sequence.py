@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.batch import Batch
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.sequence import Slices, in_order, slices_of, zigzag
 from align_hooks.record.weighing import weights_of_tokens
 from align_hooks.record.writer import Writer
@@ -71,7 +72,7 @@ def written(path: Path, places: list[Place], batches: list[dict[str, np.ndarray]
     """A run of one step, each rank with its own part of the batch."""
 
     def record(writer: Writer, rank: int) -> None:
-        writer.batch(0, batches[rank], [ROWS] if batches[rank] else [], slices=slices[rank])
+        writer.batch(0, StepBatch(batches[rank], [ROWS] if batches[rank] else [], slices=slices[rank]))
         writer.scalars(row(0))
 
     return of_ranks(path, places, record, batches="all")

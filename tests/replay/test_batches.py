@@ -12,6 +12,7 @@ import pytest
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.pieces import StepBatch
 from align_hooks.record.unseen import NO_MASK, Unseen
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
@@ -33,7 +34,7 @@ def recorded(path: Path, steps: tuple[int, ...]) -> Path:
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(8))
     for step in range(8):
         if step in steps:
-            writer.batch(step, batch(step), [ROWS])
+            writer.batch(step, StepBatch(batch(step), [ROWS]))
         writer.scalars(row(step))
     writer.finish(HowEnded("finished"), hooks={})
     return path

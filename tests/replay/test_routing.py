@@ -51,7 +51,7 @@ def test_the_steps_are_those_chosen_recorded_and_made(run: Path, steps: str, pla
     ("steps", "planned", "model", "tokens", "refusal"),
     [
         ("@0-4", range(9), MODEL, None, rf"has no experts of step 3; record them with {PREFIX}ROUTING=3"),
-        ("@2", range(2), MODEL, None, r"has experts of steps 2 to 2, this run makes steps 0 to 1"),
+        ("@2", range(2), MODEL, None, r"step 2 is never made; this run makes steps 0 to 1; choose steps that both have"),
         ("", range(5, 9), MODEL, None, r"choose steps that both have"),
         ("", range(3), {**MODEL, "model.layers.7.mlp.gate": Router(4, 2)}, None, r"step 0 has no model\.layers\.7\.mlp\.gate"),
         ("", range(3), {ROUTERS[0]: Router(4, 3)}, None, r"gives each token to 2 experts in model\.layers\.0\.mlp\.gate, this model to 3"),

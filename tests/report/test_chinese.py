@@ -19,13 +19,13 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Comparison, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.record.atomic import NO_LINKS, NO_LOCKS, NO_SYNC
 from align_hooks.record.ending import HowEnded, Writing
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
 from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.record.verify import summary, verify
-from align_hooks.record.weakness import Weakness
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
@@ -136,7 +136,7 @@ def test_a_rank_that_is_missing(tmp_path: Path) -> None:
     assert left(run, run) == {}
 
 
-WEAKER = [*(weakness.value for weakness in list(Weakness)[:2]), Weakness.NO_LOCKS.value.format(error="OSError")]
+WEAKER = [NO_LINKS, NO_SYNC, f"{NO_LOCKS}: OSError"]
 
 
 @pytest.mark.parametrize("verified", [True, False])

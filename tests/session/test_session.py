@@ -14,6 +14,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.record.ending import HowEnded
+from align_hooks.record.pieces import StepBatch
 from align_hooks.session import Session
 from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings
@@ -67,7 +68,7 @@ def test_a_restart_is_not_blamed_for_what_its_earlier_start_did(tmp_path: Path, 
     assert one.recording.writer is not None and one.recording.writer._claim is not None
     for step in range(first):
         if step == 0:
-            one.recording.writer.batch(0, {"tokens": np.zeros((1, 2), np.int64)}, [1])
+            one.recording.writer.batch(0, StepBatch({"tokens": np.zeros((1, 2), np.int64)}, [1]))
         one.recording.writer.scalars(row(step))
     one.recording.writer._claim.release()
     again = described(session(tmp_path, replace(launch, launchers={"an agent": 1}), **wanted), range(first, 3))

@@ -21,7 +21,7 @@ from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
-from align_hooks.torch_side import activations, arrays, norms, optimizer, routing, stretches, token_digest  # noqa: E402
+from align_hooks.torch_side import activations, arrays, norms, optimizer, routing, token_digest  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
@@ -89,8 +89,8 @@ IN_A_STEP: dict[str, Callable[[Make], object]] = {
 def unplaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tensors that are nowhere in memory: each is a stretch of its own, and none is kept for a later test."""
 
-    def each(tensors: list[Any]) -> tuple[stretches.Stretch, ...]:
-        return tuple(stretches.Stretch(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
+    def each(tensors: list[Any]) -> tuple[norms.Stretch, ...]:
+        return tuple(norms.Stretch(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
 
     caches = (activations.rows_on, activations.columns_on, token_digest._made)
     monkeypatch.setattr(norms, "stretches_of", each)

@@ -8,9 +8,10 @@ from copy import deepcopy
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("megatron.training")
 
 from align_hooks.errors import RefusedRun  # noqa: E402
-from align_hooks.torch_side.fed import Fed  # noqa: E402
+from align_hooks.torch_side.hooks.data import Fed  # noqa: E402
 
 FED = Fed({"tokens": torch.ones(2, 3), "labels": torch.ones(2, 3)})
 

@@ -18,9 +18,12 @@ from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.record.shard import shards_of  # noqa: E402
 from align_hooks.record.sketch import sketch  # noqa: E402
-from align_hooks.torch_side.norms import NormPlan  # noqa: E402
+from align_hooks.torch_side.norms import (  # noqa: E402
+    GAP,
+    NormPlan,
+    stretches_of,
+)
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
-from align_hooks.torch_side.stretches import GAP, stretches_of  # noqa: E402
 
 
 def parameter(name: str, rows: Sequence[int], width: int | None, repeats: int = 1, flat: tuple[int, int] | None = None) -> Fused:

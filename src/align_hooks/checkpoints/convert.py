@@ -18,7 +18,7 @@ from align_hooks.checkpoints.native import padded, plans
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import AlignHooksError
 from align_hooks.names.blocks import PADDING
-from align_hooks.names.table import Rule, Table
+from align_hooks.names.table import Rule
 from align_hooks.record.layout import Array
 
 TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
@@ -97,7 +97,8 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
         notes += [f"{name.removesuffix(PADDING)}: {tensors[name].shape[0]} rows of padding left out" for name in left_out]
         outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
     else:
-        table, told = _table(checkpoint, to)
+        model, path = checkpoint.model, checkpoint.path
+        table, told = (in_megatron(model, path).table, list[str]()) if to == "megatron" else tables(model, path)[0]
         notes += [note for note in told if note not in notes]
         made_of = plans(checkpoint, tensors, rows, table, choices.first)
         outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in made_of]
@@ -133,12 +134,6 @@ def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:
         raise AlignHooksError(f"{wrong} says nothing of --to {to}; leave it out")
     if to == "mindspore-ckpt" and destination.suffix != ".ckpt":
         raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")
-
-
-def _table(checkpoint: Checkpoint, to: str) -> tuple[Table, list[str]]:
-    """The names of a framework, and what a person should know of them."""
-    model = checkpoint.model
-    return (in_megatron(model, checkpoint.path).table, []) if to == "megatron" else tables(model, checkpoint.path)[0]
 
 
 def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:

@@ -41,12 +41,6 @@ def written(path: Path) -> Iterator[Path]:
         _remove(temporary)
 
 
-def make_directories(path: Path) -> None:
-    """Make a directory, and those above it, that are kept through a crash."""
-    path.mkdir(parents=True)
-    atomic.sync_path(path.parent)
-
-
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

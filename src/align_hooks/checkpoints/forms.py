@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint
+from align_hooks.checkpoints.checkpoint import Checkpoint, Stored
 from align_hooks.checkpoints.huggingface import INDEX, MODEL, read_huggingface, tensors_of
 from align_hooks.checkpoints.megatron import FILE, LATEST, mp_ranks, read_megatron
 from align_hooks.checkpoints.mindformers import ranks_of, read_mindformers
-from align_hooks.checkpoints.model import open_model
-from align_hooks.checkpoints.recorded import read_record
+from align_hooks.checkpoints.model import model_of, open_model
 from align_hooks.checkpoints.torch_dist import METADATA, read_torch_dist
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import layout
-from align_hooks.record.files import in_words, list_folder
+from align_hooks.record.files import list_folder, readable
+from align_hooks.record.reader import open_run
 from align_hooks.regular import read_regular
+from align_hooks.replay.weights import open_weights
+from align_hooks.settings import Source, Steps
 
 Reader = Callable[[Path, Path | None], Checkpoint]
 SUFFIXES = (".ckpt", ".safetensors", ".pt")
@@ -46,15 +49,21 @@ def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
     return _reader(path := _latest(path))(path.parent.parent if path.name == FILE else path, config)
 
 
+def read_record(path: Path, step: str, config: Path | None) -> Checkpoint:
+    """The weights of a run after ``step`` updates, in fp32; raises RecordError where it has none, or is not whole."""
+    weights = open_weights(Source(path, Steps.parse(step)))
+    model = open_model(config) if config is not None else model_of(open_run(path).facts.model, path / "run.json")
+    tensors = {name: Stored(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
+    return Checkpoint(path, f"record, weights after {step} updates", model, tensors)
+
+
 def _latest(path: Path) -> Path:
     """The directory of the latest iteration, where Megatron-LM's own directory is named."""
     latest = path / LATEST
     if not latest.is_file():
         return path
-    try:
+    with readable(latest, "; name the directory of an iteration"):
         text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{latest} cannot be read: {in_words(error)}; name the directory of an iteration") from None
     if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
         raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
     return path / (text if text == "release" else f"iter_{int(text):07}")

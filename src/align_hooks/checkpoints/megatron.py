@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, placed
-from align_hooks.checkpoints.folder import make_directories
 from align_hooks.checkpoints.model import Model, model_of, of_arguments, open_model
 from align_hooks.checkpoints.pickles import classes, plain
 from align_hooks.checkpoints.safetensors import Output
@@ -202,7 +201,8 @@ def in_megatron(model: Model, path: Path) -> InMegatron:
 def write_megatron(path: Path, model: Model, outputs: Sequence[Output]) -> None:
     """Write the checkpoint of one rank, as Megatron-LM starts from with ``--load PATH --finetune --no-load-optim --no-load-rng``."""
     folder = path / RELEASE / "mp_rank_00"
-    make_directories(folder)
+    folder.mkdir(parents=True)
+    atomic.sync_path(folder.parent)  # so that it is kept through a crash
     tensors = [(Tensor(key, output.shape, output.kind), output.make) for key, output in enumerate(outputs)]
     named = {output.name: tensor for output, (tensor, _) in zip(outputs, tensors, strict=True)}
     value = {"checkpoint_version": 3.0, "iteration": 0, "model": named, OURS: {"config": dict(model.config)}}

@@ -29,7 +29,7 @@ from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import atomic
 from align_hooks.record.digests import bytes_of
-from align_hooks.record.files import in_words
+from align_hooks.record.files import in_words, readable
 from align_hooks.record.layout import Array
 from align_hooks.regular import open_regular
 
@@ -90,13 +90,10 @@ def _stored(path: Path, parts: Sequence[_Part]) -> Stored:
 def _read(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Array:
     result = np.empty(math.prod(shape) * size_of(kind), np.uint8)
     filled = 0
-    try:
-        with BufferedReader(open_regular(path, path.parent)) as file:
-            for part in parts:
-                file.seek(part.start)
-                filled += file.readinto(memoryview(result)[filled : filled + part.size])
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
+    with readable(path), BufferedReader(open_regular(path, path.parent)) as file:
+        for part in parts:
+            file.seek(part.start)
+            filled += file.readinto(memoryview(result)[filled : filled + part.size])
     if filled != result.size:
         raise RecordError(f"{path} was cut short while it was being read; start again once nobody writes it")
     numbers: Array = result.view(KINDS[kind]).reshape(shape)

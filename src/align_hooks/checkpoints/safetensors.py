@@ -12,7 +12,7 @@ from align_hooks.record import atomic
 from align_hooks.record.digests import bytes_of
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
-from align_hooks.record.safetensors import head
+from align_hooks.record.part import head
 
 REMEDY = "copy the whole checkpoint again"
 

@@ -24,7 +24,7 @@ from align_hooks.checkpoints.model import Model, of_arguments, open_model
 from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
-from align_hooks.record.files import in_words, read_json
+from align_hooks.record.files import in_words, read_json, readable
 from align_hooks.record.layout import Array
 from align_hooks.regular import read_regular
 
@@ -78,10 +78,8 @@ def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
 
 def _metadata(path: Path) -> Object:
     file = path / METADATA
-    try:
+    with readable(file, "; copy it again"):
         value = read_pickle(read_regular(file, within=path), CLASSES, file)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} cannot be read: {in_words(error)}; copy it again") from None
     if not isinstance(value, Object) or not all(isinstance(value.state.get(key), dict) for key in ("state_dict_metadata", "storage_data")):
         raise RecordError(f"{file} is no metadata of a distributed checkpoint; copy it again")
     return value

@@ -21,7 +21,7 @@ import numpy as np
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
 from align_hooks.errors import RecordError, shown
-from align_hooks.record.files import in_words
+from align_hooks.record.files import in_words, readable
 from align_hooks.record.layout import Array
 from align_hooks.regular import open_regular
 
@@ -88,20 +88,11 @@ class TorchTensor:
 
     def rows(self, start: int, stop: int) -> Array:
         """Its elements [start, stop) in row-major order."""
-        try:
-            with open_regular(self.path, self.path.parent) as file:
-                data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{self.path} cannot be read: {in_words(error)}") from None
+        with readable(self.path), open_regular(self.path, self.path.parent) as file:
+            data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
         if data.size != stop - start:
             raise RecordError(f"{self.path} was cut short while it was being read; start again once nobody writes it")
         return data
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    start: int
-    size: int
 
 
 class Archive:
@@ -127,11 +118,11 @@ class Archive:
             ) from None
 
     def _bytes(self, file: BinaryIO, name: str) -> bytes:
-        member = self._members[name]
-        if member.size > LONGEST:
+        start, size = self._members[name]
+        if size > LONGEST:
             raise ValueError(f"{name} is longer than {LONGEST} bytes")
-        file.seek(member.start)
-        return file.read(member.size)
+        file.seek(start)
+        return file.read(size)
 
     def _rebuilt(self, value: Any) -> Any:
         """The value with its tensors in place of what describes them; containers are changed in place, and each once."""
@@ -162,12 +153,12 @@ class Archive:
         _, of, key, _, count = storage.to
         if not isinstance(of, Class):
             raise ValueError("a storage has no type")
-        member, kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
+        (start, size), kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
         if strides_of(shape) != tuple(stride) and math.prod(shape) > 1 and not _same_order(shape, stride):
             raise ValueError("a tensor's numbers do not lie one after the other")
-        if kind in KINDS and not (count * size_of(kind) == member.size and offset + math.prod(shape) <= count):
-            raise ValueError(f"a tensor of shape {list(shape)} does not fit in the {member.size} bytes of its storage")
-        return TorchTensor(self.path, tuple(shape), kind, member.start + offset * (size_of(kind) if kind in KINDS else 1))
+        if kind in KINDS and not (count * size_of(kind) == size and offset + math.prod(shape) <= count):
+            raise ValueError(f"a tensor of shape {list(shape)} does not fit in the {size} bytes of its storage")
+        return TorchTensor(self.path, tuple(shape), kind, start + offset * (size_of(kind) if kind in KINDS else 1))
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -180,8 +171,9 @@ def _same_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
     return all(own == usual or size == 1 for size, own, usual in zip(shape, stride, strides_of(shape), strict=True))
 
 
-def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Member]]:
-    """Name, without the archive's own, and place of each member; raises ValueError where one is compressed, or is not within the file."""
+def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Name, without the archive's own, start and size of each member; raises ValueError where one is compressed,
+    or is not within the file."""
     window = BufferedReader(_Window(file, start, size))
     with zipfile.ZipFile(window) as archive:
         names: set[str] = set()
@@ -197,7 +189,7 @@ def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Memb
             begin = info.header_offset + LOCAL.size + named + extra
             if mark != b"PK\3\4" or begin + info.file_size > size:
                 raise ValueError(f"{name} is not within it")
-            yield name, _Member(start + begin, info.file_size)
+            yield name, (start + begin, info.file_size)
 
 
 def arguments(value: Any) -> dict[str, Any] | None:

@@ -101,21 +101,17 @@ def convert(
     if given := next((option for option, value in of_dump.items() if value is not None), None):
         raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
     if to is None:
-        _refuse_weights(source, chosen=config is not None or choices != Choices())
-        _convert_log(source, destination, names)
+        if config is not None or choices != Choices() or is_weights(source):
+            forms = ", ".join(TO)
+            raise AlignHooksError(f"{source} is converted as a log unless --to says into what weights are; add --to with one of {forms}")
+        scalars, normed = convert_log(source, destination, place_of(names, "--names ") if names is not None else None)
+        _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
         return
     if names is not None:
         raise AlignHooksError("--names is of a log, --to of weights; leave one of them out")
     config = place_of(config, "--config ") if config is not None else None
     converted = convert_weights(source, destination, to, choices, config)
     _print(f"{converted.tensors} tensors of {converted.model}, from {converted.form} to {to}", converted.notes, destination)
-
-
-def _refuse_weights(source: Path, *, chosen: bool) -> None:
-    if chosen or is_weights(source):
-        raise AlignHooksError(
-            f"{source} is converted as a log unless --to says into what weights are; add --to with one of {', '.join(TO)}"
-        )
 
 
 def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | None, loss_scale: float | None, first: int | None) -> None:
@@ -127,12 +123,6 @@ def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | N
     found = f"{converted.tool}, by the modules of {converted.framework}: {steps}; {values}"
     alone = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
     _print(found, (*alone, *converted.notes), run)
-
-
-def _convert_log(log: Path, run: Path, names: Path | None) -> None:
-    names = place_of(names, "--names ") if names is not None else None
-    converted, normed = convert_log(log, run, names)
-    _said(converted, run, *([f"local norms of {len(normed)} of them"] if normed else []))
 
 
 def _said(converted: Scalars, run: Path, *more: str) -> None:

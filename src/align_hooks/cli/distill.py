@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks.cli.application import Argument, Option, app
-from align_hooks.cli.files import report_file, run_of, written
+from align_hooks.cli.files import report_file, run_of, steps_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.archive import is_archive
@@ -14,7 +14,6 @@ from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import Work
 from align_hooks.record.distill import distill as distill_run
 from align_hooks.report.distill_text import render_distilled
-from align_hooks.settings import Steps
 
 STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
@@ -40,7 +39,7 @@ def distill(
     Example: align-hooks distill runs/megatron reference.zip --sketches 0
     """
     chosen = {"batches": batches, "local_norms": local_norms, "sketches": sketches, "routing": routing, "activations": activations}
-    choices = {name: steps_of(name, text) for name, text in chosen.items()}
+    choices = {name: steps_of(text, f"--{name.replace('_', '-')}") for name, text in chosen.items()}
     place = report_file("FILE", file)
     assert place is not None
     if place.exists() and not is_archive(place):
@@ -50,11 +49,3 @@ def distill(
         distilled.at(place)
     written("FILE", place, lambda: distilled.content)
     render_distilled(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out, output())
-
-
-def steps_of(name: str, text: str) -> Steps:
-    """The steps that an option names."""
-    try:
-        return Steps.parse(text)
-    except ValueError as error:
-        raise AlignHooksError(f"--{name.replace('_', '-')}: {error}") from None

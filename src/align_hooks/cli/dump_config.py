@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks.cli.application import Option, app
-from align_hooks.cli.files import report_file, written
+from align_hooks.cli.files import report_file, steps_of, written
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.dumps.configure import LEVELS, O2, dump_config
 from align_hooks.process.paths import path_of
 from align_hooks.report.console import plain
-from align_hooks.settings import Steps
 
 
 @app.command("dump-config")
@@ -37,8 +36,8 @@ def dump_configuration(
     """
     file, where = report_file("--out", out), _place(to)
     content = dump_config(
-        _chosen(steps, "--steps"),
-        _chosen(layers, "--layers"),
+        steps_of(steps, "--steps"),
+        steps_of(layers, "--layers"),
         where,
         level=jit_level,
         statistics=statistics,
@@ -49,13 +48,6 @@ def dump_configuration(
     print("set before the training script starts:")
     for name in ("MINDSPORE_DUMP_CONFIG", *(["MS_ACL_DUMP_CFG_PATH"] if jit_level == O2 else [])):
         print(f"  export {name}={plain(shlex.quote(str(file)))}")
-
-
-def _chosen(text: str, option: str) -> Steps:
-    try:
-        return Steps.parse(text)
-    except ValueError as error:
-        raise AlignHooksError(f"{option} {error}") from None
 
 
 def _place(path: Path) -> Path:

@@ -14,6 +14,7 @@ from align_hooks.process.paths import path_of
 from align_hooks.record import output
 from align_hooks.record.reader import Run, open_run
 from align_hooks.report.console import plain
+from align_hooks.settings import Steps
 
 
 def place_of(path: str | Path, option: str = "") -> Path:
@@ -30,6 +31,14 @@ def run_of(text: str, option: str = "") -> Run:
         return open_run(storage.place_of(text))
     except ValueError as error:
         raise RecordError(f"{option}{shown(str(text))} {error}") from None
+
+
+def steps_of(text: str, option: str) -> Steps:
+    """The steps, or the layers, that an option names; raises AlignHooksError where it names none."""
+    try:
+        return Steps.parse(text)
+    except ValueError as error:
+        raise AlignHooksError(f"{option}: {error}") from None
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:

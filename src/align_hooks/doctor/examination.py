@@ -14,8 +14,8 @@ from align_hooks.checklist.belongs import elsewhere
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import own_names, refused
 from align_hooks.doctor.files import imported_side, missing, resumes
+from align_hooks.doctor.fit import own_names, refused
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown

@@ -1,13 +1,17 @@
-"""Whether recorded data that feeds a run fits the model and the steps of its configuration, by the run's own checks and in their words."""
+"""Why a run of a configuration would be refused: refusals of the side, and recorded data that does not fit its model and its steps,
+by the run's own checks and in their words; and that a model is of no family."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from align_hooks.checklist.belongs import elsewhere as place_of_more
+from align_hooks.checklist.belongs import odd
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
@@ -15,6 +19,7 @@ from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers
 from align_hooks.job.entry import room
+from align_hooks.messages import rendered
 from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
@@ -31,6 +36,27 @@ ROUTER = tuple(f".{kind}.weight" for kind in routers())
 BLOCK = re.compile(r"model\.layers\.\d+(?=\.)")
 LOADED = ("load", "pretrained_checkpoint")
 """Arguments that name a checkpoint from which Megatron goes on."""
+
+
+def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
+    """Why a run of ``configuration`` would be refused under ``settings``, a line each; ``versions`` are those of the side's packages."""
+    room(side)
+    rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
+    get = functools.partial(known, configuration)
+    trains = get("run_mode") in rules.TRAINS if side == "ms" else not get("skip_train")
+    if not settings.any_set() or not trains:
+        return
+    yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
+    if not odd(configuration):  # of another model the shapes are not known
+        yield from unfit(configuration, settings, versions.get("megatron-core", ""), place_of_more(configuration))
+
+
+def own_names(configuration: Configuration, settings: Settings) -> str | None:
+    """What a run of a model of no family should know; None of others."""
+    if not settings.any_set() or not (wrong := odd(configuration)):
+        return None
+    why = "; ".join(map(rendered, wrong))
+    return f"the model is of no family: {why}; what its nearest family does not know is recorded under the framework's own names"
 
 
 def unfit(configuration: Configuration, settings: Settings, megatron: str, elsewhere: str) -> Iterator[str]:

@@ -44,3 +44,10 @@ class Hook:
     must_fire: bool = True
     only_a_name: bool = False
     in_step: bool = False
+
+
+def at_seam(name: str, seam: str, *, room: str, body: str = "", **facts: Any) -> Hook:
+    """Make the hook at a seam, ``"trigger"`` or ``"trigger:target,target"``. Its body is a function in one of the files in ``room``,
+    ``"file:function"``: unless said ``wrap``, in the file that has the hook's name."""
+    trigger, _, targets = seam.partition(":")
+    return Hook(name, trigger=trigger, targets=tuple(filter(None, targets.split(","))), body=f"{room}.{body or f'{name}:wrap'}", **facts)

@@ -7,9 +7,12 @@ end, so nothing can train. Processes that the command leaves running are ended t
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -19,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from align_hooks.errors import NothingRecorded, RecordError, SettingsError, shown
-from align_hooks.job.descendants import adopt, descendants, end
 from align_hooks.process.script import report
 from align_hooks.process.status import attached_processes
 from align_hooks.process.streams import flush, say
@@ -38,6 +40,10 @@ BEFORE, AFTER = 3000, 100
 """The number of polls through which the processes that a command left running may be silent, before any arguments are parsed and after."""
 SIGNALLED = 128
 """Exit codes from here on say that a signal ended the command: then nothing is waited for."""
+SUBREAPER = 36
+"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``."""
+PATIENCE = 50
+"""Polls between SIGTERM and SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +154,46 @@ def choose(every: Sequence[Parsed]) -> Parsed:
     first = min(every, key=lambda parsed: (not parsed.trains, parsed.parsed))
     ranks = (parsed for parsed in every if parsed.command == first.command)
     return min(ranks, key=lambda parsed: (parsed.rank, parsed.parsed))
+
+
+# ---- processes that a command leaves running; where there is no /proc, none is known
+
+
+def adopt() -> None:
+    """Become the parent, in place of ``init``, of the processes that a process below leaves running when it ends."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants() -> dict[int, str]:
+    """The name of every process below this one by its pid; processes that have ended are collected."""
+    parents, names = dict[int, int](), dict[int, str]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            head, _, fields = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")
+            pid, _, name = head.partition(" (")
+            state, parent = fields.split()[:2]
+            if state not in "ZX":
+                parents[int(pid)], names[int(pid)] = int(parent), name
+            elif int(parent) == os.getpid():
+                os.waitpid(int(pid), os.WNOHANG)
+    below, level = dict[int, str](), {os.getpid()}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        below |= {pid: names[pid] for pid in sorted(level)}
+    return below
+
+
+def end() -> dict[int, str]:
+    """End all processes below this one by SIGTERM, and those that stay by SIGKILL; returns their names by pid."""
+    ended = descendants()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for _ in range(PATIENCE):
+            left = descendants()
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+            if not left:
+                return ended
+            time.sleep(POLL)
+    return ended

@@ -11,25 +11,24 @@ from dataclasses import dataclass, field
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import nn, ops
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
+from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.points import Layout, Point, View, put, turned
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
-from align_hooks.names.nearest import nearest
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, measured, row_signs
-from align_hooks.session.step import Activations
+from align_hooks.record.pieces import StepActivations
 from align_hooks.settings import PREFIX
 
 VARIABLE = f"{PREFIX}ACTIVATIONS"
@@ -71,12 +70,12 @@ class Builder:
     def turn(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
         """Put points into a Cell; where some are asked for, the others pass everything on."""
         if any(point is not None for point in wanted.values()):
-            turned(cell, make, **{name: point or compiled.Unwatched() for name, point in wanted.items()})
+            turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
 
-    def around(self, owner: Cell, name: str, point: Point | None, how: type = compiled.Around) -> None:
+    def around(self, owner: Cell, name: str, point: Point | None) -> None:
         """Put a point behind an attribute whose own class cannot be changed."""
         if point is not None:
-            put(owner, name, how(getattr(owner, name), point))
+            put(owner, name, compiled.Around(getattr(owner, name), point))
 
 
 # ---- the newer models
@@ -89,7 +88,7 @@ def of_newer(build: Builder, model: Model) -> None:
     for number, layer in enumerate(core.decoder.layers):
         of_block(build, layer, f"model.layers.{number}", config)
     build.turn(core.decoder.final_layernorm, compiled.of_output, point_out=build.point(points.FINAL_NORM, hidden))
-    build.turn(core.output_layer, compiled.of_first_output, point_out=of_logits(build, points.LOGITS, int(core.vocab_size)))
+    build.turn(core.output_layer, compiled.of_output, point_out=of_logits(build, points.LOGITS, int(core.vocab_size)))
     of_losses(build, core)
     if getattr(core, "mtp_process", False):
         of_predicting(build, core, config)
@@ -122,22 +121,22 @@ def of_predicting(build: Builder, core: Cell, config: ModelConfig) -> None:
             build.turn(getattr(layer, norm), compiled.of_output, point_out=build.point(f"{name}.{norm}", hidden))
         views = [View("", (hidden,), 0, hidden)] * 2
         joined = build.point([f"{name}.eh_proj", f"{name}.input"], hidden, views=views)
-        build.turn(layer.eh_proj, compiled.of_first_output, point_out=joined)
+        build.turn(layer.eh_proj, compiled.of_output, point_out=joined)
         of_block(build, layer.transformer_layer, name, config, predicts=True)
         build.turn(layer.final_layernorm, compiled.of_output, point_out=build.point(f"{name}.shared_head.norm", hidden))
         if len(core.mtp.layers) == 1:  # it is one Cell for all of them
             head = of_logits(build, f"{name}.shared_head.head", int(core.vocab_size))
-            build.turn(core.mtp.output_layer, compiled.of_first_output, point_out=head)
+            build.turn(core.mtp.output_layer, compiled.of_output, point_out=head)
 
 
 def of_block(build: Builder, layer: Cell, name: str, config: ModelConfig, *, predicts: bool = False) -> None:
     """Put points into a block. ``pre_cross_attn_layernorm`` is an identity, behind which norm and addition read the residual."""
     hidden = config.hidden_size
     if predicts:
-        build.turn(layer, compiled.of_first_output, point_out=build.point(name, hidden))
+        build.turn(layer, compiled.of_output, point_out=build.point(name, hidden))
     else:
         given, out = build.point(f"{name}.input", hidden), build.point(name, hidden)
-        build.turn(layer, compiled.of_layer, point_in=given, point_out=out)
+        build.turn(layer, compiled.of_input_and_output, point_in=given, point_out=out)
     norms = {"input_layernorm": points.NORM, "pre_cross_attn_layernorm": "residual", "pre_mlp_layernorm": points.SECOND_NORM}
     for attribute, kind in norms.items():
         build.turn(getattr(layer, attribute), compiled.of_output, point_out=build.point(f"{name}.{kind}", hidden))
@@ -157,9 +156,7 @@ def of_attention(build: Builder, attention: Cell, name: str, hidden: int) -> Non
     fused = [f"{name}.{which}_proj" for which in "qkv"]
     width = (heads + 2 * groups) * size
     contiguous = "Contiguous" in type(attention).__name__
-    build.turn(
-        attention.linear_qkv, compiled.of_first_output, point_out=build.point(fused, width, views=of_qkv(heads, groups, size, contiguous))
-    )
+    build.turn(attention.linear_qkv, compiled.of_output, point_out=build.point(fused, width, views=of_qkv(heads, groups, size, contiguous)))
     for which, count in (("q", heads), ("k", groups)):
         norm = getattr(attention, f"{which}_layernorm", None)
         if norm is not None and type(norm).__name__ != "IdentityOp":
@@ -182,7 +179,7 @@ def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
 def of_last(build: Builder, projection: Cell, name: str, width: int, hidden: int) -> None:
     """Put points before and behind the last projection of attention."""
     core, out = build.point(f"{name}.core", width), build.point(f"{name}.o_proj", hidden)
-    build.turn(projection, compiled.of_input_and_first_output, point_in=core, point_out=out)
+    build.turn(projection, compiled.of_input_and_output, point_in=core, point_out=out)
 
 
 def turned_attention(base: type) -> type:
@@ -205,7 +202,7 @@ def of_latent_attention(build: Builder, attention: Cell, name: str, config: Mode
     heads, head, turned_part = config.num_attention_heads, config.qk_head_dim, config.qk_pos_emb_head_dim
     rank, keys, size = config.q_lora_rank, config.kv_lora_rank + turned_part, head + turned_part
     width = heads * size
-    first, out = f"{name}.{'q_a_proj' if rank else 'q_proj'}", compiled.of_first_output
+    first, out = f"{name}.{'q_a_proj' if rank else 'q_proj'}", compiled.of_output
     if hasattr(attention, "linear_qkv"):
         queries = rank or width
         views = [View("", (queries + keys,), 0, queries), View("", (queries + keys,), queries, queries + keys)]
@@ -246,9 +243,9 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int
         for bounds in (((0, 1), (1, 2)) if by_row else ((0, size), (size, 2 * size)))
     ]
     fused = build.point([f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views=views)
-    build.turn(mlp.linear_fc1, compiled.of_first_output, point_out=fused)
+    build.turn(mlp.linear_fc1, compiled.of_output, point_out=fused)
     active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)
-    build.turn(mlp.linear_fc2, compiled.of_input_and_first_output, point_in=active, point_out=out)
+    build.turn(mlp.linear_fc2, compiled.of_input_and_output, point_in=active, point_out=out)
 
 
 # ---- experts
@@ -263,8 +260,8 @@ def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     if getattr(mlp, "use_shared_expert", False):
         shared = mlp.shared_experts
         of_feed_forward(build, shared, f"{name}.shared_experts", hidden, int(shared.linear_fc2.input_size))
-        build.around(mlp, "shared_experts", build.point(f"{name}.shared_experts", hidden), compiled.AroundFirst)
-    build.turn(mlp, compiled.of_first_output, point_out=build.point(name, hidden))
+        build.around(mlp, "shared_experts", build.point(f"{name}.shared_experts", hidden))
+    build.turn(mlp, compiled.of_output, point_out=build.point(name, hidden))
     if hasattr(mlp.experts, "weighed"):  # a rehearsal's; the device's own operator puts permuted tokens out
         of_each = OfExperts.of(build, name, int(router.expert_dim), hidden, layout)
         if of_each is not None:
@@ -296,7 +293,7 @@ class Choices(nn.Cell):
         self.shape = (layout.rows * layout.length, chosen)
         set_unregistered(
             self,
-            index=Parameter(Tensor(np.zeros(self.shape, np.int32)), name=f"align_hooks.index.{name}", requires_grad=False),
+            index=own_array(f"index.{name}", np.zeros(self.shape, np.int32)),
             value=own_parameter(f"value.{name}", self.shape),
             gradient=own_parameter(f"gradient.{name}", self.shape),
         )
@@ -403,20 +400,19 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
 
     assert session.parameters is not None
     settings, model = session.settings, model_of(session.train_cell)
-    patterns, whole = settings.patterns(FILTER), settings.patterns(WHOLE)
     asked = bool(settings.steps(ACTIVATIONS)) and session.recording.writer is not None
     data = place(session.launch)["dp"]
     build = Builder(
         Layout(rows, length, data * rows, by_position=model.is_newer),
         session.parameters.dims.vocabulary,
-        wanted=(points.chosen(patterns.parts) if patterns else lambda name: True) if asked else lambda name: False,
-        whole=points.chosen(whole.parts) if whole and asked else lambda name: False,
+        wanted=points.chosen(settings.patterns(FILTER).parts or ("*",)) if asked else lambda name: False,
+        whole=points.chosen(settings.patterns(WHOLE).parts if asked else ()),
         forced=session.teacher.forces if session.teacher is not None else lambda name: False,
         on_host=mindspore.get_context("device_target") == "CPU",
         prefix="mindformers:" if model.misfits else "",
     )
     (of_newer if model.is_newer else of_older)(build, model)
-    refuse_unmatched(session, build.known)
+    session.refuse_unmatched(build.known)
     session.points = build.made
     needed, free = sum(point.bytes for point in build.made), free_memory()
     if needed:
@@ -426,17 +422,9 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
             f"points of the model need {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
             f"choose fewer in {VARIABLE}_FILTER and {VARIABLE}_TENSORS"
         )
-    kept = sum(view.width for point in build.made for view in point.views if whole and points.chosen(whole.parts)(view.name))
+    whole = points.chosen(settings.patterns(WHOLE).parts)
+    kept = sum(view.width for point in build.made for view in point.views if whole(view.name))
     session.announce_activations(2 * 4 * kept * rows * length, session.planned or range(1))
-
-
-def refuse_unmatched(session: MsSession, known: Sequence[str]) -> None:
-    """Refuse a pattern that matches no point; names the nearest."""
-    for option in (FILTER, WHOLE):
-        for pattern in session.settings.patterns(option).parts:
-            if not any(map(points.chosen([pattern]), known)):
-                near = ", ".join(nearest(pattern, known, 3)) or "none"
-                raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
 
 def check_teacher(session: MsSession, planned: range) -> None:
@@ -471,12 +459,10 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
         teacher.made.add(step)
 
 
-def made(session: MsSession, loss_scale: float) -> Activations | None:
+def made(session: MsSession, loss_scale: float) -> StepActivations | None:
     """What the points kept in the step that ended; None where there are none."""
-    settings = session.settings
-    patterns, kept = settings.patterns(FILTER), settings.patterns(WHOLE)
-    wanted = points.chosen(patterns.parts) if patterns else lambda name: True
-    whole = points.chosen(kept.parts) if kept else lambda name: False
+    wanted = points.chosen(session.settings.patterns(FILTER).parts or ("*",))
+    whole = points.chosen(session.settings.patterns(WHOLE).parts)
     sums: dict[str, Array] = {}
     tensors: dict[str, Array] = {}
     widths: dict[str, int] = {}
@@ -492,7 +478,7 @@ def made(session: MsSession, loss_scale: float) -> Activations | None:
         return None
     layout, extents = session.points[0].layout, sorted(set(widths.values()))
     ranks = 1 if summed(session.launch) else session.launch.world_size
-    return Activations(
+    return StepActivations(
         sums,
         tensors,
         {

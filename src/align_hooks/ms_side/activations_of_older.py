@@ -105,7 +105,7 @@ def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidde
         for which, count in (("query", heads), ("key", groups), ("value", groups))
     )
     if query is not None or key is not None:
-        put(attention, "apply_rotary_emb", Rotated(attention.apply_rotary_emb, query or compiled.Unwatched(), key or compiled.Unwatched()))
+        put(attention, "apply_rotary_emb", Rotated(attention.apply_rotary_emb, query or nn.Identity(), key or nn.Identity()))
     build.turn(attention, turned_values, point_value=value)
     core, out = build.point(f"{name}.core", heads * size), build.point(f"{name}.o_proj", hidden)
     build.turn(attention.wo, compiled.of_input_and_output, point_in=core, point_out=out)

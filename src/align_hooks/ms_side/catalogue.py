@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from align_hooks.hooking.hook import Hook
+from align_hooks.hooking.hook import Hook, at_seam
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
@@ -19,8 +19,6 @@ FROM_SOURCE = ("2.4", "2.6")
 them: both were run on 2.7.0 instead. ``Model.train``, its callbacks and the attributes that are read are alike in the sources of 2.0.0
 and 2.7.0."""
 
-_ROOM = "align_hooks.ms_side.hooks"
-
 
 def _always(settings: Settings) -> bool:
     return settings.any_set()
@@ -32,50 +30,44 @@ def training(settings: Settings) -> bool:
     return any(source is not None for source in fed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
-_mindformers = functools.partial(Hook, package="mindformers", supports=MINDFORMERS)
+_hook = functools.partial(at_seam, room="align_hooks.ms_side.hooks")
+_mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
 
 HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "config",
+        "mindformers.core.context.build_context:build_context",
         asked=_always,
-        trigger="mindformers.core.context.build_context",
-        targets=("build_context",),
-        body=f"{_ROOM}.config:wrap",
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
     _mindformers(
         "pynative",
+        "mindformers.pynative.trainer.trainer:Trainer.train",
         asked=_always,
-        trigger="mindformers.pynative.trainer.trainer",
-        targets=("Trainer.train",),
-        body=f"{_ROOM}.pynative:refuse",
+        body="pynative:refuse",
         why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
         must_fire=False,
     ),
     _mindformers(
         "dataloader",
+        "mindformers.dataset.base_dataset",
         asked=_always,
-        trigger="mindformers.dataset.base_dataset",
-        body=f"{_ROOM}.dataloader:install",
+        body="dataloader:install",
         why="registers NumpyDataloader",
         only_a_name=True,
     ),
     _mindformers(
         "train_cell",
+        "mindformers.wrapper.wrapper:MFTrainOneStepCell.__init__,MFPipelineWithLossScaleCell.__init__",
         asked=lambda settings: training(settings) or settings.device is not None,
-        trigger="mindformers.wrapper.wrapper",
-        targets=("MFTrainOneStepCell.__init__", "MFPipelineWithLossScaleCell.__init__"),
-        body=f"{_ROOM}.train_cell:wrap",
         why="knows weights and optimizer, and puts the capturing Cell in place",
     ),
-    Hook(
+    _hook(
         "training",
+        "mindspore.train.model:Model.train",
         asked=training,
         package="mindspore",
         supports=MINDSPORE,
-        trigger="mindspore.train.model",
-        targets=("Model.train",),
-        body=f"{_ROOM}.training:wrap",
         why="knows the step, reads its outputs, loads and records weights",
     ),
 )

@@ -6,6 +6,7 @@ stages stay whole on this rank, which never computes with them; they are left ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
 from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import canonical_or_own, own_elsewhere
+from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.names.table import Table
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
@@ -150,10 +151,8 @@ class Parameters:
         """Says of a canonical name whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
-        here, layers, experts = self.wanted().keys(), self.layers, self.dims.experts
-        known = self.table.elsewhere(here, layers=layers, experts=experts, predicted=self.predicted)
-        own = own_elsewhere(MINDFORMERS, here, layers=layers, experts=experts)
-        return lambda name: known(name) or own(name)
+        sizes = {"layers": self.layers, "experts": self.dims.experts, "predicted": self.predicted}
+        return held_elsewhere(self.table, MINDFORMERS, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, without copies."""
@@ -185,6 +184,21 @@ def fill(weight: Weight, array: Array) -> None:
             f"{weight.name} holds {weight.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
         )
     weight.set_data(mindspore.Tensor(array.reshape(weight.shape), dtype=weight.dtype), bool(weight.sliced))
+
+
+def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:
+    """Fill the buffers of injected gradients for the next step from ``read`` (fp32, native layout, this
+    rank's part), and switch injection on; with None the step uses its own gradients. Returns the norm of
+    what is injected, with or without the ``copies`` of other ranks' parts."""
+    injecting.set_data(mindspore.Tensor(read is not None))
+    if read is None:
+        return 0.0
+    total = 0.0
+    for parameter, buffer in buffers:
+        array = read(parameter.fused)
+        total += squared_sum(array) if copies or parameter.counted else 0.0
+        fill(buffer, array)
+    return math.sqrt(total)
 
 
 def pieces(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, Array]:

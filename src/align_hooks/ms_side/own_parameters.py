@@ -23,9 +23,9 @@ def own_parameter(name: str, shape: tuple[int, ...], value: float = 0.0) -> Para
     return own_array(name, np.full(shape, value, np.float32))
 
 
-def switch() -> Parameter:
-    """The Parameter that says whether a step's gradients are injected."""
-    return Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False)
+def switch(name: str = "injecting") -> Parameter:
+    """Make a Parameter of ours that says whether a step is given something, off at first."""
+    return own_array(name, np.array(False))
 
 
 def own_array(name: str, array: Array) -> Parameter:

@@ -19,12 +19,11 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.model import model_of, model_of_config, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext, Tensor, Weight
-from align_hooks.ms_side.reducer import CaptureGradients
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import CaptureGradients, Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.patched import asked
 from align_hooks.record.norms import print_norms, squared_sum
-from align_hooks.record.pieces import write_batch, write_tensors
+from align_hooks.record.pieces import StepBatch, write_batch, write_tensors
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | None], *, rank: int = 0) -> None:
@@ -34,7 +33,7 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | 
     """
     present = {name: value for name, value in batch.items() if value is not None}
     arrays = {name: value if isinstance(value, np.ndarray) else to_numpy(value) for name, value in present.items()}
-    write_batch(Path(run), step, rank, arrays, [len(arrays["tokens"])])
+    write_batch(Path(run), step, rank, StepBatch(arrays, [len(arrays["tokens"])]))
 
 
 def local_norms(

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
+from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
 from align_hooks.names.blocks import Array
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, column_signs, measured, places, row_signs
 from align_hooks.record.sketch import PROJECTIONS
@@ -134,7 +134,7 @@ class Point(nn.Cell):
     def __init__(self, views: Sequence[View], layout: Layout, shape: tuple[int, ...], *, whole: bool, keeps: bool, forces: bool) -> None:
         super().__init__(auto_prefix=False)
         self.views, self.layout, self.whole, self.keeps, self.forces = tuple(views), layout, whole, keeps, forces
-        self.numbers = Numbers(layout, views) if keeps and not whole else Unwatched()
+        self.numbers = Numbers(layout, views) if keeps and not whole else nn.Identity()
         self.assign, self.cast, self.select = ops.Assign(), ops.Cast(), ops.Select()
         self.taught = Taught()
         name = views[0].name
@@ -146,7 +146,7 @@ class Point(nn.Cell):
             gradient=own_parameter(f"gradient.{name}", kept),
             given=own_parameter(f"given.{name}", given),
             given_gradient=own_parameter(f"given_gradient.{name}", given),
-            giving=Parameter(Tensor(False), name=f"align_hooks.giving.{name}", requires_grad=False),
+            giving=switch(f"giving.{name}"),
         )
         self.insert = ops.InsertGradientOf(self.keep_gradient)
 
@@ -194,14 +194,6 @@ class Point(nn.Cell):
                 yield view.name, with_count(kept[index].astype(np.float64), self.layout.rows * self.layout.length * view.width), None
 
 
-class Unwatched(nn.Cell):
-    """Passes a tensor on, in the place of a point that nobody asked for."""
-
-    def construct(self, x):  # type: ignore[no-untyped-def]
-        """Compiled from this text."""
-        return x
-
-
 def with_count(row: Array, count: int) -> Array:
     """The numbers of a value as a record has them, from those that the graph made."""
     numbers = np.empty((1, NUMBERS))
@@ -227,72 +219,34 @@ class Taught(nn.Cell):
 
 
 def of_output(base: type) -> type:
-    """Passes what a Cell puts out through its ``point_out``."""
-
-    class Pointed(base):  # type: ignore[misc]
-        def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-            return self.point_out(super().construct(*args, **kwargs))
-
-    return Pointed
-
-
-def of_first_output(base: type) -> type:
-    """The same of the first of several."""
+    """Pass what a Cell puts out, the first of several, through its ``point_out``."""
 
     class Pointed(base):  # type: ignore[misc]
         def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
             out = super().construct(*args, **kwargs)
-            return (self.point_out(out[0]), *out[1:])
+            if isinstance(out, tuple):
+                return (self.point_out(out[0]), *out[1:])
+            return self.point_out(out)
 
     return Pointed
 
 
 def of_input_and_output(base: type) -> type:
-    """Passes the first argument of a Cell through its ``point_in`` too."""
+    """Pass the first argument of a Cell through its ``point_in`` too."""
 
     class Pointed(base):  # type: ignore[misc]
-        def construct(self, x, *args, **kwargs):  # type: ignore[no-untyped-def]
-            return self.point_out(super().construct(self.point_in(x), *args, **kwargs))
-
-    return Pointed
-
-
-def of_input_and_first_output(base: type) -> type:
-    """The same where a Cell puts out several."""
-
-    class Pointed(base):  # type: ignore[misc]
-        def construct(self, x, *args, **kwargs):  # type: ignore[no-untyped-def]
-            out = super().construct(self.point_in(x), *args, **kwargs)
-            return (self.point_out(out[0]), *out[1:])
-
-    return Pointed
-
-
-def of_layer(base: type) -> type:
-    """The same of a layer of the newer models, whose argument has a name."""
-
-    class Pointed(base):  # type: ignore[misc]
+        # a block of the newer models is called with this argument by its name
         def construct(self, hidden_states, *args, **kwargs):  # type: ignore[no-untyped-def]
             out = super().construct(self.point_in(hidden_states), *args, **kwargs)
-            return (self.point_out(out[0]), *out[1:])
+            if isinstance(out, tuple):
+                return (self.point_out(out[0]), *out[1:])
+            return self.point_out(out)
 
     return Pointed
 
 
 class Around(nn.Cell):
-    """An operator, or a Cell with a derivative of its own, whose output passes a point."""
-
-    def __init__(self, original: Cell, point: Cell) -> None:
-        super().__init__(auto_prefix=False)
-        self.original, self.point_out = original, point
-
-    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        """Compiled from this text."""
-        return self.point_out(self.original(*args, **kwargs))
-
-
-class AroundFirst(nn.Cell):
-    """The same of a Cell that puts out several."""
+    """An operator, or a Cell with a derivative of its own, whose output, the first of several, passes a point."""
 
     def __init__(self, original: Cell, point: Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -301,7 +255,9 @@ class AroundFirst(nn.Cell):
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Compiled from this text."""
         out = self.original(*args, **kwargs)
-        return (self.point_out(out[0]), *out[1:])
+        if isinstance(out, tuple):
+            return (self.point_out(out[0]), *out[1:])
+        return self.point_out(out)
 
 
 class Before(nn.Cell):

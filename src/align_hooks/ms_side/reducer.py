@@ -18,21 +18,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.chunks import NormPlan
 from align_hooks.ms_side.lanes import SketchPlan
-from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.model import Parameters, refill
 from align_hooks.ms_side.norms import ChunkSums
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
 from align_hooks.ms_side.sketches import SignedSums
-from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.norms import squared_sum
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.registry import KINDS
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
+from align_hooks.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What a capturing Cell does in every step, decided before the graph is compiled: take ``norms``, keep ``gradients`` until the step
+    ends, take ``sketches``, ``inject`` gradients."""
+
+    norms: bool = False
+    gradients: bool = False
+    sketches: bool = False
+    inject: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings, *, inject: bool) -> Tasks:
+        """What a run's settings ask for."""
+        keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
+        return cls(bool(settings.steps(LOCAL_NORMS)), keeps, bool(settings.steps(GRADIENT_SKETCHES)), inject)
+
+    def __bool__(self) -> bool:
+        return any(astuple(self))
 
 
 class CaptureGradients(nn.Cell):
@@ -51,6 +74,7 @@ class CaptureGradients(nn.Cell):
     buffers: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
     injecting: Parameter
+    parameters: Parameters
 
     def __init__(self, reducer: Cell, parameters: Parameters, tasks: Tasks, *, point: str = "reduced") -> None:
         super().__init__(auto_prefix=False)
@@ -62,22 +86,23 @@ class CaptureGradients(nn.Cell):
         self.cast = ops.Cast()
         self.count = len(parameters.all)
         self.counted = all(parameter.counted for parameter in parameters)
-        self.fused = [parameter.fused for parameter in parameters]
+        fused = [parameter.fused for parameter in parameters]
         shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
         self.squares = self.norms or self.sketches
         if self.squares:
-            plan = NormPlan.of(self.fused, [*shapes.values()])
+            plan = NormPlan.of(fused, [*shapes.values()])
             vector = own_parameter("chunk_sums", (len(plan.owners),))
             is_apart = self.local and self.sketches
             reduced = own_parameter("chunk_sums_of_reduced", (len(plan.owners),)) if is_apart else vector
             set_unregistered(self, plan=plan, vector=vector, vector_of_reduced=reduced)
             self.sums = ChunkSums(plan)
         if self.sketches:
-            signs = SketchPlan.of(self.fused, [*shapes.values()])
+            signs = SketchPlan.of(fused, [*shapes.values()])
             set_unregistered(self, signs=signs, signed=own_parameter("signed_sums", (signs.numbers,)))
             self.signed_sums = SignedSums(signs)
         set_unregistered(
             self,
+            parameters=parameters,
             buffers=tuple(own_parameter(f"gradient.{name}", shape) for name, shape in shapes.items()) if self.gradients else (),
             injected=tuple(own_parameter(f"injected.{name}", shape) for name, shape in shapes.items()) if self.inject else (),
             injecting=switch(),
@@ -108,19 +133,8 @@ class CaptureGradients(nn.Cell):
         return reduced
 
     def fill(self, read: Callable[[Fused], Array] | None) -> float:
-        """Refill the buffers for the next step from ``read`` (native fp32 arrays); with None the step uses its own gradients.
-
-        Returns the global norm of the injected gradients.
-        """
-        self.injecting.set_data(Tensor(read is not None))
-        if read is None:
-            return 0.0
-        total = 0.0
-        for buffer, fused in zip(self.injected, self.fused, strict=True):
-            array = read(fused)
-            total += squared_sum(array)
-            buffer.set_data(Tensor(array))
-        return math.sqrt(total)
+        """Refill the buffers for the next step, see :func:`refill`; the norm is that of all injected gradients."""
+        return refill(self.injecting, zip(self.parameters, self.injected, strict=True), read, copies=True)
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to fp64 squared sum of the last step; a single transfer."""
@@ -146,14 +160,6 @@ class CaptureThenClip(nn.Cell):
     def construct(self, gradients):  # type: ignore[no-untyped-def]
         """Clipped gradients and their global norm; compiled from this text."""
         return self.clip(self.capture(gradients))
-
-
-class Unreduced(nn.Cell):
-    """A reducer that changes nothing, for a seam behind the real reducer."""
-
-    def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """The gradients themselves; compiled from this text."""
-        return gradients
 
 
 def capture_bytes(parameters: Parameters, tasks: Tasks) -> int:

@@ -40,14 +40,6 @@ class Plain(nn.Cell):
         return self
 
 
-class Unchanged(Plain):
-    """Passes a tensor on."""
-
-    def construct(self, x):  # type: ignore[no-untyped-def]
-        """The tensor itself; compiled from this text."""
-        return x
-
-
 class InDouble(Plain):
     """An operator, taken in fp64."""
 
@@ -181,7 +173,7 @@ def experts(original: type) -> type:
             self.one_hot = ops.OneHot()
             self.one, self.zero = Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
             self.product = ops.BatchMatMul()
-            self.weighed = Unchanged()  # where a point can see what each expert makes of each token
+            self.weighed = nn.Identity()  # where a point can see what each expert makes of each token
 
         def construct(self, tokens, probs, routing_map):  # type: ignore[no-untyped-def]
             """The weighed sum of the experts of each token; compiled from this text."""

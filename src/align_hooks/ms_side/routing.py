@@ -20,7 +20,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.own_parameters import set_unregistered
+from align_hooks.ms_side.own_parameters import own_array, set_unregistered, switch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names.blocks import Array
@@ -186,15 +186,10 @@ def choice_of(name: str, router: Cell, tokens: int) -> Choice:
         facts,
         groups_of(router),
         is_led(router),
-        kept=numbers(f"experts.{name}", shape, UNTOUCHED),
-        given=numbers(f"given.{name}", shape, 0),
-        giving=Parameter(Tensor(False), name=f"align_hooks.giving.{name}", requires_grad=False),
+        kept=own_array(f"experts.{name}", np.full(shape, UNTOUCHED, np.int32)),
+        given=own_array(f"given.{name}", np.zeros(shape, np.int32)),
+        giving=switch(f"giving.{name}"),
     )
-
-
-def numbers(name: str, shape: tuple[int, ...], value: int) -> Parameter:
-    """A Parameter of ours, int32, filled with ``value``."""
-    return Parameter(Tensor(np.full(shape, value, np.int32)), name=f"align_hooks.{name}", requires_grad=False)
 
 
 def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:

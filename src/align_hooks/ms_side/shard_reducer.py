@@ -15,20 +15,18 @@ Cell in the graph around the network with whole shapes, compile it with local sh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.model import Parameters, fill, sketches, squared_sums
+from align_hooks.ms_side.model import Parameters, refill, sketches, squared_sums
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.own_parameters import set_unregistered, switch
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.norms import squared_sum
 
 
 class CaptureShards(nn.Cell):
@@ -105,19 +103,9 @@ class CaptureShards(nn.Cell):
         return 4 * sum(int(parameter.model.size) for parameter in self.parameters) * (self.captures + self.inject)
 
     def fill(self, read: Callable[[Fused], Array] | None) -> float:
-        """Refill the buffers for the next step from ``read`` (this rank's part, fp32); with None the step uses its own gradients.
-
-        Returns the norm of those injected gradients that count on this rank.
-        """
-        self.injecting.set_data(Tensor(read is not None))
-        if read is None:
-            return 0.0
-        total = 0.0
-        for parameter in self.parameters:
-            array = read(parameter.fused)
-            total += squared_sum(array) if parameter.counted else 0.0
-            fill(self.injected[parameter.index], array)
-        return math.sqrt(total)
+        """Refill the buffers for the next step, see :func:`refill`; the norm is that of what counts on this rank."""
+        buffers = ((parameter, self.injected[parameter.index]) for parameter in self.parameters)
+        return refill(self.injecting, buffers, read, copies=False)
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to squared sum of this rank's part of the last step's gradients; every gradient crosses to the host."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from align_hooks.errors import RefusedRun
-from align_hooks.names.blocks import HALVES, UNFUSED, VOCABULARY, WHOLE, Cut, Dims, FusedLayout
+from align_hooks.names.blocks import HALVES, UNFUSED, VOCABULARY, WHOLE, Cut, Dims
 from align_hooks.names.fused import Fused
 from align_hooks.names.table import Table, fuse
 
@@ -30,32 +30,6 @@ def own_name(framework: str, native: str, first_layer: int, first_expert: int) -
     return EXPERT.sub(lambda number: str(int(number[0]) + first_expert), name, count=1) if ".experts." in name else name
 
 
-def own(
-    framework: str,
-    native: str,
-    shape: Sequence[int],
-    dims: Dims,
-    *,
-    gated: bool,
-    cut: Cut = WHOLE,
-    first_layer: int = 0,
-    first_expert: int = 0,
-) -> Fused:
-    """A native parameter of ``shape`` on this rank under its own name, which begins with ``framework``.
-
-    ``gated`` says whether the model's first projections hold a gate too.
-    """
-    name = own_name(framework, native, first_layer, first_expert)
-    layout: FusedLayout = UNFUSED
-    names = [name]
-    if ENDS.fullmatch(native) and shape[0] * (cut.count if not cut.axis else 1) == dims.padded:
-        layout = VOCABULARY
-    elif gated and GATED.fullmatch(native):
-        layout, names = HALVES, [name + GATE, name + UP]
-    fused = fuse(native, names, layout, tuple(shape), dims, cut)
-    return replace(fused, parts=tuple(replace(part, own=True) for part in fused.parts))
-
-
 def canonical_or_own(
     table: Table | None,
     framework: str,
@@ -69,15 +43,35 @@ def canonical_or_own(
     first_layer: int = 0,
     first_expert: int = 0,
 ) -> Fused | None:
-    """The pieces of a parameter: canonical where the family's ``table`` knows it in this layout, else under its own name; None for an entry
-    that is no parameter. ``axis`` is the one along which a parameter is cut of which no table says that."""
+    """The pieces of a native parameter of ``shape`` on this rank: canonical where the family's ``table`` knows it in this layout, else
+    under its own name, which begins with ``framework``; None for an entry that is no parameter.
+
+    ``gated`` says whether the model's first projections hold a gate too; ``axis`` is the one along which a parameter is cut of which no
+    table says that.
+    """
     if table is not None and table.is_ignored(native):
         return None
     if table is not None and table.knows(native):
         with contextlib.suppress(RefusedRun):  # another layout
             return table.fused(native, shape, dims, cut=cut, first_layer=first_layer, first_expert=first_expert)
     along = cut if axis is None or cut.count == 1 else replace(cut, axis=axis)
-    return own(framework, native, shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
+    name = own_name(framework, native, first_layer, first_expert)
+    layout, names = UNFUSED, [name]
+    if ENDS.fullmatch(native) and shape[0] * (along.count if not along.axis else 1) == dims.padded:
+        layout = VOCABULARY
+    elif gated and GATED.fullmatch(native):
+        layout, names = HALVES, [name + GATE, name + UP]
+    fused = fuse(native, names, layout, tuple(shape), dims, along)
+    return replace(fused, parts=tuple(replace(part, own=True) for part in fused.parts))
+
+
+def held_elsewhere(
+    table: Table, framework: str, here: Collection[str], *, layers: int, experts: int, predicted: int
+) -> Callable[[str], bool]:
+    """Says of a name, canonical or own, whether another rank holds it; see :meth:`Table.elsewhere` and :func:`own_elsewhere`."""
+    known = table.elsewhere(here, layers=layers, experts=experts, predicted=predicted)
+    own = own_elsewhere(framework, here, layers=layers, experts=experts)
+    return lambda name: known(name) or own(name)
 
 
 def own_elsewhere(framework: str, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from align_hooks.process.restarts import facts, words_of
+
 VARIABLE = "_ALIGN_HOOKS_COMMAND"
 """The command of ``align-hooks run`` for its processes: the words and the directory, as JSON."""
 
@@ -29,10 +31,6 @@ def started(side: str, environment: Mapping[str, str]) -> dict[str, str]:
 def _launcher(module: str) -> list[str]:
     """Return the command line of the outermost process from this one up that names ``module`` as a word: this one, or its torchrun."""
     process, words = os.getpid(), list[str]()
-    while module in (line := _words(process)):
-        process, words = int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1]), line
+    while module in (line := [os.fsdecode(word) for word in words_of(process, "cmdline")[:-1]]):
+        process, words = int(facts(process)[1]), line
     return words
-
-
-def _words(process: int) -> list[str]:
-    return os.fsdecode(Path(f"/proc/{process}/cmdline").read_bytes()).split("\0")[:-1]

@@ -42,28 +42,29 @@ def is_restart(earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
 def born(process: object) -> str:
     """Return when a process was started, in the kernel's ticks since boot; empty where no process of that number lives."""
     try:
-        facts = _facts(int(str(process)))
+        known = facts(int(str(process)))
     except (OSError, ValueError):
         return ""
-    return "" if facts[0] in DEAD else facts[19]
+    return "" if known[0] in DEAD else known[19]
 
 
 def _agent(name: str, value: str) -> dict[str, int]:
     """Return the agent above this process, with the id that it gave, and the time at which it started the process below it, perhaps a
     script around this one."""
     worker, above = os.getpid(), os.getppid()
-    while f"{name}={value}".encode() in _words(above, "environ"):
-        worker, above = above, int(_facts(above)[1])
-    if not any(re.fullmatch(AGENTS[name], os.fsdecode(word)) for word in _words(above, "cmdline")):
+    while f"{name}={value}".encode() in words_of(above, "environ"):
+        worker, above = above, int(facts(above)[1])
+    if not any(re.fullmatch(AGENTS[name], os.fsdecode(word)) for word in words_of(above, "cmdline")):
         return {}
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return {f"process {above} {_facts(above)[19]} {os.uname().nodename} {boot} {value}": int(_facts(worker)[19])}
+    return {f"process {above} {facts(above)[19]} {os.uname().nodename} {boot} {value}": int(facts(worker)[19])}
 
 
-def _facts(process: int) -> list[str]:
+def facts(process: int) -> list[str]:
     """Return what the kernel says of a process, its state first; raises OSError where it is gone."""
     return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
-def _words(process: int, name: str) -> list[bytes]:
+def words_of(process: int, name: str) -> list[bytes]:
+    """Return the words of a process's command line, or of its environment."""
     return Path(f"/proc/{process}/{name}").read_bytes().split(b"\0")

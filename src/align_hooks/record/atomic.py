@@ -15,16 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
+from align_hooks.messages import Message, message
 from align_hooks.process.paths import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
 from align_hooks.record.layout import Array
-from align_hooks.record.weakness import Weakness
 
 AT_ONCE = 1024
 """Pieces of memory that one call of Linux writes."""
 UNSUPPORTED = {EPERM, EACCES, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP, EBADF, EISDIR, EMLINK, EXDEV, ENOTTY}
 """The errors of file systems that lack hard links, or that cannot sync a directory."""
+NO_LINKS, NO_SYNC, NO_LOCKS = "no_links", "no_sync", "no_locks"
+"""What a file system may lack, as manifests name it, each with its message ``weakness.WORD``; behind the last stand ``": "`` and the error
+of the file system."""
 
 
 def replace(path: Path, write: Callable[[Path], str]) -> str:
@@ -118,19 +121,25 @@ def sync(descriptor: int) -> bool:
 
 
 def weaknesses(path: Path) -> Iterator[str]:
-    """What a record needs of the file system of ``path`` and does not get, and the consequence, a sentence each; tried beside ``path``."""
+    """What a record needs of the file system of ``path`` and does not get; tried beside ``path``."""
     probe, link = (temporary_name(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
     try:
         for file in (probe, link):
             file.unlink(missing_ok=True)
         _write(probe, b"")
         if not _supported(lambda: os.link(probe, link)):
-            yield Weakness.NO_LINKS.value
+            yield NO_LINKS
         if not (sync_path(probe) and sync_path(path.parent)):
-            yield Weakness.NO_SYNC.value
+            yield NO_SYNC
     finally:
         for file in (probe, link):
             file.unlink(missing_ok=True)
+
+
+def weakness(text: str) -> Message | str:
+    """Return what a manifest says as a message; what no version of ours wrote stays as it is."""
+    word, _, error = text.partition(": ")
+    return message(f"weakness.{word}", **({"error": error} if error else {})) if word in (NO_LINKS, NO_SYNC, NO_LOCKS) else text
 
 
 def _supported(call: Callable[[], object]) -> bool:

@@ -29,9 +29,9 @@ from pathlib import Path
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
 from align_hooks.process.restarts import born
+from align_hooks.record.atomic import NO_LOCKS
 from align_hooks.record.folder import is_shared
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.weakness import Weakness
 
 LONGEST = 4096
 """Bytes of the longest claim."""
@@ -112,10 +112,10 @@ def take(path: Path, launch: Launch) -> Claim:
             raise RefusedRun(f"{path} is no file; remove it")
         claim.weaker = _lock(file, path)
         if os.fstat(file).st_ino != path.stat().st_ino:
-            raise _refusal(path)
+            raise refusal(path)
         claim._before = os.pread(file, LONGEST, 0)
         if _lives(parsed(claim._before), path):  # read() would drop the lock
-            raise _refusal(path)
+            raise refusal(path)
     except BaseException:
         os.close(file)
         raise
@@ -152,12 +152,6 @@ def is_held(path: Path) -> bool:
     return bool(struct.unpack(FLOCK, lock)[0] != fcntl.F_UNLCK)
 
 
-def refuse_held(path: Path) -> None:
-    """Raise RefusedRun where another living process has locked a claim."""
-    if is_held(path):
-        raise _refusal(path)
-
-
 def has_ended(path: Path, claim: Mapping[str, object]) -> bool:
     """Whether another process's claim has surely ended: it was released, or its process was on this machine and is gone."""
     if claim.get("pid") == os.getpid():
@@ -181,12 +175,13 @@ def _lock(file: int, path: Path) -> str:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in HELD:
-            raise _refusal(path) from None
-        return Weakness.NO_LOCKS.value.format(error=error.strerror)
+            raise refusal(path) from None
+        return f"{NO_LOCKS}: {error.strerror}"
     return ""
 
 
-def _refusal(path: Path) -> RefusedRun:
+def refusal(path: Path) -> RefusedRun:
+    """The error for a claim that another living process holds."""
     return RefusedRun(f"{path.parent.parent} is being recorded into by {holder(path)}; choose another directory, or end that job")
 
 

@@ -29,7 +29,7 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import atomic, digests, layout
 from align_hooks.record.batch import described
 from align_hooks.record.batch_digests import digests_of
-from align_hooks.record.files import in_words, read_sealed
+from align_hooks.record.files import read_sealed, readable
 from align_hooks.record.folder import inside
 from align_hooks.record.holdings import kind_of
 from align_hooks.record.layout import JsonObject
@@ -239,10 +239,7 @@ def _sketched(of: tuple[Part, Shard]) -> list[float]:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        with opened(path) as file:
-            if file.size > LARGEST:
-                raise too_large(path)
-            return bytes(file.read(0, file.size))
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
+    with readable(path, "; copy it again, or record the run again"), opened(path) as file:
+        if file.size > LARGEST:
+            raise too_large(path)
+        return bytes(file.read(0, file.size))

@@ -7,6 +7,7 @@ import json
 import math
 import tokenize
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,15 @@ DIGESTS = "xxh3_128"
 """The key of the tensors' digests in the metadata of a safetensors file."""
 
 
+@contextmanager
+def readable(path: Path, way_out: str = "") -> Iterator[None]:
+    """Raise what reading a file raises as RecordError, which names the file and ends with ``way_out``."""
+    try:
+        yield
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}{way_out}") from None
+
+
 def read_json(path: Path, digest: str | None = None, *, within: Path | None = None) -> JsonObject:
     """A JSON object; with a ``digest``, that of the file. One of another tool is read ``within`` the folder that was named."""
     content = _bytes(path, within)
@@ -41,18 +51,15 @@ def read_json(path: Path, digest: str | None = None, *, within: Path | None = No
 
 def read_sealed(path: Path) -> JsonObject:
     """Return a JSON object that holds its own digest."""
-    try:
-        return digests.opened(_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
+    content = _bytes(path)
+    with readable(path, "; copy it again, or record the run again"):
+        return digests.opened(content)
 
 
 def parsed(text: bytes, path: Path) -> JsonObject:
     """The object of a JSON text."""
-    try:
+    with readable(path):
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{path} holds no JSON object")
     return content
@@ -63,7 +70,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     RecordError for a line that is longer than any row."""
     if not path.exists():
         return
-    try:
+    with readable(path):
         if not path.is_file():
             raise RecordError(f"{path} is no file of a record: it is not a regular file")
         with reading(path) as file:
@@ -71,8 +78,6 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 if len(line) == LONGEST_LINE:
                     raise RecordError(f"{path} holds a line of more than {LONGEST_LINE} bytes, which is no row of a record; copy it again")
                 yield line
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
 
 
 def no_row(path: Path, number: int, why: str = "") -> RecordError:
@@ -82,10 +87,8 @@ def no_row(path: Path, number: int, why: str = "") -> RecordError:
 
 def list_folder(path: Path) -> list[Path]:
     """What lies in a folder that another tool wrote, by name; raises RecordError where it cannot be listed, or has no end."""
-    try:
+    with readable(path, "; name a directory that you may read"):
         return listed(path)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {in_words(error)}; name a directory that you may read") from None
 
 
 def is_folder_in(path: Path, folder: Path) -> bool:

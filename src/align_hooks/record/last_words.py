@@ -11,18 +11,18 @@ runs only once that wait is over.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
 import re
 import signal
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from align_hooks.process.storage import is_remote, opened
+from align_hooks.process.storage import opened
 from align_hooks.record import folder, layout
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -102,20 +102,8 @@ def read(run: Path, rank: int) -> Ended | None:
 
 def _text(place: Path) -> str:
     """The beginning of a regular file, not opened through a link; empty without such a file."""
-    if is_remote(place):
-        try:
+    with contextlib.suppress(OSError, ValueError):
+        if not place.is_symlink():
             with opened(place) as file:
                 return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
-        except (OSError, ValueError):
-            return ""
-    try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.read(descriptor, LARGEST).decode("utf-8", "replace") if regular else ""
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
+    return ""

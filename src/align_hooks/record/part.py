@@ -7,7 +7,8 @@ read counts as its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,16 @@ def widened(data: Array, kind: str) -> Array:
         return (data.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which the loader of weights refuses by name
         return data.astype(np.float32, copy=False)
+
+
+def head(tensors: Iterable[tuple[str, str, Sequence[int], int]], metadata: Mapping[str, str]) -> bytes:
+    """The size of the header and the header of a safetensors file, for tensors that follow in this order: name, type, shape and bytes of
+    each. The library's writer copies every tensor into one object first, and holds Python's lock while it writes."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, kind, shape, size in tensors:
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that numbers are aligned
+    return len(text).to_bytes(8, "little") + text

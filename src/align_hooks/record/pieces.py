@@ -1,10 +1,11 @@
-"""The files of a step that are no rows: the batch and the tensors. Each function returns the digest that the step's row lists."""
+"""The files of a step that are no rows: the batch and the tensors. Each function returns the digests that the step's row lists."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,40 +15,59 @@ from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
 from align_hooks.record.files import DIGESTS, EMPTY
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.part import STORED
-from align_hooks.record.safetensors import head
+from align_hooks.record.part import STORED, head
 
 
-def write_batch(
-    run: Path,
-    step: int,
-    rank: int,
-    arrays: Mapping[str, Array],
-    rows: Sequence[int],
-    *,
-    slices: Sequence[Sequence[int]] | None = None,
-    joined_first: Mapping[str, object] | None = None,
-    experts: Mapping[str, Sequence[int]] | None = None,
-    segment: str | None = None,
-) -> str:
-    """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had. Returns the digest of
-    ``batch.json``, which holds the digests of the arrays.
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One rank's batch of a step, its micro-batches joined along the batch axis."""
 
-    ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank has, None for all. A pipeline stage
-    that sees nothing of the batch writes no array.
+    arrays: Mapping[str, Array]
+    """``[rows, sequence]`` by name; none on a pipeline stage that sees nothing of the batch. The attention
+    mask is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``."""
+    rows: Sequence[int]
+    """Rows of each micro-batch."""
+    slices: Sequence[Sequence[int]] | None = None
+    """Positions [start, stop) of the sequence that a context-parallel rank has; None for all."""
+    joined_first: Mapping[str, object] | None = None
+    """Given where ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their order, are one batch,
+    which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch."""
+    experts: Mapping[str, Sequence[int]] | None = None
+    """How many of the tokens that this rank routed each expert was given, by the name of a layer's router."""
 
-    ``joined_first`` is given where the ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their
-    order, are one batch, which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
 
-    ``experts`` are how many of the tokens that this rank routed each expert was given, by the name of a layer's router.
+@dataclass(frozen=True, slots=True)
+class StepChoices:
+    """The experts that one rank's tokens of a step were given to."""
 
-    ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``. A causal mask is
-    written once for the run, for other readers: ours makes it from the length. ``batch.json`` comes last and makes the batch whole.
-    """
-    place = folder.make(run, layout.step(run, step, rank))
-    facts: JsonObject = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
-    cuts = None if slices is None else [list(bounds) for bounds in slices]
-    optional = {"slices": cuts, "joined_first": joined_first, "experts": experts or None, "segment": segment}
+    experts: Mapping[str, Array]
+    """Name of a layer's router to int16 ``[rows, positions, experts a token]``."""
+    rows: Sequence[int]
+    """Rows of each micro-batch."""
+    slices: Sequence[Sequence[int]] | None = None
+    """Positions [start, stop) of the sequence that this rank routes, None for all: a context-parallel rank
+    routes its own, a rank of sequence parallelism a part of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepActivations:
+    """What one rank's points put out in a step."""
+
+    sums: Mapping[str, Array]
+    """fp64 ``[micro-batches, NUMBERS]`` by the name of a point or of its gradient."""
+    tensors: Mapping[str, Array]
+    """fp32 ``[rows, positions, columns]`` of those that are kept whole."""
+    points: Mapping[str, object]
+    """The members of :class:`.schema.Points`."""
+
+
+def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str | None = None) -> dict[str, str]:
+    """Write a batch. A causal mask is written once for the run, for other readers: ours makes it from the length. ``batch.json``, which
+    holds the digests of the arrays, comes last and makes the batch whole."""
+    place, arrays = folder.make(run, layout.step(run, step, rank)), batch.arrays
+    facts: JsonObject = {"rows": list(batch.rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
+    cuts = None if batch.slices is None else [list(bounds) for bounds in batch.slices]
+    optional = {"slices": cuts, "joined_first": batch.joined_first, "experts": batch.experts or None, "segment": segment}
     facts |= {key: value for key, value in optional.items() if value is not None}
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
@@ -61,7 +81,7 @@ def write_batch(
                 continue
         written = atomic.write_array(place / f"{name}.npy", array)
         facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": sha256(array), "file": written}
-    return atomic.write_json(place / layout.BATCH, facts)
+    return {layout.BATCH: atomic.write_json(place / layout.BATCH, facts)}
 
 
 def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
@@ -70,37 +90,21 @@ def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[s
     return _write_safetensors(run, layout.step(run, step, rank) / name, tensors, np.float32, {"segment": segment})
 
 
-def write_routing(
-    run: Path,
-    step: int,
-    rank: int,
-    choices: Mapping[str, Array],
-    rows: Sequence[int],
-    *,
-    slices: Sequence[Sequence[int]] | None = None,
-    segment: str | None = None,
-) -> str:
-    """Write the experts that one rank's tokens were given to: the name of a layer's router to int16 ``[rows, positions, experts a token]``.
-
-    ``rows`` are those of each micro-batch, ``slices`` the positions [start, stop) of the sequence that this rank routes, None for all: of
-    context-parallel ranks each routes its own, of ranks of sequence parallelism each a part of these. Returns the digest of the header.
-    """
-    cuts = None if slices is None else json.dumps([list(bounds) for bounds in slices])
-    facts = {"rows": json.dumps(list(rows)), "slices": cuts, "segment": segment}
-    return _write_safetensors(run, layout.step(run, step, rank) / layout.CHOICES, choices, np.int16, facts)
+def write_routing(run: Path, step: int, rank: int, choices: StepChoices, segment: str | None = None) -> dict[str, str]:
+    """Write the experts that tokens were given to."""
+    cuts = None if choices.slices is None else json.dumps([list(bounds) for bounds in choices.slices])
+    facts = {"rows": json.dumps(list(choices.rows)), "slices": cuts, "segment": segment}
+    path = layout.step(run, step, rank) / layout.CHOICES
+    return {layout.CHOICES: _write_safetensors(run, path, choices.experts, np.int16, facts)}
 
 
-def write_activations(
-    run: Path, step: int, rank: int, sums: Mapping[str, Array], tensors: Mapping[str, Array], points: JsonObject, segment: str | None = None
-) -> dict[str, str]:
-    """Write what one rank's points put out in a step: their ``sums``, fp64 ``[micro-batches, NUMBERS]`` by name, and whole ``tensors``,
-    fp32 ``[rows, positions, columns]``, of those that are kept so. ``points`` are the members of :class:`.schema.Points`. Returns the
-    digests of both headers by the names of their files; the sums come last and make the step's activations whole."""
+def write_activations(run: Path, step: int, rank: int, made: StepActivations, segment: str | None = None) -> dict[str, str]:
+    """Write what points put out; the sums come last and make the step's activations whole."""
     place, written = layout.step(run, step, rank), {}
-    if tensors:
-        written[activations.TENSORS] = _write_safetensors(run, place / activations.TENSORS, tensors, np.float32, {"segment": segment})
-    facts = {key: json.dumps(value) for key, value in points.items()} | {"segment": segment}
-    written[activations.SUMS] = _write_safetensors(run, place / activations.SUMS, sums, np.float64, facts)
+    if made.tensors:
+        written[activations.TENSORS] = _write_safetensors(run, place / activations.TENSORS, made.tensors, np.float32, {"segment": segment})
+    facts = {key: json.dumps(value) for key, value in made.points.items()} | {"segment": segment}
+    written[activations.SUMS] = _write_safetensors(run, place / activations.SUMS, made.sums, np.float64, facts)
     return written
 
 

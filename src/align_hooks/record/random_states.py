@@ -1,7 +1,7 @@
 """Digests of the states of random generators, and how a row of scalars keeps them.
 
 Two runs draw the same numbers where their generators' states are equal, so eight bytes of a digest replace the kilobytes of a
-state. Imports no framework; ``torch_side/random_states.py`` and ``ms_side/random_states.py`` list the generators.
+state. Imports no framework; ``torch_side/state.py`` and ``ms_side/state.py`` list the generators.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import frames, last_words, layout, sums
 from align_hooks.record.activations import Activations, read_activations
+from align_hooks.record.atomic import weakness
 from align_hooks.record.batch import Batch, BatchFacts, read_batch, read_batch_facts
 from align_hooks.record.ending import Ending, ending
 from align_hooks.record.files import read_json
@@ -48,7 +49,6 @@ from align_hooks.record.sums import Sketches
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.unrecorded import by_hand, kind_named, not_whole, sketches_of, unrecorded
 from align_hooks.record.unseen import Unseen, known
-from align_hooks.record.weakness import weakness
 from align_hooks.settings import Steps
 
 if TYPE_CHECKING:

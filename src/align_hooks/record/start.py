@@ -48,8 +48,8 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     Raises RefusedRun where the directory holds a record that this start may not change."""
     path = layout.manifest(run, launch.rank)
     refuse_links(run, launch.rank)
-    if claimed is None:
-        claim.refuse_held(layout.claim(run, launch.rank))
+    if claimed is None and claim.is_held(place := layout.claim(run, launch.rank)):
+        raise claim.refusal(place)
     if not path.exists():
         if next(layout.step_folders(run, launch.rank), None) is not None:
             raise RefusedRun(

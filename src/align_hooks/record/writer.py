@@ -9,11 +9,11 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import PADDING
@@ -33,7 +33,15 @@ from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.pieces import write_activations, write_batch, write_routing, write_tensors
+from align_hooks.record.pieces import (
+    StepActivations,
+    StepBatch,
+    StepChoices,
+    write_activations,
+    write_batch,
+    write_routing,
+    write_tensors,
+)
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.schema import Facts, structured
@@ -41,12 +49,14 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import DEFINITION
 from align_hooks.settings import PREFIX, Settings
 
+Content = TypeVar("Content")
+
 
 @dataclass
 class Writer:
     """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
-    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` has a
-    sentence for each thing that a record needs and its file system lacks."""
+    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` names
+    what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
 
     run: Path
     launch: Launch
@@ -291,41 +301,23 @@ class Writer:
         for file in self._rows.values():
             atomic.sync(file.fileno())
 
-    def batch(
-        self,
-        step: int,
-        arrays: Mapping[str, Array],
-        rows: Sequence[int],
-        *,
-        slices: Sequence[Sequence[int]] | None = None,
-        joined_first: Mapping[str, object] | None = None,
-        experts: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Write a step's batch; see :func:`write_batch`."""
-        self._check()
-        digest = write_batch(
-            *(self.run, step, self.launch.rank, arrays, rows),
-            slices=slices,
-            joined_first=joined_first,
-            experts=experts,
-            segment=self.segment,
-        )
-        self._listed[f"{step}/{layout.BATCH}"] = digest
-        self._count(BATCHES)
+    def batch(self, step: int, batch: StepBatch) -> None:
+        """Write a step's batch."""
+        self._files(BATCHES, step, write_batch, batch)
 
-    def routing(self, step: int, choices: Mapping[str, Array], rows: Sequence[int], slices: Sequence[Sequence[int]] | None = None) -> None:
-        """Write the experts of each token of a step; see :func:`write_routing`."""
-        self._check()
-        digest = write_routing(self.run, step, self.launch.rank, choices, rows, slices=slices, segment=self.segment)
-        self._listed[f"{step}/{layout.CHOICES}"] = digest
-        self._count(ROUTING)
+    def routing(self, step: int, choices: StepChoices) -> None:
+        """Write the experts of each token of a step."""
+        self._files(ROUTING, step, write_routing, choices)
 
-    def activations(self, step: int, sums: Mapping[str, Array], tensors: Mapping[str, Array], points: JsonObject) -> None:
-        """Write what the points of a step put out; see :func:`write_activations`."""
+    def activations(self, step: int, made: StepActivations) -> None:
+        """Write what the points of a step put out."""
+        self._files(ACTIVATIONS, step, write_activations, made)
+
+    def _files(self, kind: Kind, step: int, write: Callable[[Path, int, int, Content, str], Mapping[str, str]], content: Content) -> None:
         self._check()
-        written = write_activations(self.run, step, self.launch.rank, sums, tensors, points, self.segment)
+        written = write(self.run, step, self.launch.rank, content, self.segment)
         self._listed |= {f"{step}/{name}": digest for name, digest in written.items()}
-        self._count(ACTIVATIONS)
+        self._count(kind)
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""

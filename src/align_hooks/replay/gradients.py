@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.tensors import Tensors
 from align_hooks.replay.handed import Handed
 from align_hooks.replay.unfit import refuse_unfit
 
@@ -23,7 +22,7 @@ from align_hooks.replay.unfit import refuse_unfit
 class Injection(Handed):
     """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names. ``steps`` are those to inject at, known after :meth:`check`."""
 
-    _open: dict[int, Tensors] = field(default_factory=dict)
+    quantity, words, recorder = "gradients", "gradients", "ALIGN_HOOKS_GRADIENTS"
 
     @cached_property
     def recorded(self) -> list[int]:
@@ -54,23 +53,11 @@ class Injection(Handed):
         """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
 
         ``wanted`` is canonical name to whole shape of every trainable piece that this rank holds any of, ``elsewhere`` says of
-        another name whether another rank of this job does. Without ``every`` only the first step's tensors are looked at. With
-        ``@all`` every step of ``recorded`` in the plan is injected and the others keep their own gradients; a step that was named
-        must be recorded and made.
+        another name whether another rank of this job does. In steps that are not injected the run's own gradients stay; see
+        :meth:`Handed.plan`.
         """
-        missing = self.source.steps.first_outside(set(self.recorded))
-        if missing is not None:
-            raise RefusedRun(f"{self.source} has no gradients of step {missing}; record them with ALIGN_HOOKS_GRADIENTS={missing}")
-        self.steps = tuple(step for step in self.recorded if step in planned)
-        if beyond := [step for step in self.recorded if self.source.steps.names(step) and step not in planned]:
-            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
-        if not self.steps:
-            raise RefusedRun(
-                f"{self.source} has gradients of steps {self.recorded[0]} to {self.recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
-        for step in self.steps if every else self.steps[:1]:
-            tensors = self.run.gradients(step)
+        for step in self.plan(planned, every=every):
+            tensors = self.at(step)
             given = {name: tensors.shape(name) for name in tensors}
             refuse_unfit(wanted, given, f"gradients of {self.source.path} step {step}", elsewhere=elsewhere)
 
@@ -87,6 +74,4 @@ class Injection(Handed):
 
     def read(self, step: int, fused: Fused) -> Array:
         """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""
-        if step not in self._open:
-            self._open = {step: self.run.gradients(step)}
-        return fused.join(self._open[step])
+        return fused.join(self.at(step))

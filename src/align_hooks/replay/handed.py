@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, ClassVar
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
@@ -17,9 +18,19 @@ class Handed:
     """A ``source`` that a variable names. ``steps`` are those at which it hands something on, known before training; ``made`` those at
     which it did."""
 
+    quantity: ClassVar[str]
+    """Name of the recorded quantity that is handed on, and of the method of a run that gives it at a step."""
+    words: ClassVar[str]
+    """What messages call it; ``of_what`` stands behind it where a source has none."""
+    of_what: ClassVar[str] = ""
+    recorder: ClassVar[str]
+    """The variable that records it."""
+    beside: ClassVar[str] = ""
+    """What else must be set for it, in words."""
     source: Source
     steps: tuple[int, ...] = ()
     made: set[int] = field(default_factory=set)
+    _open: dict[int, Any] = field(default_factory=dict)
 
     @cached_property
     def run(self) -> Run:
@@ -30,31 +41,39 @@ class Handed:
         """As run.json keeps it: the run, and the steps."""
         return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}
 
-    def _chosen(self, kind: str, what: str, variables: str) -> list[int]:
-        """Return the chosen steps at which a kind of quantity is recorded; raises RecordError where there are none.
-
-        ``what`` is what it is called there, and ``variables`` are those that record it.
-        """
-        there = self.run.steps_of(kind)
-        chosen = [step for step in there if step in self.source.steps]
-        if not chosen:
-            found = ", ".join(map(str, there[:5])) or "none"
-            raise RecordError(f"{self.source} holds no {what} (recorded: {found}); record them with {variables}")
-        return chosen
-
-    def _refuse_missing_ranks(self) -> None:
+    def refuse_missing_ranks(self) -> None:
+        """Raise RefusedRun for a run that ranks are missing from."""
         if self.run.missing is not None:
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
 
-    def _plan(self, recorded: Sequence[int], planned: range, what: str, variable: str) -> None:
-        """Make ``steps`` those of ``recorded`` that are ``planned``; raises RefusedRun where a step that was named is not recorded or never
-        made, and where none is left."""
+    @cached_property
+    def recorded(self) -> list[int]:
+        """The chosen steps at which it is recorded; raises RecordError where there are none."""
+        there = self.run.steps_of(self.quantity)
+        chosen = [step for step in there if step in self.source.steps]
+        if not chosen:
+            found, ways = ", ".join(map(str, there[:5])) or "none", f"{self.recorder}{self.beside}"
+            raise RecordError(f"{self.source} holds no {self.words}{self.of_what} (recorded: {found}); record them with {ways}")
+        return chosen
+
+    def at(self, step: int) -> Any:
+        """What was recorded of it at a step, of which one is kept open."""
+        if step not in self._open:
+            self._open = {step: getattr(self.run, self.quantity)(step)}
+        return self._open[step]
+
+    def plan(self, planned: range, *, every: bool) -> Sequence[int]:
+        """Make ``steps`` those of :attr:`recorded` that are ``planned``, and return those to be looked at: all, or without ``every`` the
+        first. With ``@all`` every recorded step in the plan is one, and a step that was named must be recorded and made. Raises RefusedRun
+        where one is not, and where none is left."""
+        recorded = self.recorded
         missing = self.source.steps.first_outside(set(recorded))
         if missing is not None:
-            raise RefusedRun(f"{self.source} has no {what} of step {missing}; record them with {variable}={missing}")
+            raise RefusedRun(f"{self.source} has no {self.words} of step {missing}; record them with {self.recorder}={missing}")
         self.steps = tuple(step for step in recorded if step in planned)
-        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in recorded):
-            raise RefusedRun(
-                f"{self.source} has {what} of steps {recorded[0]} to {recorded[-1]}, "
-                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-            )
+        makes = f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
+        if beyond := [step for step in recorded if self.source.steps.names(step) and step not in planned]:
+            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; {makes}")
+        if not self.steps:
+            raise RefusedRun(f"{self.source} has {self.words} of steps {recorded[0]} to {recorded[-1]}, {makes}")
+        return self.steps if every else self.steps[:1]

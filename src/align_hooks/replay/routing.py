@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
-from align_hooks.record.routing import Routing
 from align_hooks.replay.handed import Handed
 
 
@@ -29,29 +27,21 @@ class Router:
 class RoutingReplay(Handed):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
 
+    quantity, words, of_what, recorder = "routing", "experts", " of tokens", "ALIGN_HOOKS_ROUTING"
     _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
-    _open: dict[int, Routing] = field(default_factory=dict)
-
-    @cached_property
-    def recorded(self) -> list[int]:
-        """The chosen steps whose routing is recorded; raises RecordError where there are none."""
-        return self._chosen("routing", "experts of tokens", "ALIGN_HOOKS_ROUTING")
 
     def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
         """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
         changes.
 
-        ``routers`` are those of this rank by name. Without ``every`` the first step alone is looked at. With ``@all`` every step of
-        ``recorded`` in the plan is replayed, and in the others tokens choose by themselves. A step that was named must be recorded and
-        made.
+        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see :meth:`Handed.plan`.
         """
-        self._refuse_missing_ranks()
-        self._plan(self.recorded, planned, "experts", "ALIGN_HOOKS_ROUTING")
-        for step in self.steps if every else self.steps[:1]:
+        self.refuse_missing_ranks()
+        for step in self.plan(planned, every=every):
             self._fits(step, routers, tokens)
 
     def _fits(self, step: int, routers: Mapping[str, Router], tokens: int | None) -> None:
-        routing, where = self._routing(step), f"{self.source}: step {step}"
+        routing, where = self.at(step), f"{self.source}: step {step}"
         if unknown := sorted(routers.keys() - {*routing}):
             raise RefusedRun(f"{where} has no {unknown[0]}, which this model has; replay a run of this model")
         for name, router in routers.items():
@@ -61,17 +51,12 @@ class RoutingReplay(Handed):
             if tokens is not None and there != tokens:
                 raise RefusedRun(f"{where} routes {there} tokens in {name}, this run {tokens} a step; train on the same batches")
 
-    def _routing(self, step: int) -> Routing:
-        if step not in self._open:
-            self._open = {step: self.run.routing(step)}
-        return self._open[step]
-
     def experts(self, step: int, name: str, router: Router) -> Array:
         """The experts of each token in one layer, int16 ``[rows, sequence, experts a token]``, read once a step; raises RecordError where
         the file is not whole, where a token was given to fewer experts than the model chooses, or to one that it has not."""
         if (step, name) not in self._layers:
             self._layers = {key: layer for key, layer in self._layers.items() if key[0] == step}
-            experts = self._routing(step)[name]
+            experts: Array = self.at(step)[name]
             if experts.size and experts.min() < 0:
                 raise RecordError(
                     f"{self.source}: step {step}: some tokens of {name} were given to fewer than {router.chosen} experts "

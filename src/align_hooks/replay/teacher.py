@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.activations import Activations
 from align_hooks.replay.handed import Handed
 
 BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
@@ -28,14 +26,10 @@ RECORD = "ALIGN_HOOKS_ACTIVATIONS_TENSORS='model.embed_tokens,model.layers.*[0-9
 class Teacher(Handed):
     """The run that ``ALIGN_HOOKS_TEACHER`` names, and ``patterns`` of the points that it gives; without any those of :data:`BLOCKS`."""
 
+    quantity, words, recorder = "activations", "activations", "ALIGN_HOOKS_ACTIVATIONS"
+    beside = f" and {RECORD}"
     patterns: tuple[str, ...] = ()
-    _open: dict[int, Activations] = field(default_factory=dict)
     _kept: dict[tuple[int, str], Array] = field(default_factory=dict)
-
-    @cached_property
-    def recorded(self) -> list[int]:
-        """The chosen steps whose activations are recorded; raises RecordError where there are none."""
-        return self._chosen("activations", "activations", f"ALIGN_HOOKS_ACTIVATIONS and {RECORD}")
 
     def forces(self, name: str) -> bool:
         """Whether a point is given."""
@@ -45,18 +39,17 @@ class Teacher(Handed):
         """Refuse, before training, tensors that do not fit the points of this rank, by their whole ``widths``, or the ``planned`` steps of
         so many ``rows`` of ``length`` positions, None where these change.
 
-        Without ``every`` the first step alone is looked at. With ``@all`` every step of ``recorded`` in the plan is forced. A step that was
-        named must be recorded and made.
+        See :meth:`Handed.plan` for the steps.
         """
-        self._refuse_missing_ranks()
-        self._plan(self.recorded, planned, "activations", "ALIGN_HOOKS_ACTIVATIONS")
+        self.refuse_missing_ranks()
+        looked_at = self.plan(planned, every=every)
         if not widths:
             raise RefusedRun(f"ALIGN_HOOKS_TEACHER_POINTS={','.join(self.patterns)}: no point of this model that can be given is called so")
-        for step in self.steps if every else self.steps[:1]:
+        for step in looked_at:
             self._fits(step, widths, rows, length)
 
     def _fits(self, step: int, widths: Mapping[str, int], rows: int | None, length: int | None) -> None:
-        recorded, where = self._activations(step), f"{self.source}: step {step}"
+        recorded, where = self.at(step), f"{self.source}: step {step}"
         for name, width in widths.items():
             for each in (name, name + GRADIENT):
                 if each not in recorded.names or not recorded.has_tensor(each):
@@ -69,20 +62,10 @@ class Teacher(Handed):
                 f"{where} has {there[0]} rows of {there[1]} positions, this run {rows} of {length} a step; train on the batches of that run"
             )
 
-    def _activations(self, step: int) -> Activations:
-        if step not in self._open:
-            self._open, self._kept = {step: self.run.activations(step)}, {}
-        return self._open[step]
-
     def tensor(self, step: int, name: str) -> Array:
         """The value of a point, or with ``#gradient`` its gradient, fp32 ``[rows, sequence, width]``, the job's whole batch, as that run's
         objective has it: read once a step."""
         if (step, name) not in self._kept:
-            tensor = self._activations(step).tensor(name)
-            self._kept[step, name] = tensor
+            self._kept = {key: tensor for key, tensor in self._kept.items() if key[0] == step}
+            self._kept[step, name] = self.at(step).tensor(name)
         return self._kept[step, name]
-
-    def forget(self, name: str) -> None:
-        """Drop a tensor that was used."""
-        for key in [key for key in self._kept if key[1] == name]:
-            del self._kept[key]

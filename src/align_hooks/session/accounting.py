@@ -72,7 +72,7 @@ def exit_code(code: int, problems: list[str]) -> int:
 
 def _unreached(session: Session, kept: Container[str]) -> list[str]:
     """Recording and replay that was asked for and that the run did not come to; ``kept`` is what earlier starts recorded, by name."""
-    settings, recording, injection = session.settings, session.recording, session.injection
+    settings, recording = session.settings, session.recording
     asked = [switch for switch in SWITCHES if settings.steps(switch) and (settings.run is not None or switch.printed)]
     before = {kind.switch for kind in KINDS if (kind.whole or kind.name) in kept}
     never = [
@@ -82,12 +82,9 @@ def _unreached(session: Session, kept: Container[str]) -> list[str]:
     ]
     if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")
-    if injection is not None and (left := sorted(set(injection.steps) - injection.made)):
-        never.append(f"{PREFIX}INJECT_GRADIENTS: {len(left)} of {len(injection.steps)} steps were not reached, first {left[0]}")
-    routing = session.routing
-    if routing is not None and (left := sorted(set(routing.steps) - routing.made)):
-        never.append(f"{PREFIX}REPLAY_ROUTING: experts of {len(left)} of {len(routing.steps)} steps were not given, first {left[0]}")
-    teacher = session.teacher
-    if teacher is not None and (left := sorted(set(teacher.steps) - teacher.made)):
-        never.append(f"{PREFIX}TEACHER: {len(left)} of {len(teacher.steps)} steps were not reached, first {left[0]}")
+    for name, fed in (("INJECT_GRADIENTS", session.injection), ("REPLAY_ROUTING", session.routing), ("TEACHER", session.teacher)):
+        if fed is not None and (left := sorted(set(fed.steps) - fed.made)):
+            steps = f"{len(left)} of {len(fed.steps)} steps"
+            happened = f"experts of {steps} were not given" if fed is session.routing else f"{steps} were not reached"
+            never.append(f"{PREFIX}{name}: {happened}, first {left[0]}")
     return never

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from align_hooks.errors import RefusedRun
+from align_hooks.names.fused import Fused
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import EPS
 from align_hooks.replay.weights import Loader, open_optimizer_state
@@ -14,10 +15,11 @@ from align_hooks.settings import PREFIX
 ADD_A_FAMILY = 'a family gives them names that both frameworks know (CONTRIBUTING, "A new model family")'
 
 
-def say_own_names(session: Session, family: str, misfits: Sequence[str], own: Sequence[str]) -> None:
+def say_own_names(session: Session, family: str, misfits: Sequence[str], parameters: Iterable[Fused]) -> None:
     """Say once a job in what a model differs from its nearest ``family``, and which of its tensors keep the framework's own names."""
     if session.launch.rank > 0:
         return
+    own = [fused.native for fused in parameters if any(piece.own for piece in fused.parts)]
     if misfits:
         session.say(f"the model is {f'no {family}' if family else 'of no family'}: {'; '.join(misfits)}")
     if own:

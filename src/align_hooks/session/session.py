@@ -10,21 +10,26 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
+from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.names.nearest import nearest
+from align_hooks.names.points import chosen
 from align_hooks.process.ranks import Launch
 from align_hooks.process.status import WORKER, tell
 from align_hooks.process.streams import say
-from align_hooks.quantities.activations import ACTIVATIONS
+from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
+from align_hooks.record.atomic import weakness
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms
 from align_hooks.record.shard import Shard
@@ -35,7 +40,9 @@ from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
-from align_hooks.settings import PREFIX, Settings
+from align_hooks.settings import PREFIX, Settings, Source
+
+Feed = TypeVar("Feed")
 
 
 class Parameters(Protocol):
@@ -125,37 +132,37 @@ class Session:
             return
         if self.begun:
             return
-        if self.settings.replay_batches is not None:
-            self.replay = Replay(self.settings.replay_batches)
-            with _named("REPLAY_BATCHES"):
-                _ = self.replay.run
-        if self.settings.load_weights is not None:
-            with _named("LOAD_WEIGHTS"):
-                open_weights(self.settings.load_weights)
-        if self.settings.inject_gradients is not None:
-            self.injection = Injection(self.settings.inject_gradients)
-            with _named("INJECT_GRADIENTS"):
-                _ = self.injection.recorded
-        if self.settings.replay_routing is not None:
-            self.routing = RoutingReplay(self.settings.replay_routing)
-            with _named("REPLAY_ROUTING"):
-                _ = self.routing.recorded
-        if self.settings.teacher is not None:
-            self.teacher = Teacher(self.settings.teacher, patterns=self.settings.teacher_points.parts)
-            with _named("TEACHER"):
-                _ = self.teacher.recorded
+        self.replay = self._opened("replay_batches", Replay, "run")
+        self._opened("load_weights", open_weights)
+        self.injection = self._opened("inject_gradients", Injection, "recorded")
+        self.routing = self._opened("replay_routing", RoutingReplay, "recorded")
+        self.teacher = self._opened("teacher", partial(Teacher, patterns=self.settings.teacher_points.parts), "recorded")
         self._refuse_shifted()
         if self.settings.run is not None:
             self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.recording.writer.begin()
             for lack in self.recording.writer.weaker:
-                self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {lack}")
+                self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {rendered(weakness(lack))}")
             self.recording.words = LastWords(self.settings.run, self.launch.rank)
             self.recording.attempt("last words", self.recording.words.prepare, None)
         self.begun = True
         for change in self.overrides:
             self.say_override(change)
         tell(self.side, self.launch.rank, began=True)
+
+    def _opened(self, name: str, make: Callable[[Source], Feed], *members: str) -> Feed | None:
+        """Return what ``make`` makes of the run that a setting names, its ``members`` read once; None where it names none. Raises as they
+        do, with the name of the variable before."""
+        source: Source | None = getattr(self.settings, name)
+        if source is None:
+            return None
+        try:
+            feed = make(source)
+            for member in members:
+                getattr(feed, member)
+        except AlignHooksError as error:
+            raise type(error)(f"{PREFIX}{name.upper()}: {error}") from None
+        return feed
 
     def _refuse_shifted(self) -> None:
         """Refuse what the fed run gave at a step whose batch is another one here, since an earlier one is left out."""
@@ -208,6 +215,15 @@ class Session:
         self.teacher.check(widths, planned, rows, length, every=self.launch.rank == 0)
         self.facts["taught"] = self.teacher.facts()
         self.override("what blocks are given", "the run's own", self.teacher.source, f"{PREFIX}TEACHER")
+
+    def refuse_unmatched(self, known: Collection[str], is_elsewhere: Callable[[str], bool] = lambda pattern: False) -> None:
+        """Refuse, before training, a pattern that matches none of the ``known`` points, with the nearest; one of points that are on other
+        ranks alone, as far as that can be said, passes."""
+        for option in (FILTER, WHOLE):
+            for pattern in self.settings.patterns(option).parts:
+                if not any(map(chosen([pattern]), known)) and not is_elsewhere(pattern):
+                    near = ", ".join(nearest(pattern, known, 3)) or "none"
+                    raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
     def announce_activations(self, size: int, steps: range) -> None:
         """Say how much whole tensors of points take on disk, ``size`` in bytes a step on this rank; refuse what does not fit."""
@@ -280,12 +296,3 @@ class Session:
             if writer.restarts:
                 how = f"goes on with step {steps.start}" if continued else f"is replaced from step {steps.start} on"
                 self.say(f"restart {writer.restarts} of this job: its record in {writer.run} {how}")
-
-
-@contextmanager
-def _named(variable: str) -> Iterator[None]:
-    """Say which variable names what cannot be opened."""
-    try:
-        yield
-    except AlignHooksError as error:
-        raise type(error)(f"{PREFIX}{variable}: {error}") from None

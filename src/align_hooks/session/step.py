@@ -20,47 +20,11 @@ from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
 
 Produced = TypeVar("Produced")
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The micro-batches of a step, joined along the batch axis: arrays ``[rows, sequence]`` by name and the rows of each micro-batch.
-
-    ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank was given, ``joined_first`` how the batch was
-    cut where ranks are fed parts of one that was joined first; see :func:`align_hooks.record.pieces.write_batch`. ``experts`` are how many
-    tokens this rank gave to each expert, by the name of a layer's router.
-    """
-
-    arrays: Mapping[str, Array]
-    rows: Sequence[int]
-    slices: Sequence[Sequence[int]] | None = None
-    joined_first: Mapping[str, object] | None = None
-    experts: Mapping[str, Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """The experts that the tokens of a step were given to: the name of a layer's router to int16 ``[rows, positions, experts a token]``,
-    with the rows of each micro-batch, and the positions that this rank routes, None for all."""
-
-    experts: Mapping[str, Array]
-    rows: Sequence[int]
-    slices: Sequence[Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Activations:
-    """What the points of a step put out on this rank: ``sums``, fp64 ``[micro-batches, NUMBERS]`` by the name of a point or of its
-    gradient, and of those that are kept whole ``tensors``, fp32 ``[rows, positions, columns]``. ``points`` are the members of
-    :class:`align_hooks.record.schema.Points`."""
-
-    sums: Mapping[str, Array]
-    tensors: Mapping[str, Array]
-    points: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +45,13 @@ class LocalNorms:
 class Step(Protocol):
     """What a side can say of the step that just ended."""
 
-    def batch(self) -> Batch:
+    def batch(self) -> StepBatch:
         """What the model consumed."""
 
-    def routing(self) -> Choices | None:
+    def routing(self) -> StepChoices | None:
         """The experts of each token; None where this side has none to give."""
 
-    def activations(self) -> Activations | None:
+    def activations(self) -> StepActivations | None:
         """What its points put out; None where this side has none to give."""
 
     def local_norms(self) -> LocalNorms | None:
@@ -109,19 +73,9 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     step, recording = session.step, session.recording
     assert step is not None
     session.made += 1
-
-    def write_batch(writer: Writer, batch: Batch) -> None:
-        writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first, experts=batch.experts)
-
-    def write_routing(writer: Writer, choices: Choices) -> None:
-        writer.routing(step, choices.experts, choices.rows, choices.slices)
-
-    def write_activations(writer: Writer, made: Activations) -> None:
-        writer.activations(step, made.sums, made.tensors, dict(made.points))
-
-    _record(session, BATCHES, step, "the batch", produced.batch, write_batch)
-    _record(session, ROUTING, step, "the experts of each token", produced.routing, write_routing)
-    _record(session, ACTIVATIONS, step, "activations", produced.activations, write_activations)
+    _record(session, BATCHES, step, "the batch", produced.batch, lambda writer, batch: writer.batch(step, batch))
+    _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
+    _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
     with recording.surviving("local norms"):
         _record_local_norms(session, step, produced)
     sketches = produced.gradient_sketches

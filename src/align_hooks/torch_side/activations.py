@@ -31,15 +31,14 @@ from align_hooks.hooking.hook import Result
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.names.nearest import nearest
 from align_hooks.names.own import own_name
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.activations import column_signs, places, row_signs
+from align_hooks.record.pieces import StepActivations
 from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
 from align_hooks.record.sketch import PROJECTIONS
-from align_hooks.session.step import Activations
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
 from align_hooks.torch_side.model import MEGATRON, Parameters
@@ -113,12 +112,17 @@ def heads(position: int, name: str) -> Pick:
 
 def seams_of(session: TorchSession) -> list[Seam]:
     """The seams of this rank's model, those alone of which a point is wanted."""
-    assert session.parameters is not None
-    names = {id(parameter.model): parameter.whole for parameter in session.parameters}
-    found = [seam for chunk in session.chunks for seam in of_chunk(chunk, names, session.parameters, session.place)]
     asked = wanted(session.settings) if session.settings.steps(ACTIVATIONS) else lambda name: False
     forced = session.teacher.forces if session.teacher is not None else lambda name: False
-    return [seam for seam in found if any(asked(value.name) or forced(value.name) for value in seam.values)]
+    return [seam for seam in every_seam(session) if any(asked(value.name) or forced(value.name) for value in seam.values)]
+
+
+def every_seam(session: TorchSession) -> Iterator[Seam]:
+    """The seams of this rank's model, whatever is asked for."""
+    assert session.parameters is not None
+    names = {id(parameter.model): parameter.whole for parameter in session.parameters}
+    for chunk in session.chunks:
+        yield from of_chunk(chunk, names, session.parameters, session.place)
 
 
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Mapping[str, int]) -> Iterator[Seam]:
@@ -255,8 +259,7 @@ def token_losses(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: T
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
     """Says of a point whether its numbers are asked for."""
-    patterns = settings.patterns(FILTER)
-    return points.chosen(patterns.parts) if patterns else lambda name: True
+    return points.chosen(settings.patterns(FILTER).parts or ("*",))
 
 
 def refuse_unmatched(session: TorchSession) -> None:
@@ -265,17 +268,10 @@ def refuse_unmatched(session: TorchSession) -> None:
     assert session.parameters is not None
     if getattr(get_args(), "mtp_use_repeated_layer", False) and (get_args().mtp_num_layers or 0) > 1:
         raise RefusedRun(f"{PREFIX}ACTIVATIONS: --mtp-use-repeated-layer passes a layer several times a micro-batch; drop it, or unset it")
-    settings, layers = session.settings, session.parameters.layers
-    fused = {id(parameter.model): parameter.whole for parameter in session.parameters}
-    found = [seam for chunk in session.chunks for seam in of_chunk(chunk, fused, session.parameters, session.place)]
-    here = {value.name for seam in found for value in seam.values}
-    elsewhere = {re.sub(r"(?<=\blayers\.)\d+", str(layer), name) for name in here for layer in range(layers)}
+    here = {value.name for seam in every_seam(session) for value in seam.values}
+    elsewhere = {re.sub(r"(?<=\blayers\.)\d+", str(layer), name) for name in here for layer in range(session.parameters.layers)}
     known = here | elsewhere | {points.EMBEDDING, points.FINAL_NORM, points.LOGITS, points.TOKEN_LOSSES}
-    for option in (FILTER, WHOLE):
-        for pattern in settings.patterns(option).parts:
-            if not any(map(points.chosen([pattern]), known)) and points.EXPERT.search(pattern) is None:
-                near = nearest(pattern, known, 3)
-                raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {', '.join(near) or 'none'}")
+    session.refuse_unmatched(known, lambda pattern: points.EXPERT.search(pattern) is not None)
 
 
 # ---- a step
@@ -299,8 +295,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         settings = self.session.settings
-        self.wanted, whole = wanted(settings), settings.patterns(WHOLE)
-        self.whole = points.chosen(whole.parts) if whole else lambda name: False
+        self.wanted, self.whole = wanted(settings), points.chosen(settings.patterns(WHOLE).parts)
 
     def begin(self) -> None:
         """Put the hooks in place, for this step alone. A module's own hooks run first."""
@@ -430,13 +425,13 @@ class Watch:
         rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
         return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
 
-    def made(self) -> Activations:
+    def made(self) -> StepActivations:
         """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
         factor = 1.0 / float(self.scale)
         if not self.sums and self.seams:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
         if not self.sums:  # a stage that has none of the points that are asked for
-            return Activations({}, {}, {"length": get_args().seq_length, "scale": factor})
+            return StepActivations({}, {}, {"length": get_args().seq_length, "scale": factor})
         device = next(iter(self.sums.values())).device
         numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
@@ -450,7 +445,7 @@ class Watch:
         tensors = {name: np.concatenate(parts) for name, parts in kept.items() if name in whole}
         args = get_args()
         extents = unlike(self.extents)
-        return Activations(
+        return StepActivations(
             whole,
             tensors,
             {
@@ -609,9 +604,6 @@ def scale(session: TorchSession) -> Tensor | float:
 
 def bytes_of(session: TorchSession, rows: Iterable[int]) -> int:
     """What a selected step writes of whole tensors on this rank, in bytes: values and gradients."""
-    whole = session.settings.patterns(WHOLE)
-    if not whole:
-        return 0
-    kept = points.chosen(whole.parts)
+    kept = points.chosen(session.settings.patterns(WHOLE).parts)
     widths = sum(value.columns[1] - value.columns[0] for seam in session.seams for value in seam.values if kept(value.name))
     return 2 * 4 * widths * sum(rows) * rank_length(session)

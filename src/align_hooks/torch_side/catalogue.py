@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from align_hooks.hooking.hook import Hook
+from align_hooks.hooking.hook import Hook, at_seam
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.local_norms import LOCAL_NORMS
@@ -15,7 +15,7 @@ from align_hooks.settings import Settings
 CORE = ">=0.12,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
-_ROOM = "align_hooks.torch_side"
+_INSTALL = "align_hooks.torch_side.rehearsal:install"
 
 
 def _always(settings: Settings) -> bool:
@@ -49,20 +49,20 @@ def _gradients(settings: Settings) -> bool:
 
 
 REHEARSAL = {
-    "helpers": (CORE, "rehearsal", "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
-    "norms": (CORE, "rehearsal_layouts", "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
+    "helpers": (CORE, "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
+    "norms": (CORE, "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
     "attention": (
         CORE,
-        "rehearsal_layouts",
         "megatron.core.transformer.dot_product_attention",
         "lets the queries of one context-parallel rank see the keys of all",
     ),
-    "warm_up": (CORE, "rehearsal_layouts", "megatron.training.initialize", "starts from the same weights however the model is cut"),
-    "fused_kernels": (LEGACY, "rehearsal", "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
+    "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),
+    "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
-"""Hooks of a rehearsal on modules that a sound run may never import: versions, module of the body, trigger, and why."""
+"""Hooks of a rehearsal on modules that a sound run may never import: versions, trigger, and why."""
 
-_megatron = functools.partial(Hook, package="megatron-core", supports=CORE)
+_hook = functools.partial(at_seam, room="align_hooks.torch_side.hooks")
+_megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
 
@@ -73,133 +73,109 @@ HOOKS: tuple[Hook, ...] = (
         package="torch",
         supports=TORCH,
         trigger="torch",
-        body=f"{_ROOM}.rehearsal:install",
+        body=_INSTALL,
         why="answers for CUDA from the CPU",
     ),
     *(
-        Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_ROOM}.{module}:install_{name}", why, must_fire=False)
-        for name, (versions, module, trigger, why) in REHEARSAL.items()
+        Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
+        for name, (versions, trigger, why) in REHEARSAL.items()
     ),
-    Hook(
+    _hook(
         "mindspeed",
+        "mindspeed.patch_utils",
         asked=_always,
         package="mindspeed",
         supports="",
-        trigger="mindspeed.patch_utils",
-        body=f"{_ROOM}.hooks.mindspeed:install",
+        body="mindspeed:install",
         why="lets MindSpeed patch Megatron as if we were not there",
         must_fire=False,
     ),
     _megatron(
         "arguments",
+        "megatron.training.arguments:parse_args",
         asked=_always,
-        trigger="megatron.training.arguments",
-        targets=("parse_args",),
-        body=f"{_ROOM}.hooks.arguments:wrap",
         why="sets seed, determinism, learning rate and replay before anything is derived from the arguments",
     ),
     _megatron(
         "model",
+        "megatron.training.training:setup_model_and_optimizer",
         asked=training,
-        trigger="megatron.training.training",
-        targets=("setup_model_and_optimizer",),
-        body=f"{_ROOM}.hooks.model:wrap",
         why="loads weights, describes the run, records the initial state",
     ),
     _megatron(
         "data",
+        "megatron.training.training:build_train_valid_test_data_iterators",
         asked=lambda settings: settings.replay_batches is not None,
-        trigger="megatron.training.training",
-        targets=("build_train_valid_test_data_iterators",),
-        body=f"{_ROOM}.hooks.data:wrap",
         why="feeds recorded batches",
     ),
     _in_step(
         "train_step",
+        "megatron.training.training:train_step",
         asked=_stepping,
-        trigger="megatron.training.training",
-        targets=("train_step",),
-        body=f"{_ROOM}.hooks.train_step:wrap",
         why="knows the step, its losses and when it is over",
     ),
     _in_step(
         "rerun",
+        "megatron.core.rerun_state_machine:RerunStateMachine.should_run_forward_backward",
         asked=_recording,
-        trigger="megatron.core.rerun_state_machine",
-        targets=("RerunStateMachine.should_run_forward_backward",),
-        body=f"{_ROOM}.hooks.train_step:rerun",
+        body="train_step:rerun",
         why="lets a repeated forward-backward replace the first",
     ),
     _in_step(
         "forward",
+        "megatron.core.models.gpt.gpt_model:GPTModel.forward",
         asked=_stepping,
-        trigger="megatron.core.models.gpt.gpt_model",
-        targets=("GPTModel.forward",),
-        body=f"{_ROOM}.hooks.forward:wrap",
         why="sees the batch that the model consumes, and what else it is given",
     ),
     _perhaps(
         "routing",
+        "megatron.core.transformer.moe.router:TopKRouter.routing",
         asked=lambda settings: any(settings.steps(kind) for kind in (BATCHES, ROUTING, ACTIVATIONS)),
-        trigger="megatron.core.transformer.moe.router",
-        targets=("TopKRouter.routing",),
-        body=f"{_ROOM}.hooks.routing:wrap",
         why="sees what a router makes of its input, and to which experts each token is given",
     ),
     _perhaps(
         "auxiliary",
+        "megatron.core.transformer.moe.moe_utils:MoEAuxLossAutoScaler.forward",
         asked=_recorded,
-        trigger="megatron.core.transformer.moe.moe_utils",
-        targets=("MoEAuxLossAutoScaler.forward",),
-        body=f"{_ROOM}.hooks.terms:auxiliary",
+        body="terms:auxiliary",
         why="sees what balances experts join the loss",
     ),
     _perhaps(
         "prediction",
+        "megatron.core.transformer.multi_token_prediction:MTPLossAutoScaler.forward",
         asked=_recorded,
-        trigger="megatron.core.transformer.multi_token_prediction",
-        targets=("MTPLossAutoScaler.forward",),
-        body=f"{_ROOM}.hooks.terms:prediction",
+        body="terms:prediction",
         why="sees what predicts further tokens join the loss",
     ),
     _in_step(
         "gradients",
+        "megatron.core.optimizer.optimizer:MixedPrecisionOptimizer.prepare_grads,FP32Optimizer.prepare_grads",
         asked=_gradients,
-        trigger="megatron.core.optimizer.optimizer",
-        targets=("MixedPrecisionOptimizer.prepare_grads", "FP32Optimizer.prepare_grads"),
-        body=f"{_ROOM}.hooks.gradients:wrap",
         why="reads and injects gradients: reduced, unscaled, not yet clipped",
     ),
     _perhaps(
         "objective",
+        "megatron.core.pipeline_parallel.schedules:forward_step",
         asked=_recorded,
-        trigger="megatron.core.pipeline_parallel.schedules",
-        targets=("forward_step",),
-        body=f"{_ROOM}.hooks.train_step:objective",
+        body="train_step:objective",
         why="sees what is differentiated",
     ),
     _perhaps(
         "norm",
+        "megatron.core.optimizer.clip_grads:get_grad_norm_fp32",
         asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
-        trigger="megatron.core.optimizer.clip_grads",
-        targets=("get_grad_norm_fp32",),
-        body=f"{_ROOM}.hooks.norm:wrap",
         why="sees of which gradients the global norm is taken",
     ),
     _perhaps(
         "checkpoint",
+        "megatron.training.checkpointing:save_checkpoint",
         asked=_recorded,
-        trigger="megatron.training.checkpointing",
-        targets=("save_checkpoint",),
-        body=f"{_ROOM}.hooks.checkpoint:wrap",
         why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
     ),
     _in_step(
         "update",
+        "megatron.core.optimizer.optimizer:MixedPrecisionOptimizer.step,FP32Optimizer.step,ChainedOptimizer.step",
         asked=_recorded,
-        trigger="megatron.core.optimizer.optimizer",
-        targets=("MixedPrecisionOptimizer.step", "FP32Optimizer.step", "ChainedOptimizer.step"),
-        body=f"{_ROOM}.hooks.update:wrap",
         why="reads learning rate, loss scale and gradient norm of the update",
     ),
 )

@@ -23,7 +23,7 @@ from align_hooks.families.own import described
 from align_hooks.families.registry import closest, megatron_families
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import canonical_or_own, own_elsewhere
+from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
 from align_hooks.torch_side.norms import NormPlan, Norms
@@ -165,10 +165,8 @@ class Parameters:
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
-        here, layers, experts = self.wanted().keys(), self.layers, self.experts
-        known = built_by(self.family).table.elsewhere(here, layers=layers, experts=experts, predicted=self.predicted)
-        own = own_elsewhere(MEGATRON, here, layers=layers, experts=experts)
-        return lambda name: known(name) or own(name)
+        sizes = {"layers": self.layers, "experts": self.experts, "predicted": self.predicted}
+        return held_elsewhere(built_by(self.family).table, MEGATRON, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters, without copies."""

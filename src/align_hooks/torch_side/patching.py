@@ -19,7 +19,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.batch import joined
-from align_hooks.record.pieces import write_batch, write_tensors
+from align_hooks.record.pieces import StepBatch, write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import on_host, parameters_of, pieces, separated
 from align_hooks.torch_side.norms import NormPlan
@@ -38,7 +38,7 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | No
         _micro_batches.clear()
     parts = _micro_batches.setdefault(saved, [])
     parts.append({name: to_numpy(tensor) for name, tensor in batch.items() if tensor is not None})
-    write_batch(*saved, *joined(parts))
+    write_batch(*saved, StepBatch(*joined(parts)))
 
 
 _micro_batches: dict[tuple[Path, int, int], list[dict[str, Array]]] = {}

@@ -12,9 +12,9 @@ from megatron.training import get_args
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.routing import ROUTING
+from align_hooks.record.pieces import StepChoices
 from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
 from align_hooks.replay.routing import Router, RoutingReplay
-from align_hooks.session.step import Choices
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import Parameters
@@ -94,13 +94,13 @@ def routed_slices(session: TorchSession) -> Slices | None:
     return part_of(whole, place["tp"], cut) if cut > 1 else whole
 
 
-def choices(session: TorchSession) -> Choices | None:
+def choices(session: TorchSession) -> StepChoices | None:
     """The experts of all tokens of the step that ended, on the host. Raises RefusedRun where this rank has routers and none was passed."""
     if session.routers and not session.choices:
         raise RefusedRun(f"{PREFIX}ROUTING: no router was seen to choose in this step; a captured graph replays it without Python")
     experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.choices.items()}
     rows = [len(part) for part in next(iter(session.choices.values()), [])]
-    return Choices(experts, rows, routed_slices(session))
+    return StepChoices(experts, rows, routed_slices(session))
 
 
 class Given:

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 from doors import Cell, all_equal, clipped, near, parameter, same, zeros
+from mindspore import nn
 
 from align_hooks.ms_side import model
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced
-from align_hooks.ms_side.tasks import Tasks
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Tasks
 from align_hooks.names.blocks import Dims
 
 random = np.random.default_rng(0)
@@ -18,7 +18,7 @@ parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1))
 own = [random.standard_normal(each.model.shape).astype(np.float32) for each in parameters]
 injected = {each.fused.native: random.standard_normal(each.model.shape).astype(np.float32) for each in parameters}
 plain, cell = Cell(), Cell()
-capture = CaptureGradients(Unreduced(), parameters, Tasks(norms=True, gradients=True, inject=True))
+capture = CaptureGradients(nn.Identity(), parameters, Tasks(norms=True, gradients=True, inject=True))
 cell.clip_grad_norm = CaptureThenClip(capture, cell.clip_grad_norm)
 
 

@@ -20,9 +20,8 @@ from align_hooks.ms_side import model
 from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.optimizer import learning_rate
 from align_hooks.ms_side.place import refuse_layouts
-from align_hooks.ms_side.reducer import CaptureThenClip, Unreduced
+from align_hooks.ms_side.reducer import CaptureThenClip, Tasks
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Dims
 from align_hooks.settings import Settings
 
@@ -35,7 +34,7 @@ parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1), False, 1)
 own = [random.standard_normal(weight.shape).astype(np.float32) for weight in weights]
 injected = [np.zeros(3, np.float32), *(random.standard_normal(weight.shape).astype(np.float32) for weight in weights[1:])]
 plain, cell = Cell(), Cell()
-cell.clip_grad_norm = CaptureThenClip(shards.around(Unreduced()), cell.clip_grad_norm)
+cell.clip_grad_norm = CaptureThenClip(shards.around(nn.Identity()), cell.clip_grad_norm)
 
 
 def captured() -> bool:

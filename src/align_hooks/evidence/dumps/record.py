@@ -25,6 +25,7 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
 from align_hooks.record.layout import Array
+from align_hooks.record.pieces import StepActivations
 from align_hooks.record.ranges import ranges
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
@@ -125,7 +126,7 @@ def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: 
         "scale": scale,
         "by_tokens": False,
     }
-    writer.activations(step, sums, tensors, facts)
+    writer.activations(step, StepActivations(sums, tensors, facts))
 
 
 def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:

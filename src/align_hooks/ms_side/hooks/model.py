@@ -14,13 +14,13 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
-from align_hooks.ms_side.layers import classes, layers
-from align_hooks.ms_side.model import is_per_token
-from align_hooks.ms_side.objects import Schedule
+from align_hooks.ms_side.model import Parameters, is_per_token
+from align_hooks.ms_side.objects import Cell, Schedule
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
+from align_hooks.names.table import any_layer
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
 from align_hooks.session.loading import load_state
@@ -29,6 +29,8 @@ from align_hooks.settings import PREFIX
 
 BESIDE = ("hyper_parallel", "ms_custom_ops")
 """Packages beside MindFormers that change numbers, by the names of their modules."""
+COMPUTES_IN = ("compute_dtype", "compute_type", "dtype")
+"""Attributes of cells that name the type to which they cast their weight; a cell without any computes in the weight's own."""
 
 
 def load(session: MsSession) -> None:
@@ -99,9 +101,23 @@ def facts(session: MsSession) -> dict[str, object]:
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},
         "layers": layers(cell.network, parameters),
-        "classes": classes(cell.network),
+        "classes": sorted({type(part).__name__ for _, part in cell.network.cells_and_names()}),
         "arguments": flat(config),
     }
+
+
+def layers(network: Cell, parameters: Parameters) -> dict[str, dict[str, str]]:
+    """Canonical name, with ``*`` for the number of the layer, to the class of its cell, and the types of weight and computation: the
+    CheckList asks for them, and no key of the configuration tells them."""
+    names = {id(parameter.model): parameter.fused.pieces for parameter in parameters}
+    facts: dict[str, dict[str, str]] = {}
+    for _, cell in network.cells_and_names():
+        for weight in cell.get_parameters(expand=False):
+            dtype = str(weight.dtype).lower()
+            compute = next((kind for kind in (getattr(cell, name, None) for name in COMPUTES_IN) if kind is not None), dtype)
+            for name in names.get(id(weight), ()):
+                facts.setdefault(any_layer(name), {"class": type(cell).__name__, "weight": dtype, "compute": str(compute).lower()})
+    return facts
 
 
 def optimizer_state(session: MsSession) -> Moments:

@@ -13,19 +13,24 @@ import numpy as np
 
 from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
-from align_hooks.ms_side.model import Parameter, is_per_token
-from align_hooks.ms_side.objects import Tensor
+from align_hooks.ms_side.model import Model, Parameter, is_per_token
+from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.optimizer import clip_norm
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
+from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.token_digest import CALLED, digest
-from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
+from align_hooks.session.step import LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
 """Positions in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, position 2, is already the next step's."""
+
+LANGUAGE_MODEL = "language_model"
+TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss"}
+"""A term to its name in the register."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Ended:
         read = ((choice.name, choice.experts(shape)) for choice in self.session.choices)
         return {name: experts for name, experts in read if experts is not None}
 
-    def batch(self) -> Batch:
+    def batch(self) -> StepBatch:
         """The batch that the model consumed, and each token's loss where that is kept."""
         session, arrays = self.session, dict(self.consumed)
         losses = session.token_losses.read(arrays["tokens"].shape) if session.token_losses is not None else None
@@ -72,13 +77,13 @@ class Ended:
         joined_first = session.sizes.joined_first() if session.sizes is not None else None
         sizes = {choice.name: choice.facts.experts for choice in session.choices}
         counts = {name: np.bincount(experts.ravel(), minlength=sizes[name]).tolist() for name, experts in self.experts.items()}
-        return Batch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
+        return StepBatch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
 
-    def routing(self) -> Choices | None:
+    def routing(self) -> StepChoices | None:
         """The experts that the Cells in the routers kept."""
-        return Choices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
+        return StepChoices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
 
-    def activations(self) -> Activations | None:
+    def activations(self) -> StepActivations | None:
         """What the points compiled into the model kept."""
         return made(self.session, self.update.loss_scale)
 
@@ -192,3 +197,29 @@ def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:
     assert session.parameters is not None and session.reducer is not None
     pairs = zip(session.parameters, session.reducer.buffers, strict=True)
     return [(parameter, buffer) for parameter, buffer in pairs if parameter.counted]
+
+
+def has_terms(model: Model) -> bool:
+    """Whether a model's loss may have other terms than the language model's."""
+    config = model.config
+    return model.is_newer and bool(config.num_moe_experts or config.mtp_num_layers)
+
+
+def read_terms(cell: Cell, model: Model) -> dict[str, float]:
+    """The terms of the step that has just ended, of those that the model has; empty without ``print_separate_loss``, which keeps them.
+
+    Seam: MindFormers' ``parameter_register``, to which ``MFTrainOneStepCell`` adds each term in the graph.
+    ``MFLossMonitor`` empties it when a step has ended, so it is read by a callback that stands before all
+    others. It has the auxiliary loss without its coefficient and divided by the number of layers with
+    experts; here it is what was added.
+    """
+    if not getattr(cell, "print_separate_loss", False):
+        return {}
+    from mindformers.utils.parameter_register import parameter_register as known  # older versions have none, and no model of several terms
+
+    config = model.config
+    there = {LANGUAGE_MODEL: True, AUXILIARY: config.num_moe_experts, PREDICTION: config.mtp_num_layers}
+    terms = {term: number(known.get(name)) for term, name in TERMS.items() if there[term]}
+    if AUXILIARY in terms:
+        terms[AUXILIARY] *= float(cell.aux_loss_scale)
+    return terms

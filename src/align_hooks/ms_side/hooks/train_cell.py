@@ -3,7 +3,8 @@
 Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
 ``construct`` is compiled from source text later, with the attributes that the cell has by then, among them the Cell that
 :mod:`align_hooks.ms_side.reducer` replaces. Under semi-automatic parallelism the buffers are made before ``__init__``
-(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are known once the cell is compiled (:mod:`.compiled`).
+(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are known once the cell is compiled, at the first ``on_train_step_begin``, which
+has the batch for which it is.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import mindspore
+from mindspore import nn
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
-from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.model import model_of, parameters_of
+from align_hooks.ms_side.objects import Cell, RunContext
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Tasks, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.ms_side.tasks import Tasks
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import say_own_names
@@ -72,7 +73,8 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         return
     launch = session.launch
     session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
-    say_names(session, model, session.parameters)
+    fused = (parameter.fused for parameter in session.parameters.state)
+    say_own_names(session, model.family.name if model.family else "", model.misfits, fused)
     tasks = Tasks.of(settings, inject=session.injection is not None)
     if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
         tasks = replace(tasks, norms=True)
@@ -80,12 +82,6 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         announce(session, capture_bytes(session.parameters, tasks), tasks.inject)
         parameters, point = session.parameters, settings.choice(POINT)
         install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, tasks, point=point))
-
-
-def say_names(session: MsSession, model: Model, parameters: Parameters) -> None:
-    """Say once what is recorded under MindFormers' own names."""
-    own = [parameter.fused.native for parameter in parameters.state if any(piece.own for piece in parameter.fused.parts)]
-    say_own_names(session, model.family.name if model.family else "", model.misfits, own)
 
 
 def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGradients | CaptureShards]) -> None:
@@ -100,8 +96,27 @@ def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGra
             f"{type(cell).__name__} shows its unscaled gradients only to its clipping; set runner_wrapper.use_clip_grad: True, "
             f"with a max_grad_norm that no step reaches where nothing shall be clipped"
         )
-    session.reducer = capture(Unreduced())
+    session.reducer = capture(nn.Identity())  # the seam is behind the real reducer
     cell.clip_grad_norm = CaptureThenClip(session.reducer, cell.clip_grad_norm)
+
+
+def compile_cell(session: MsSession, run_context: RunContext) -> None:
+    """Compile the cell of a semi-automatic job for the first batch, and find this rank's parts of its parameters: before that they have
+    whole shapes, and reading one that is not yet initialised would give it other numbers than the run's own. The step's own call reuses the
+    graph. Raises RefusedRun where MindSpore does not say how it cut the parameters."""
+    loop, cell = run_context.original_args(), session.train_cell
+    network, batch = loop.train_network, loop.train_dataset_element
+    elements = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    network.compile(*elements)
+    layouts = getattr(network, "parameter_layout_dict", None)
+    if not layouts:
+        raise RefusedRun(f"{type(network).__name__} was compiled without layouts of its parameters; this version cannot read them")
+    session.fed = len(elements[0])
+    whole = {"alone": False, "layouts": layouts, "rank": session.launch.rank}
+    session.parameters = parameters_of(cell.weights, model_of(cell), vocabulary(session), **whole)
+    if isinstance(session.reducer, CaptureShards):
+        session.reducer.bind(session.parameters)
+        announce(session, session.reducer.bytes, session.reducer.inject)
 
 
 def vocabulary(session: MsSession) -> int | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import mindspore
@@ -18,17 +18,16 @@ from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side import random_states, state
+from align_hooks.ms_side import state
 from align_hooks.ms_side.activations import check_teacher, give_values, keep_activations, refuse_unseen
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
-from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
-from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
-from align_hooks.ms_side.loss_parts import has_terms, read_terms
+from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted, has_terms, read_terms
+from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
-from align_hooks.ms_side.objects import Loop, RunContext, Tensor
+from align_hooks.ms_side.objects import Loop, RunContext
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
@@ -158,51 +157,34 @@ class Recorder(Callback):  # type: ignore[misc]
         if not self.opened:
             compile_cell(session, run_context)
             self.open(run_context)
-        elements = run_context.original_args().train_dataset_element
+        elements, settings = run_context.original_args().train_dataset_element, session.settings
+
+        @functools.cache
+        def shape() -> tuple[int, int]:
+            rows, length = consumed(elements, self.columns, session.train_cell)["tokens"].shape
+            return int(rows), int(length)
+
         with session.recording.surviving("token losses"):
-            self.keep_token_losses(elements)
-        self.keep_choices(elements)
-        self.keep_points(elements)
+            if settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
+                session.token_losses = capture_token_losses(session.train_cell, math.prod(shape()))
+        if session.sizes is None:
+            put = functools.partial(choices_of, session, lambda: math.prod(shape()))
+            # a replay that fails ends the run; a recorder does not
+            session.choices = put() if session.routing is not None else session.recording.attempt("the experts of each token", put, [])
+        if settings.steps(ACTIVATIONS) or session.teacher is not None:
+            keep_activations(session, *shape())
         look = functools.partial(unrecorded, self.columns, session.train_cell)
         session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
 
     def keep_state(self) -> None:
         """Read what the step starts from, and the rate and the loss scale that its update will use."""
         session, cell = self.session, self.session.train_cell
-        session.random = session.recording.attempt("the random states", random_states.at_step, {})
+        session.random = session.recording.attempt("the random states", state.generators, {})
         read = functools.partial(state.at_step, cell, session.parameters)
         session.state = session.recording.attempt("the state that the step starts from", read, {})
         if session.parameters is not None:
             rate, scale = rates(cell.optimizer, self.groups), number(cell.scale_sense)
             self.update = replace(self.update, rate=rate, loss_scale=scale)
-
-    def keep_token_losses(self, elements: Sequence[Tensor]) -> None:
-        """Have each token's loss kept where batches are recorded. This is the last moment before the graph is compiled."""
-        session = self.session
-        if session.settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
-            session.token_losses = capture_token_losses(session.train_cell, self.tokens(elements))
-
-    def tokens(self, elements: Sequence[Tensor]) -> int:
-        """How many tokens a batch has."""
-        return int(consumed(elements, self.columns, self.session.train_cell)["tokens"].size)
-
-    def keep_points(self, elements: Sequence[Tensor]) -> None:
-        """Have what the points of the model put out kept. A wrong pattern ends the run, and so does a teacher that fails; a recorder does
-        not."""
-        session = self.session
-        if not (session.settings.steps(ACTIVATIONS) or session.teacher is not None):
-            return
-        rows, length = consumed(elements, self.columns, session.train_cell)["tokens"].shape
-        keep_activations(session, int(rows), int(length))
-
-    def keep_choices(self, elements: Sequence[Tensor]) -> None:
-        """Have the experts of each token kept, or given. A replay that fails ends the run; a recorder does not."""
-        session = self.session
-        if session.sizes is not None:
-            return
-
-        put = functools.partial(choices_of, session, functools.partial(self.tokens, elements))
-        session.choices = put() if session.routing is not None else session.recording.attempt("the experts of each token", put, [])
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""

@@ -13,10 +13,9 @@ import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
-from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.replay.batches import Replay
-from align_hooks.torch_side.fed import Fed
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -26,6 +25,26 @@ DTYPES = {
     "position_ids": torch.int64,
     "attention_mask": torch.bool,
 }
+
+
+class NotRecorded(RefusedRun, KeyError):
+    """A ``forward_step`` reads a key that no recorded batch has; a KeyError, for a script may try one key after the other."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Fed(dict[str, torch.Tensor]):
+    """A recorded micro-batch, host tensors by name, which says what it has when it is asked for something else."""
+
+    def __missing__(self, key: object) -> torch.Tensor:
+        raise NotRecorded(
+            f"ALIGN_HOOKS_REPLAY_BATCHES: forward_step reads {shown(repr(key))} of a batch, and recorded batches have {', '.join(self)}; "
+            "have it read these where they are there, labels and loss_mask as they are"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

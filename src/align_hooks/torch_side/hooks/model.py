@@ -8,6 +8,7 @@ the data is opened and long before the first step.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import megatron.core.package_info
 import torch
@@ -19,13 +20,14 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.names.table import any_layer
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.session.loading import load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, refuse_unmatched, seams_of
-from align_hooks.torch_side.layers import classes, layers
+from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of, unwrap
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
@@ -84,7 +86,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         check_teacher(session, range(args.iteration, intended(args)))
         rows = [args.micro_batch_size] * get_num_microbatches()
         session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))
-    say_names(session, parameters)
+    say_own_names(session, parameters.family.name, parameters.misfits, (parameter.whole for parameter in parameters))
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
@@ -100,12 +102,6 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration, functools.partial(optimizer_state, session))
-
-
-def say_names(session: TorchSession, parameters: Parameters) -> None:
-    """Say once what is recorded under Megatron's own names."""
-    own = [parameter.whole.native for parameter in parameters if any(piece.own for piece in parameter.whole.parts)]
-    say_own_names(session, parameters.family.name, parameters.misfits, own)
 
 
 def intended(args: Arguments) -> int:
@@ -159,9 +155,22 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
         "layers": layers(session.chunks, parameters),
-        "classes": classes(session.chunks),
+        "classes": sorted({type(module).__name__ for chunk in session.chunks for module in chunk.modules()}),
         "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
     }
+
+
+def layers(chunks: Iterable[Module], parameters: Parameters) -> dict[str, dict[str, str]]:
+    """Canonical name, with ``*`` for the number of the layer, to the class of its module, and the types of weight and computation: the
+    CheckList asks for them, and no flag tells them."""
+    names = {id(parameter.model): parameter.whole.pieces for parameter in parameters}
+    facts: dict[str, dict[str, str]] = {}
+    for module in (module for chunk in chunks for module in chunk.modules()):
+        for weight in module.parameters(recurse=False):
+            dtype = dtype_of(weight.dtype)  # Megatron computes in it, and never with the fp32 copies that the optimizer updates
+            for name in names.get(id(weight), ()):
+                facts.setdefault(any_layer(name), {"class": type(module).__name__, "weight": dtype, "compute": dtype})
+    return facts
 
 
 def optimizer_state(session: TorchSession) -> Moments:

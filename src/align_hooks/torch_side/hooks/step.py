@@ -21,12 +21,13 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
 from align_hooks.record.random_states import changes, digest
 from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.record.state import BUFFER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.token_digest import CALLED, text
-from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
+from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import are_captured, choices
@@ -57,13 +58,13 @@ class Ended:
         """The numbers of a kind by name."""
         return {key.removeprefix(f"{kind} "): value for key, value in self.numbers.items() if key.startswith(f"{kind} ")}
 
-    def batch(self) -> Batch:
+    def batch(self) -> StepBatch:
         """The micro-batches that the model consumed. Every chunk of a virtual pipeline sees each: the first takes tokens, the last labels
         and their mask."""
         chunks = [self.micro_batches(index) for index in sorted(self.session.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
-        return Batch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
+        return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
 
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
         """The arrays of each micro-batch of a model chunk; what was not seen is kept and said."""
@@ -79,11 +80,11 @@ class Ended:
         """How many tokens this rank gave to each expert, by the name of a router."""
         return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.session.counts}
 
-    def routing(self) -> Choices | None:
+    def routing(self) -> StepChoices | None:
         """The experts that the routing hook left on the device."""
         return choices(self.session)
 
-    def activations(self) -> Activations | None:
+    def activations(self) -> StepActivations | None:
         """What the points left on the device."""
         return None if self.session.watch is None else self.session.watch.made()
 

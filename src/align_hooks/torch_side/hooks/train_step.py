@@ -27,7 +27,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
-from align_hooks.torch_side import activations, random_states, state
+from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
@@ -69,7 +69,7 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     """Read what the step starts from; ``arguments`` are those of ``train_step``."""
     if not session.recording.is_on:
         return
-    session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
+    session.random.append(session.recording.attempt("the random states", state.generators, {}))
     with past(session):
         if session.buffers is None:
             session.buffers = state.Buffers.of(session.chunks)
@@ -81,7 +81,7 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
     """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to the loss and the
     tokens that it returns. A last stage may have none (0.16 on)."""
     if session.step is not None and session.recording.is_on:
-        session.random.append(session.recording.attempt("the random states", random_states.at_micro_batch, {}))
+        session.random.append(session.recording.attempt("the random states", state.generators_at_micro_batch, {}))
     session.under_way = []
     try:
         output, loss_function = wrapped(*args, **kwargs)
