@@ -47,6 +47,8 @@ class End(Enum):
     NARROWS = "narrows it"
     CANNOT = "says that it cannot"
     MISLEADS = "misleads"
+    UNSEEN = "not seen at all"
+    """*Aligned* at first sight, so that nothing is advised: a fault below what rounding does."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def command_of(train: object, *given: object, **named: object) -> str:
 
 
 def commands(case: Case, where: Path, precision: str) -> dict[str, str]:
-    """The variables that a printed command asks for, where the record does not hold the command."""
+    """The variables that a user has set who pastes a printed command: those that it asks for where the record does not hold the command,
+    and those of the jobs themselves, which no command holds."""
     flags, reference = zoo.PRECISIONS[precision], REFERENCES[case.reference]
     folder = where / "references" / case.reference
     if reference.side == zoo.MINDFORMERS:
@@ -83,7 +86,8 @@ def commands(case: Case, where: Path, precision: str) -> dict[str, str]:
     else:
         change = {**reference.flags, **flags}
         told = command_of(frameworks.megatron, folder, family=reference.family, change=change, ranks=reference.ranks)
-    planted = {"script": zoo.script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
+    environment = {"PLANTED": case.plant} if case.plant else {}
+    planted = {"script": zoo.script(case), "environment": environment} if case.plant else {}
     if case.side == zoo.MINDFORMERS:
         asked = command_of(frameworks.mindformers, where / case.name, family=case.family, change=case.change, **planted)
     else:
@@ -91,7 +95,7 @@ def commands(case: Case, where: Path, precision: str) -> dict[str, str]:
         if case.earlier is not None:
             change |= {"--ckpt-format": "torch", "--load": str(where / case.name / "checkpoint")}
         asked = command_of(frameworks.megatron, where / case.name, family=case.family, change=change, ranks=case.ranks, **planted)
-    return {"REFERENCE_COMMAND": told, "CANDIDATE_COMMAND": asked}
+    return {"REFERENCE_COMMAND": told, "CANDIDATE_COMMAND": asked, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **environment}
 
 
 def lines_of(comparison: Comparison) -> tuple[str, list[str]]:
@@ -140,6 +144,8 @@ def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
     if way == "norms":
         runs = [WithNorms(*parts_of(run)) for run in runs]
     comparison = compare(*runs, noise=[open_run(noise)] if way == "measured" else [])
+    if comparison.verdict is Verdict.ALIGNED:
+        return Chain(case.name, way, End.UNSEEN.value, (), "")
     made = [folder.with_name(f"run_{ending}") for folder in (reference, candidate) for ending in ("again", "noise", "again_again")]
     steps: list[str] = []
     variables = commands(case, where, precision)

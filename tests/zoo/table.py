@@ -49,7 +49,7 @@ def table() -> str:
 
 def followed() -> str:
     """How the advice on every fault ended, where each printed command was run as it is pasted."""
-    ends = ("names the cause", "narrows it", "says that it cannot", "misleads")
+    ends = ("names the cause", "narrows it", "says that it cannot", "misleads", "not seen at all")
     lines = [f"| computed in | judged by | faults | {' | '.join(ends)} |", f"| --- | --- | ---{' | ---' * len(ends)} |"]
     for path in sorted(RESULTS.glob("followed_*.json")):
         _, precision, way = path.stem.split("_")
