@@ -13,7 +13,7 @@ from align_hooks.cli import app
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.hooking.hook import Hook
-from align_hooks.messages import rendered
+from align_hooks.messages import message, rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
@@ -62,7 +62,13 @@ def signatures() -> Iterator[Sequence[str]]:
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)
         seen += [one.sign.value] if one.sign is not None else []
-        yield rendered(one.place), rendered(one.cause), "; ".join(seen) or "nothing above fits", rendered(one.cause.look), one.source
+        yield (
+            rendered(one.place),
+            rendered(message(f"cause.{one.cause}")),
+            "; ".join(seen) or "nothing above fits",
+            rendered(message(f"look.{one.cause}")),
+            one.source,
+        )
 
 
 ROWS = {

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import align_hooks.names.points as points
 from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Seen, is_like, router_of
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Sign, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.ladder import Ladder
@@ -83,8 +83,8 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and first.place is None and (times := largest(stages)) < NEAR:
         likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
     for cause in fitting:
-        part = part_that_is_off(ladder) if cause is Cause.TIED_WEIGHT else None
-        likely.append(sentences(message("blame.cause", cause=cause, look=cause.look), part))
+        part = part_that_is_off(ladder) if cause == "tied_weight" else None
+        likely.append(sentences(message("blame.cause", cause=message(f"cause.{cause}"), look=message(f"look.{cause}")), part))
     later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
@@ -245,7 +245,7 @@ def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
     )
 
 
-def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
+def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[str, ...]:
     """The causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
     of_kinds = [[signature for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)] for kind in kinds or [""]]

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, has_points, updates_to_inject
-from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
+from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
 from align_hooks.comparison.stages.band import band
@@ -37,7 +37,7 @@ from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
 from align_hooks.record.schema import Row
 
-OF_ONE_TENSOR = frozenset({Cause.GRADIENT_ALONE, Cause.TIED_WEIGHT, Cause.NORM_COPIES})
+OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
 """Causes of which no point between layers says more."""
 CLEAR = 100
 """How many times its limit an error is that no measured limit makes a matter of rounding."""
@@ -65,7 +65,7 @@ class Advice:
     places: tuple[Place, ...] = ()
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
-    cause: Cause | None = None
+    cause: str | None = None
     """The likeliest cause for which the advice is given; None for any."""
 
 
@@ -80,7 +80,7 @@ def _advice(row: str) -> Advice:
     given = columns(words, ("at", "when", "unless", "of"))
     places = UPDATES if given["at"] == ["UPDATES"] else tuple(Place[name] for name in given["at"])
     when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
-    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next((Cause[name] for name in given["of"]), None))
+    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next(iter(given["of"]), None))
 
 
 ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advice"]))
@@ -95,7 +95,7 @@ def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Seq
     return with_commands(words, *lines) if lines else words
 
 
-def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: Enum | None = None) -> Advice:
+def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: str | None = None) -> Advice:
     """Return the first row of :data:`ADVICE` that fits what is known, and the likeliest cause."""
     for advice in ADVICE:
         holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
@@ -147,9 +147,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
-        Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
+        Fact.EMPTIED: blame is not None and "moments_emptied" in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
-        Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
+        Fact.MADE: blame is not None and not OF_DATA.isdisjoint(blame.causes),
         Fact.DRAWS: pair.draws,
         Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
@@ -197,7 +197,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
-        "look": next((cause.look for cause in causes if isinstance(cause, Cause)), message("next.what_differs")),
+        "look": message(f"look.{causes[0]}") if causes else message("next.what_differs"),
         "term": Term(first) if first in Term else message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),

@@ -1,5 +1,5 @@
 """The causes that differences are known to come from, as a table in which :mod:`.blame` looks a comparison up. A new cause is a row of
-``signatures.txt``, a member of :class:`Cause`, and its words in the catalogues."""
+``signatures.txt``, and its words in the catalogues: ``cause.…`` says what it is, ``look.…`` what to look at."""
 
 from __future__ import annotations
 
@@ -11,81 +11,6 @@ from align_hooks.comparison.token_losses import Rows, Where
 from align_hooks.comparison.verdict import Place
 from align_hooks.data_file import columns, sections
 from align_hooks.families.registry import routers
-from align_hooks.messages import Message, message
-
-
-class Cause(Enum):
-    """A cause of differences; the catalogues have its words, and what to look at."""
-
-    RANDOM_NUMBERS = "random_numbers"
-    OPTIMIZER_START = "optimizer_start"
-    NOT_RESTORED = "not_restored"
-    MICRO_BATCH_LEAVES = "micro_batch_leaves"
-    STEP_LEAVES = "step_leaves"
-    SOFTMAX_SUM = "softmax_sum"
-    ACROSS_DOCUMENTS = "across_documents"
-    STALE_WEIGHTS = "stale_weights"
-    RANK_ALONE = "rank_alone"
-    ROTARY_POSITIONS = "rotary_positions"
-    NORM_EPSILON = "norm_epsilon"
-    LATENT_SCALE = "latent_scale"
-    ROUTING_SETTINGS = "routing_settings"
-    ATTENTION_SCORES = "attention_scores"
-    ATTENTION_FORGETS = "attention_forgets"
-    ROUTER = "router"
-    SHARED_EXPERTS = "shared_experts"
-    EXPERTS = "experts"
-    QUERY_AND_KEY_NORMS = "query_and_key_norms"
-    LATENT_NORMS = "latent_norms"
-    ATTENTION_BIASES = "attention_biases"
-    EMBEDDING = "embedding"
-    LOGITS_OR_LOSS = "logits_or_loss"
-    LOSS_FUNCTION = "loss_function"
-    MLP_OR_ITS_NORM = "mlp_or_its_norm"
-    NORM = "norm"
-    MLP = "mlp"
-    ATTENTION = "attention"
-    ATTENTION_CORE = "attention_core"
-    PROJECTION = "projection"
-    RESIDUAL = "residual"
-    ROUTER_DETACHED = "router_detached"
-    AUXILIARY_LOSS = "auxiliary_loss"
-    PREDICTION_LOSS = "prediction_loss"
-    NORM_COPIES = "norm_copies"
-    BACKWARD_AT_BOUNDARY = "backward_at_boundary"
-    BACKWARD_OF_LOSS = "backward_of_loss"
-    BACKWARD_OF_POINT = "backward_of_point"
-    GRADIENT_ALONE = "gradient_alone"
-    SOME_GRADIENTS = "some_gradients"
-    OTHER_DATA = "other_data"
-    OTHER_ORDER = "other_order"
-    OTHER_ROWS = "other_rows"
-    OTHER_CUT = "other_cut"
-    LABELS_MADE = "labels_made"
-    PADDING_HIDDEN = "padding_hidden"
-    MASK_MADE = "mask_made"
-    DOCUMENTS_APART = "documents_apart"
-    POSITIONS_MADE = "positions_made"
-    OTHER_DECAY = "other_decay"
-    RATE_SCHEDULE = "rate_schedule"
-    BIAS_OF_EXPERTS = "bias_of_experts"
-    UPDATES_BY_A_FACTOR = "updates_by_a_factor"
-    UPDATES_OF_SOME = "updates_of_some"
-    OWN_OPTIMIZER = "own_optimizer"
-    MOMENTS_EMPTIED = "moments_emptied"
-    TIED_WEIGHT = "tied_weight"
-    UPDATE_FORMULA = "update_formula"
-    UPDATE_COUNT = "update_count"
-    CLIPPED_EARLIER = "clipped_earlier"
-    DROPOUT = "dropout"
-    MAIN_PARAMETERS = "main_parameters"
-    RANKS_NOT_REDUCED = "ranks_not_reduced"
-    RANKS_UPDATED_APART = "ranks_updated_apart"
-
-    @property
-    def look(self) -> Message:
-        """What to look at."""
-        return message(f"look.{self.value}")
 
 
 class Sign(Enum):
@@ -119,7 +44,7 @@ class Signature:
     ``source`` is where the cause is known from."""
 
     place: Place
-    cause: Cause
+    cause: str
     where: Where | None = None
     unless: Where | None = None
     first: tuple[str, ...] = ()
@@ -133,7 +58,7 @@ class Signature:
 
 
 ROUTERS = tuple(f"*.{kind}.weight" for kind in routers())
-OF_DATA = (Cause.LABELS_MADE, Cause.PADDING_HIDDEN, Cause.MASK_MADE, Cause.DOCUMENTS_APART, Cause.POSITIONS_MADE)
+OF_DATA = frozenset({"labels_made", "padding_hidden", "mask_made", "documents_apart", "positions_made"})
 """Causes that a replay of batches hides: it feeds what one side made to the other, which then makes nothing itself."""
 
 
@@ -145,7 +70,7 @@ def _signature(row: str) -> Signature:
     given = columns(words, ("where", "unless", "first", "ids", "only", "rows", "later", "sign", "points"))
     return Signature(
         Place[place],
-        Cause[cause],
+        cause,
         where=next((Where[name] for name in given["where"]), None),
         unless=next((Where[name] for name in given["unless"]), None),
         first=ROUTERS if given["first"] == ["ROUTERS"] else tuple(given["first"]),
