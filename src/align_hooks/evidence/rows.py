@@ -8,6 +8,13 @@ from typing import TypeAlias
 
 Row: TypeAlias = dict[str, float | bool | None]
 """A row of scalars by the keys of a record."""
+REQUIRED = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
+"""Keys of a row that a record always has, None where they are unknown."""
+
+
+def row_of(step: int, **said: float | bool | None) -> Row:
+    """Return the row of a step with what was ``said`` of it: whatever a record has beside that is unknown."""
+    return {"step": step, **dict.fromkeys(REQUIRED), **said}
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,7 @@ from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, fee
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
-from align_hooks.comparison.stages.band import band
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import (
     Blame,
@@ -119,7 +115,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.SUSPECTED: blame is not None
         and any(suspect.name == finding.name for suspect in blame.suspects for finding in ladder.settings),
         Fact.ITSELF: pair.is_itself,
-        Fact.RATES: bool(differing(stages, hyper_parameters)),
+        Fact.RATES: bool(differing(stages, registry.hyper_parameters)),
         Fact.RESUMED: first > 0,
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
@@ -140,9 +136,9 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
         Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
-        Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
+        Fact.TIED: any(stage.stage is registry.routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
-        Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.LATE: any(stage.stage is registry.band and stage.status is Status.DIFFERENT for stage in stages),
         Fact.POINTS: has_points(pair, first),
         Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
@@ -160,7 +156,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         and not can_be_given(MICRO_BATCH, str(candidate.facts.side)),
         Fact.BLIND: not_seen(ladder) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
-        Fact.BARE: not compared & {local_norms, gradients},
+        Fact.BARE: not compared & {registry.local_norms, registry.gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
 
@@ -178,7 +174,7 @@ def jumps(stages: Sequence[StageResult]) -> bool:
 
 def grouped(stages: Sequence[StageResult]) -> Finding | None:
     """The finding that some parameters decay on one side alone, where the optimizers differ in nothing else."""
-    found = differing(stages, hyper_parameters)
+    found = differing(stages, registry.hyper_parameters)
     one_sided = [
         finding for finding in found if finding.name == HyperParameter.WEIGHT_DECAY and 0 in (finding.reference, finding.candidate)
     ]
@@ -188,7 +184,7 @@ def grouped(stages: Sequence[StageResult]) -> Finding | None:
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
-    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))]
+    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, registry.hyper_parameters))))]
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
