@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
-from align_hooks.comparison.distances import of_sketches
+from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.measures import ratio
 from align_hooks.hf_side.inputs import Inputs
 from align_hooks.hf_side.passes import Pass
@@ -52,7 +52,7 @@ class Sums:
         """The error of each side of which there is a sketch."""
         if self.numbers is None:
             return {}
-        return {side: apart_by_sketches(factor_of(factor, self.numbers), found) for side, (factor, found) in self.sketches.items()}
+        return {side: error_of_sketches(factor_of(factor, self.numbers), found) for side, (factor, found) in self.sketches.items()}
 
 
 @dataclass
@@ -154,11 +154,6 @@ def factor_of(factor: float, numbers: NDArray[np.float64]) -> NDArray[np.float64
     return np.concatenate([[numbers[0] * factor**2], numbers[1:] * factor])
 
 
-def apart_by_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """How far two tensors are apart, relative to the first, by their sketches."""
-    return next(of_sketches({"": ours}, {"": theirs})).error
-
-
 def add(sums: Sums, part: Part, beside: Part, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
     """Add the rows of a point, ``beside`` which are the honest model's."""
     sums.truth += squared(part.array)
@@ -197,5 +192,5 @@ def _judged(sums: Taken, inputs: Inputs) -> Iterator[Judged]:
             distances[side] = distance(kind, point, error, norm, honest, compute_type=inputs.compute_type, layers=deep, estimated=not known)
         apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
-            apart = apart_by_sketches(*(found for _, found in of_point.sketches.values()))
+            apart = error_of_sketches(*(found for _, found in of_point.sketches.values()))
         yield Judged(point, kind, distances, apart)

@@ -20,9 +20,8 @@ from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_R
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Detector
 from align_hooks.comparison.band.level import honest
 from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
-from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
+from align_hooks.comparison.verdict import Curve, Judgement, relative
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 
@@ -130,11 +129,6 @@ class Watch:
         return any(isinstance(number, Band) for number in self.numbers.values())
 
     @property
-    def trusted(self) -> RunSummary:
-        """The reference, for a report."""
-        return side(self.reference)
-
-    @property
     def last(self) -> int:
         """The last step that the reference has."""
         return self.reference.steps[-1] if self.reference.steps else -1
@@ -147,7 +141,7 @@ class Watch:
             if row.step not in number.reference or value is None or row.skipped:
                 continue
             self.shown[name][row.step] = value
-            if self._is_off(name):
+            if any(alarm.number == name for alarm in self.alarms):
                 continue
             alarm = number.see(row.step, value) if math.isfinite(value) else Alarm(name, Sign.NOT_FINITE, row.step, row.step)
             new += [] if alarm is None else [alarm]
@@ -183,10 +177,6 @@ class Watch:
             ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
             drawn += [Curve(name, kept, ours, theirs, noise=noise)] if kept else []
         return drawn
-
-    def _is_off(self, name: str) -> bool:
-        """Whether a number had its alarm."""
-        return any(alarm.number == name for alarm in self.alarms)
 
     def _number(self, name: str) -> Band | Guide:
         ours = values(self.reference, NUMBERS[name])

@@ -18,21 +18,8 @@ from align_hooks.comparison.stages.stage import Phase
 from align_hooks.comparison.verdict import Quantity, StageResult, Status, when
 from align_hooks.messages import message, sentences
 
-OF_ROUTING = (
-    registry.token_losses,
-    registry.activations,
-    registry.activation_gradients,
-    registry.loss_terms,
-    registry.first_loss,
-    registry.local_norms,
-    registry.gradients,
-    registry.clipping,
-    registry.first_updates,
-    registry.later_losses,
-    registry.curve,
-    registry.free_running,
-)
-"""Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
+OF_PASSES = (registry.first_updates, registry.curve)
+"""Stages beside those of a forward or a backward pass whose differences may follow from tokens that were given to other experts."""
 MOVED = 10.0
 """Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
 MOST = 0.5
@@ -65,4 +52,4 @@ def may_follow(result: StageResult, ties: StageResult) -> bool:
     if result.stage is registry.loss_terms:
         share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
         return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
-    return result.stage in OF_ROUTING
+    return result.stage.phase in (Phase.FORWARD, Phase.BACKWARD) or result.stage in OF_PASSES  # no data, setting or update does
