@@ -13,7 +13,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.next_step import ADVICE, OF_ONE_TENSOR
-from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES
+from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES, SIGNS
 from align_hooks.comparison.verdict import Place
 from align_hooks.messages import Side
 from comparison.conftest import HONEST, Compared, scale_row, stage
@@ -145,6 +145,7 @@ def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:
     for word in ("cause", "look"):
         assert {id for id in ENGLISH_ENTRIES if id.startswith(f"{word}.")} == {f"{word}.{cause}" for cause in causes}
     assert all(signature.source for signature in SIGNATURES)
+    assert {signature.sign for signature in SIGNATURES} == {None, *SIGNS}
     assert set(SHAPES) == set(NAMES)
 
 

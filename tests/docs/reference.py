@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, SIGNS
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import message, rendered
@@ -61,7 +61,7 @@ def signatures() -> Iterator[Sequence[str]]:
         seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)
-        seen += [one.sign.value] if one.sign is not None else []
+        seen += [SIGNS[one.sign]] if one.sign is not None else []
         yield (
             rendered(one.place),
             rendered(message(f"cause.{one.cause}")),

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import align_hooks.names.points as points
 from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Seen, is_like, router_of
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Sign, Signature
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.ladder import Ladder
@@ -62,7 +62,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
-    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs[Sign.LOGITS_AGREE] else None
+    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs["LOGITS_AGREE"] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
@@ -77,7 +77,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
     numbers = place in (Place.FORWARD, Place.STATE) or (place is Place.GRADIENTS and first.common is None)
-    side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs[Sign.LOGITS_AGREE]
+    side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs["LOGITS_AGREE"]
     return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting, side_is_open)
 
 
@@ -171,7 +171,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
-    if place is Place.FORWARD and seen.signs[Sign.LOGITS_AGREE]:
+    if place is Place.FORWARD and seen.signs["LOGITS_AGREE"]:
         return (Suspect(message("blame.loss_function")), *settings)
     if place is Place.DATA or seen.first.place is not None or seen.first.stage in (registry.initial_optimizer_state, registry.state):
         return (*common(seen.first.common), *shown)
@@ -192,7 +192,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
         ordered += common(seen.frontier.words)
-        own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
+        own = filter(seen.predicts, wrong) if seen.signs["PREDICTED"] else ()  # what stands below has the model's own loss as well
         tensors += [*own, *seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
         router = router_of(wrong) if place is Place.FORWARD else None

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from align_hooks.comparison import places
 from align_hooks.comparison.arguments import ACTS
-from align_hooks.comparison.diagnosis.signatures import ROUTERS, Sign
+from align_hooks.comparison.diagnosis.signatures import ROUTERS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.random_states import Drawn
 from align_hooks.comparison.stages import registry
@@ -125,25 +125,25 @@ class Seen:
         return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @cached_property
-    def signs(self) -> dict[Sign, bool]:
+    def signs(self) -> dict[str, bool]:
         """Which signs the comparison shows."""
         alone = len({finding.name for finding in self.wrong}) == 1
         return {
-            Sign.SHIFT: self.parted.shift is not None,
-            Sign.DRAWN: self.drawn is not None,
-            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
-            Sign.ROUTER: self.starts_at_routers,
-            Sign.ROUTER_LOST: self.router_is_lost,
-            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
-            Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
-            Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
-            Sign.ALONE: alone,
-            Sign.TIED_ALONE: alone and self.tied,
-            Sign.DRAWS: self.draws,
-            Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
-            Sign.LOGITS_AGREE: self.logits_agree,
-            Sign.OPTIMIZER_STATE: self.first.stage is registry.initial_optimizer_state,
-            Sign.NOT_RESTORED: self.first.stage is registry.state,
+            "SHIFT": self.parted.shift is not None,
+            "DRAWN": self.drawn is not None,
+            "SEVERAL_EXPERTS": router_of([finding.name for finding in self.wrong]) is not None,
+            "ROUTER": self.starts_at_routers,
+            "ROUTER_LOST": self.router_is_lost,
+            "PREDICTED": self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
+            "BOUNDARY": self.frontier is not None and bool(self.frontier.above),
+            "FROM_THE_OUTPUT": self.frontier is not None and not self.frontier.above,
+            "ALONE": alone,
+            "TIED_ALONE": alone and self.tied,
+            "DRAWS": self.draws,
+            "SCATTERED": self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
+            "LOGITS_AGREE": self.logits_agree,
+            "OPTIMIZER_STATE": self.first.stage is registry.initial_optimizer_state,
+            "NOT_RESTORED": self.first.stage is registry.state,
         }
 
 

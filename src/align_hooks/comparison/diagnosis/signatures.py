@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from align_hooks.comparison.token_losses import Rows, Where
@@ -12,25 +11,9 @@ from align_hooks.comparison.verdict import Place
 from align_hooks.data_file import columns, sections
 from align_hooks.families.registry import routers
 
-
-class Sign(Enum):
-    """A sign that a comparison shows beside places and names; :class:`.seen.Seen` says when."""
-
-    SHIFT = "every token is off by one number"
-    DRAWN = "other random numbers were drawn"
-    SEVERAL_EXPERTS = "several experts of one layer differ most"
-    ROUTER = "gradients agree from the output back to experts, and differ from their router on"
-    ROUTER_LOST = "the same, and next to nothing is left of the router's gradient"
-    PREDICTED = "gradients differ from the output on, and those of a predicting layer most"
-    BOUNDARY = "gradients agree from the output back to a tensor"
-    FROM_THE_OUTPUT = "gradients differ from the output on"
-    ALONE = "one tensor differs"
-    DRAWS = "a model draws random numbers"
-    TIED_ALONE = "the weight that the embedding shares with the output layer differs alone"
-    SCATTERED = "several tensors differ, and no boundary"
-    LOGITS_AGREE = "all points agree up to the logits, and the first loss differs"
-    OPTIMIZER_STATE = "the optimizers start from other moments"
-    NOT_RESTORED = "a step starts from other counts or buffers"
+_TABLES = sections(Path(__file__).parent / "signatures.txt")
+SIGNS = dict(line.split(": ", 1) for line in _TABLES["signs"])
+"""What a comparison shows beside places and names, each sign in words; :class:`.seen.Seen` says when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +35,7 @@ class Signature:
     only: bool = False
     rows: Rows | None = None
     later: bool | None = None
-    sign: Sign | None = None
+    sign: str | None = None
     points: tuple[str, ...] = ()
     source: str = "zoo"
 
@@ -78,10 +61,10 @@ def _signature(row: str) -> Signature:
         only="only" in words,
         rows=next((Rows[name] for name in given["rows"]), None),
         later=True if "later" in words else None,
-        sign=next((Sign[name] for name in given["sign"]), None),
+        sign=next(iter(given["sign"]), None),
         points=tuple(given["points"]),
         source=source or "zoo",
     )
 
 
-SIGNATURES = tuple(map(_signature, sections(Path(__file__).parent / "signatures.txt")["signatures"]))
+SIGNATURES = tuple(map(_signature, _TABLES["signatures"]))
