@@ -118,7 +118,7 @@ def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, 
             chosen.add(part, beside, sides)
             continue
         pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
-        sketches = {side: found for side, recorded in sides.items() if (found := sketch_of(recorded, part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
         if not (pairs or sketches):
             continue
         of_point = sums.setdefault(key, Sums())
@@ -129,13 +129,6 @@ def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, 
             of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers
             of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
     return sums
-
-
-def sketch_of(recorded: Recorded, part: Part) -> NDArray[np.float64] | None:
-    """The sketch that a side recorded of all rows of a point, or of a parameter's gradient; None where it has none, or whole tensors."""
-    if part.kind is PointKind.PARAMETER:
-        return recorded.sketch(part)
-    return recorded.summary(part)
 
 
 def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
