@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from align_hooks.errors import RecordError
-from align_hooks.evidence.rows import Row, Scalars, row_of
+from align_hooks.evidence.recording import Row, Scalars, row_of
 
 COUNT = r"[0-9]{1,18}"
 """A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""

@@ -20,7 +20,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
 from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
-from align_hooks.evidence.rows import Scalars, row_of
+from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
 from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run

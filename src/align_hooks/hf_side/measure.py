@@ -52,7 +52,9 @@ class Sums:
         """The error of each side of which there is a sketch."""
         if self.numbers is None:
             return {}
-        return {side: error_of_sketches(factor_of(factor, self.numbers), found) for side, (factor, found) in self.sketches.items()}
+        square, sums = self.numbers[:1], self.numbers[1:]
+        truths = {side: np.concatenate([square * factor**2, sums * factor]) for side, (factor, _) in self.sketches.items()}
+        return {side: error_of_sketches(truths[side], found) for side, (_, found) in self.sketches.items()}
 
 
 @dataclass
@@ -140,11 +142,6 @@ def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
     rows = row_signs(None, len(tokens)) if part.tokens is not None else row_signs(np.arange(first, first + len(tokens)))
     numbers = of_tokens(tokens, rows, COLUMNS((0, tokens.shape[1])))
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
-
-
-def factor_of(factor: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sketch of a tensor whose elements are multiplied."""
-    return np.concatenate([[numbers[0] * factor**2], numbers[1:] * factor])
 
 
 def add(sums: Sums, part: Part, beside: Part, pairs: Mapping[Side, tuple[Array, Array]]) -> None:

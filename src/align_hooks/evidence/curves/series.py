@@ -15,7 +15,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.curves.tags import BY_HAND, MEGATRON, MINDFORMERS, OF_SAMPLES, Tags
-from align_hooks.evidence.rows import Row, Scalars, row_of
+from align_hooks.evidence.recording import Row, Scalars, row_of
 
 Curves: TypeAlias = Mapping[str, Mapping[int, float]]
 """Name of a curve to number of a step, as the tool counts, to value."""

@@ -15,8 +15,7 @@ import numpy as np
 from align_hooks.checkpoints.model import model_of
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
-from align_hooks.evidence.recording import recording
-from align_hooks.evidence.rows import row_of
+from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
 from align_hooks.record.files import list_folder, read_array

@@ -20,8 +20,7 @@ from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.entry import Entry, Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
-from align_hooks.evidence.recording import recording
-from align_hooks.evidence.rows import row_of
+from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
