@@ -19,13 +19,12 @@ from align_hooks.report import glossary, identity, plots, to_change
 from align_hooks.report.check_text import shown_rows
 from align_hooks.report.configuration import chosen, configurations
 from align_hooks.report.console import plain
-from align_hooks.report.curve_plots import curve_plot, is_constant, norms_plot
+from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
 from align_hooks.report.glossary import Word, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
 from align_hooks.report.text import beyond, worst
-from align_hooks.report.titles import TITLES
 from align_hooks.report.to_change import HARMLESS, MATTERING
 
 EVIDENCE, WORST = 3, 10
