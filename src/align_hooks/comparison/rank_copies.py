@@ -49,7 +49,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
         "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
         "names": listed([*dict.fromkeys(each.name for each in alike)]),
     }
-    return message(id, side=side, rank=first.first.rank, odd=first.second.rank, **shared, **numbers), place
+    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), place
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:
