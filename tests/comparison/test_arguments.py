@@ -9,7 +9,6 @@ import pytest
 
 from align_hooks.comparison.diagnosis.blame import causes, suspects
 from align_hooks.comparison.diagnosis.seen import Seen
-from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.settings import argument_settings
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.token_losses import token_losses
@@ -125,7 +124,7 @@ def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Syn
     bent(with_loss(0.1, candidate), noisy(3))
     outcome = compared(candidate, against=reference).blame
     assert (outcome.place, outcome.suspects[0].name) == (Place.GRADIENTS, "moe_aux_loss_coeff")
-    assert outcome.causes[0] is Cause.AUXILIARY_LOSS
+    assert outcome.causes[0] == "auxiliary_loss"
 
 
 def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
@@ -166,21 +165,21 @@ def seen(stage: Any, names: list[str]) -> Seen:
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("model.layers.0.mlp.gate.weight", Cause.ROUTER),
-        ("model.layers.0.block_sparse_moe.gate.weight", Cause.ROUTER),
-        ("model.layers.0.mlp.experts.3.up_proj.weight", Cause.EXPERTS),
-        ("model.layers.0.mlp.shared_experts.up_proj.weight", Cause.SHARED_EXPERTS),
-        ("model.layers.0.mlp.gate_proj.weight", Cause.MLP),
-        ("model.layers.0.self_attn.k_norm.weight", Cause.QUERY_AND_KEY_NORMS),
-        ("model.layers.0.self_attn.kv_a_layernorm.weight", Cause.LATENT_NORMS),
-        ("model.layers.0.input_layernorm.weight", Cause.NORM),
-        ("model.layers.0.self_attn.q_proj.bias", Cause.ATTENTION_BIASES),
-        ("model.layers.0.self_attn.q_proj.weight", Cause.ATTENTION),
+        ("model.layers.0.mlp.gate.weight", "router"),
+        ("model.layers.0.block_sparse_moe.gate.weight", "router"),
+        ("model.layers.0.mlp.experts.3.up_proj.weight", "experts"),
+        ("model.layers.0.mlp.shared_experts.up_proj.weight", "shared_experts"),
+        ("model.layers.0.mlp.gate_proj.weight", "mlp"),
+        ("model.layers.0.self_attn.k_norm.weight", "query_and_key_norms"),
+        ("model.layers.0.self_attn.kv_a_layernorm.weight", "latent_norms"),
+        ("model.layers.0.input_layernorm.weight", "norm"),
+        ("model.layers.0.self_attn.q_proj.bias", "attention_biases"),
+        ("model.layers.0.self_attn.q_proj.weight", "attention"),
     ],
 )
-def test_a_part_of_a_family_is_a_cause_of_its_own(name: str, cause: Cause) -> None:
+def test_a_part_of_a_family_is_a_cause_of_its_own(name: str, cause: str) -> None:
     forward = seen(token_losses, [name])
-    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD))[0] is cause
+    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD))[0] == cause
 
 
 def test_several_experts_have_their_router_in_common() -> None:
@@ -198,21 +197,21 @@ def test_several_experts_have_their_router_in_common() -> None:
         router,
     ]
     forward = seen(token_losses, [up, other, down, router])
-    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD)) == (Cause.EXPERTS, Cause.ROUTER)
+    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD)) == ("experts", "router")
 
 
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
-        (NAMES[:8][::-1], Cause.AUXILIARY_LOSS),  # from the second router on
-        (NAMES[:7][::-1], Cause.BACKWARD_AT_BOUNDARY),  # from the second attention on
-        ([NAMES[9], NAMES[11], *NAMES[:9]], Cause.PREDICTION_LOSS),
-        ([NAMES[11], *NAMES[:11]], Cause.BACKWARD_OF_LOSS),
+        (NAMES[:8][::-1], "auxiliary_loss"),  # from the second router on
+        (NAMES[:7][::-1], "backward_at_boundary"),  # from the second attention on
+        ([NAMES[9], NAMES[11], *NAMES[:9]], "prediction_loss"),
+        ([NAMES[11], *NAMES[:11]], "backward_of_loss"),
     ],
 )
-def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: Cause) -> None:
+def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: str) -> None:
     backward = seen(gradients, wrong)
-    assert causes(backward, Place.GRADIENTS, suspects(backward, Place.GRADIENTS))[0] is cause
+    assert causes(backward, Place.GRADIENTS, suspects(backward, Place.GRADIENTS))[0] == cause
 
 
 def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_loss() -> None:
@@ -223,8 +222,8 @@ def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_lo
     shown = replace(of_tensors, findings=lost)
     backward = replace(backward, first=shown, stages={gradients: shown})
     named = [causes(one, Place.GRADIENTS, suspects(one, Place.GRADIENTS)) for one in (backward, other)]
-    assert named[0][:2] == (Cause.ROUTER_DETACHED, Cause.AUXILIARY_LOSS)
-    assert Cause.ROUTER_DETACHED not in named[1]
+    assert named[0][:2] == ("router_detached", "auxiliary_loss")
+    assert "router_detached" not in named[1]
 
 
 def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compared: Compared, candidate: Synthetic) -> None:

@@ -9,7 +9,7 @@ import pytest
 from align_hooks.comparison.diagnosis.symptom import Phase, first_symptom, moment
 from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Verdict, at_step
 from align_hooks.messages import Side, all_of, message, terms
-from comparison.conftest import Compared
+from comparison.conftest import Compared, stage
 from synthetic import STEPS, Synthetic, row
 from worded import arguments, result
 
@@ -68,6 +68,14 @@ def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) ->
     outcome = compared(candidate)
     assert (outcome.verdict, outcome.blame.place) == (Verdict.DIVERGED, "configuration")
     assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
+
+
+@pytest.mark.parametrize(("rates", "differ"), [([1e-3, 1e-4], False), ([1e-4, 1e-3], True)], ids=["the same", "exchanged"])
+def test_rates_are_compared_group_by_group(compared: Compared, rates: list[float], differ: bool) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    reference.rows[2]["learning_rate"], candidate.rows[2]["learning_rate"] = [1e-3, 1e-4], rates
+    found = [each for each in stage(compared(candidate, against=reference), "hyper-parameters").findings if each.name == "learning rate"]
+    assert [each.step for each in found] == ([2] if differ else [])
 
 
 def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import synthetic
 from align_hooks import open_run
-from align_hooks.comparison.diagnosis.signatures import Cause
 from align_hooks.comparison.points import backward_order, forward_order, healed, origins
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
@@ -193,7 +192,7 @@ def test_where_the_logits_agree_the_loss_function_is_named(tmp_path: Path, recor
         del arrays["token_losses"]
     blame = compare(open_run(reference.write(tmp_path / "reference")), open_run(candidate.write(tmp_path / "candidate"))).blame
     assert blame is not None and blame.place is Place.FORWARD
-    assert ((Cause.LOSS_FUNCTION in blame.causes), [suspect.id for suspect in blame.suspects]) == (
+    assert (("loss_function" in blame.causes), [suspect.id for suspect in blame.suspects]) == (
         recorded,
         ["blame.loss_function"] if recorded else [],
     )

@@ -11,10 +11,12 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Quantity, Verdict, when
+from align_hooks.comparison.sharding import explanation
+from align_hooks.comparison.verdict import Comparison, Finding, Quantity, Verdict, when
 from align_hooks.messages import Joined, Message, Side, message, sentences, terms
 from comparison.conftest import stage
 from sharded import Grid, Model, write
+from synthetic import NAMES, Synthetic
 
 GRADIENTS = Model().tensors(1)
 DOWN = "model.layers.1.mlp.down_proj.weight"
@@ -52,6 +54,17 @@ def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: 
             assert by == message(origin, side=Side.CANDIDATE, what=message("divisor.data_parallel_ranks", number=2))
     for result in (stage(outcome, "local norms"), stage(outcome, "gradients")):
         assert result.summary == sentences(message("same_weights.at_steps", count=41, steps=when(0)), result.common)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.7])
+def test_a_first_clipping_is_told_before_the_factor_that_it_makes(tmp_path: Path, factor: float) -> None:
+    reference, candidate = Synthetic(), Synthetic()
+    for row in candidate.rows:
+        row["grad_norm"] = candidate.optimizer["clip_grad"]
+    runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", reference), ("candidate", candidate)))
+    findings = [Finding(name, error=1 - factor, limit=1e-5, scale=factor, direction=0.0, name=name) for name in NAMES[:2]]
+    told = explanation(runs, Quantity.GRADIENTS, 0, findings)
+    assert told == message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
 
 
 def lost(side: Side, name: str, rank: int, place: str, region: Message) -> Message:

@@ -46,7 +46,7 @@ def test_what_was_not_restored_is_named_at_its_step(tmp_path: Path, change: dict
     assert comparison.first is not None and comparison.blame is not None
     assert comparison.first.name == "training state"
     assert [finding.what for finding in comparison.first.findings] == [at_step(name, 1)]
-    assert (comparison.blame.place, [cause.value for cause in comparison.blame.causes]) == ("state", ["not_restored"])
+    assert (comparison.blame.place, comparison.blame.causes) == ("state", ("not_restored",))
 
 
 def test_of_two_frameworks_nothing_is_compared(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, SIGNS
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.hooking.hook import Hook
-from align_hooks.messages import rendered
+from align_hooks.messages import message, rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
@@ -61,8 +61,14 @@ def signatures() -> Iterator[Sequence[str]]:
         seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)
-        seen += [one.sign.value] if one.sign is not None else []
-        yield rendered(one.place), rendered(one.cause), "; ".join(seen) or "nothing above fits", rendered(one.cause.look), one.source
+        seen += [SIGNS[one.sign]] if one.sign is not None else []
+        yield (
+            rendered(one.place),
+            rendered(message(f"cause.{one.cause}")),
+            "; ".join(seen) or "nothing above fits",
+            rendered(message(f"look.{one.cause}")),
+            one.source,
+        )
 
 
 ROWS = {

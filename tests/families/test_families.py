@@ -17,14 +17,14 @@ from align_hooks.comparison.frontier import LEVEL
 from align_hooks.comparison.places import KINDS
 from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
-from align_hooks.families.family import NUMBERS, Decoder, Family, Latent, Routing, rows_of, size_of
+from align_hooks.families.family import NUMBERS, Decoder, Family, Routing, rows_of, size_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.names.blocks import Dims
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
-LATENT = Latent(queries=20, keys=14, head=8, turned=4, value=6)
+LATENT = {"q_lora_rank": 20, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 ROWS = {
     **{"rows_of_the_embedding": 40, "hidden_size": 16, "num_heads": 4, "n_kv_heads": 2, "head_dim": 8, "intermediate_size": 24},
     **{"expert_num": 4, "size_of_an_expert": 12, "size_of_the_shared_experts": 24, "num_layers": 3, "mtp_num_layers": 0},

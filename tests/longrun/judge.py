@@ -71,7 +71,7 @@ def made(count: int) -> None:
             candidate, noise = others[0] - own, np.stack(others[1:]) - own
             model = honest(noise)
             left += leaves(candidate, model) is not None
-            off += any(part.is_beyond for part in drifts(candidate, noise, model.settled))
+            off += any(abs(part.mean) > part.limit for part in drifts(candidate, noise, model.settled))
         print(f"| {repeats} | {count} | {left} | {off} |", flush=True)
 
 

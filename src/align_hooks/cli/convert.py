@@ -19,7 +19,7 @@ from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
 from align_hooks.evidence.dumps.read import is_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.monitor import convert_monitored, is_monitored
-from align_hooks.evidence.rows import Scalars
+from align_hooks.evidence.recording import Scalars
 from align_hooks.report.console import command, paragraph
 
 

@@ -7,7 +7,7 @@ for repeats of the reference, and is widened to what they differ by where that i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
@@ -46,46 +46,34 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One criterion: ``gap`` measures it, ``limits`` are of the absolute and the relative difference, of which one is to be met; a norm may
-    be as far as its limit, a loss may not."""
+    """One criterion: ``number`` of a row is measured, at the first step alone or at all. ``limits`` are of the absolute and the relative
+    difference, of which one is to be met; a norm may be as far as its limit, a loss may not."""
 
     name: str
     what: Message
-    gap: Callable[[Pairs], Gap | None]
     limits: Gap
-    of_norm: bool = False
+    number: str = "loss"
+    first_alone: bool = False
+
+    @property
+    def of_norm(self) -> bool:
+        """Whether a norm is measured, and no loss."""
+        return self.number == "grad_norm"
+
+    def gap(self, pairs: Pairs) -> Gap | None:
+        """How far the numbers are apart on average; None where no step has both."""
+        both = [(getattr(ours, self.number), getattr(theirs, self.number)) for ours, theirs in pairs]
+        known = [pair for pair in both if None not in pair][: 1 if self.first_alone else None]
+        if not known:
+            return None
+        return Gap(fmean(abs(theirs - ours) for ours, theirs in known), fmean(relative_difference(*pair) for pair in known))
 
 
-def first_loss(pairs: Pairs) -> Gap | None:
-    """How far the first losses are apart."""
-    return _apart(_losses(pairs)[:1])
-
-
-def mean_loss(pairs: Pairs) -> Gap | None:
-    """How far losses are apart on average."""
-    return _apart(_losses(pairs))
-
-
-def mean_norm(pairs: Pairs) -> Gap | None:
-    """How far global norms are apart on average."""
-    norms = ((ours.grad_norm, theirs.grad_norm) for ours, theirs in pairs)
-    return _apart([(ours, theirs) for ours, theirs in norms if ours is not None and theirs is not None])
-
-
+FIRST, MEAN = Gap(FIRST_ABSOLUTE, FIRST_RELATIVE), Gap(MEAN_ABSOLUTE, MEAN_RELATIVE)
 MEASURES = (
-    Measure(
-        "first_loss",
-        message("acceptance.first_loss", absolute=FIRST_ABSOLUTE, percent=100 * FIRST_RELATIVE),
-        first_loss,
-        Gap(FIRST_ABSOLUTE, FIRST_RELATIVE),
-    ),
-    Measure(
-        "mean_loss",
-        message("acceptance.mean_loss", absolute=MEAN_ABSOLUTE, percent=100 * MEAN_RELATIVE),
-        mean_loss,
-        Gap(MEAN_ABSOLUTE, MEAN_RELATIVE),
-    ),
-    Measure("mean_norm", message("acceptance.mean_norm", percent=100 * GLOBAL_NORM), mean_norm, Gap(0.0, GLOBAL_NORM), of_norm=True),
+    Measure("first_loss", message("acceptance.first_loss", absolute=FIRST.absolute, percent=100 * FIRST.relative), FIRST, first_alone=True),
+    Measure("mean_loss", message("acceptance.mean_loss", absolute=MEAN.absolute, percent=100 * MEAN.relative), MEAN),
+    Measure("mean_norm", message("acceptance.mean_norm", percent=100 * GLOBAL_NORM), Gap(0.0, GLOBAL_NORM), "grad_norm"),
 )
 
 
@@ -133,15 +121,3 @@ def _words(measure: Measure, gap: Gap) -> Message:
     if measure.of_norm:
         return message("acceptance.of_norm", relative=gap.relative)
     return message("acceptance.of_losses", absolute=gap.absolute, relative=gap.relative)
-
-
-def _losses(pairs: Pairs) -> list[tuple[float, float]]:
-    losses = ((ours.loss, theirs.loss) for ours, theirs in pairs)
-    return [(ours, theirs) for ours, theirs in losses if ours is not None and theirs is not None]
-
-
-def _apart(values: Sequence[tuple[float, float]]) -> Gap | None:
-    """The mean difference of pairs of numbers; None of no pair."""
-    if not values:
-        return None
-    return Gap(fmean(abs(theirs - ours) for ours, theirs in values), fmean(relative_difference(*pair) for pair in values))

@@ -200,10 +200,6 @@ class Arbitration:
             return False
         return first.apart <= max(each.limit for each in first.distances.values())
 
-    def measured(self, side: Side) -> Sequence[Judged]:
-        """The points that a side recorded."""
-        return [judged for judged in self.points if side in judged.distances]
-
 
 def healed(points: Sequence[Judged], side: Side) -> list[Judged]:
     """Those of a side's points that are off while what is made from them is right. A gradient is handed back to what its point is made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,14 +14,6 @@ from align_hooks.record.batch import Batch
 from align_hooks.record.batch_digests import digests_of
 from align_hooks.record.layout import Array
 from align_hooks.record.weighing import counts_agree
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A batch, and how many of its tokens the loss function counted; None where no record says."""
-
-    batch: Batch
-    count: float | None
 
 
 def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True) -> tuple[list[Finding], list[str]]:
@@ -77,21 +68,22 @@ def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], l
     return [step for step in known if step not in without], [_by_digest("tokens", step) for step in apart if step not in without]
 
 
-def unseen_mask(side: Side, own: Counted, other: Counted, step: int) -> Message | None:
-    """Why the mask on a side's record is not the one under which its loss was taken; None where nothing speaks against it.
+def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Message | None:
+    """Why the mask on a side's record is not the one under which its loss was taken; None where nothing speaks against it. ``count`` is how
+    many tokens the side's loss function counted; None where no record says.
 
     Either there is none, and the side's loss function counted other than all tokens. Or it contradicts that count, which the other side's
     mask has: then something else was taken for the mask.
     """
-    if own.count is None or own.batch.tokens is None:
+    if count is None or own.tokens is None:
         return None
-    size, step_of = own.batch.tokens.size, {"step": step, "iteration": step + 1}
-    if own.batch.loss_mask is None:
-        return message("batches.mask_unseen", side=side, count=own.count, all=size, **step_of) if own.count != size else None
-    total = float(own.batch.loss_mask.sum(dtype=np.float64))
-    if other.batch.loss_mask is None or counts_agree(own.batch, own.count) or not counts_agree(other.batch, own.count):
+    size, step_of = own.tokens.size, {"step": own.step, "iteration": own.step + 1}
+    if own.loss_mask is None:
+        return message("batches.mask_unseen", side=side, count=count, all=size, **step_of) if count != size else None
+    total = float(own.loss_mask.sum(dtype=np.float64))
+    if other.loss_mask is None or counts_agree(own, count) or not counts_agree(other, count):
         return None
-    return message("batches.not_the_mask", side=side, count=own.count, sum=total, **step_of)
+    return message("batches.not_the_mask", side=side, count=count, sum=total, **step_of)
 
 
 def _by_digest(name: str, step: int) -> Finding:

@@ -235,6 +235,11 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
             yield Distance(name, norm, length, distance / norm, scale, left / length)
 
 
+def error_of_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """How far two tensors are apart, relative to the first, by their sketches."""
+    return next(of_sketches({"": ours}, {"": theirs})).error
+
+
 def _root_mean_square(sums: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(np.square(sums))))
 
@@ -251,5 +256,3 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "activations": activations,
 }
 """Every kind of quantity that limits are measured of."""
-UNMEASURED = ("batches", "optimizer_state")
-"""Recorded quantities of which none are: they are held equal, or against the default alone."""

@@ -18,7 +18,7 @@ from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Group, Optimizer, Rate, Row
+from align_hooks.record.schema import Group, Optimizer, Row
 from align_hooks.record.tensors import Tensors, Whole
 
 CHECKED = 4
@@ -67,7 +67,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
         row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
-        rates = _rates(row.learning_rate, optimizer, names)
+        rates = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
         if rates is None or row.clip_coefficient is None:
             return message("formula.not_by_parameter", step=when(step))
         before, after = state_after(step), state_after(step + 1)
@@ -76,7 +76,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
             Update(
                 step=step,
                 count=(made if before.updates is None else before.updates) + 1,
-                rates=rates,
+                rates=np.array([rates[name] for name in names], np.float64),
                 norm=row.grad_norm,
                 coefficient=row.clip_coefficient,
                 weights=before.weights,
@@ -203,14 +203,3 @@ def sampled_state(run: Run, sample: Sample, updates: int, work: Work) -> Sampled
     state = run.optimizer_state(updates)
     first, second = (at_sample(tensors, sample, work) for tensors in state.moments.values())
     return SampledState(weights, (first, second), state.updates, tuple(state.dtypes.values()))
-
-
-def _rates(rate: Rate | None, optimizer: Optimizer, names: Sequence[str]) -> Array | None:
-    """The learning rate of each tensor; None where one a group was recorded and the groups are others."""
-    if not isinstance(rate, list):
-        return None if rate is None else np.full(len(names), rate, np.float64)
-    groups = [group for group in optimizer.groups if group.parameters]
-    if len(rate) != len(groups):
-        return None
-    by_name = {name: number for number, group in zip(rate, groups, strict=True) for name in group.parameters}
-    return np.array([by_name[name] for name in names], np.float64)

@@ -43,88 +43,6 @@ class UpdateFormula(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms of one update. ``count`` is the exponent t of the bias correction, 1 at the first update. Learning rate and weight decay
-    are numbers, or arrays with one value an element where parameter groups differ."""
-
-    learning_rate: float | Array
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float | Array
-    clip_coefficient: float
-    count: int
-    bias_correction: bool = True
-    decoupled: bool = True
-    formula: UpdateFormula = UpdateFormula.ADAMW
-
-    @property
-    def corrections(self) -> tuple[float, float]:
-        """What the first and the second moment are divided by."""
-        return (1 - self.beta1**self.count, 1 - self.beta2**self.count) if self.bias_correction else (1.0, 1.0)
-
-
-class State(NamedTuple):
-    """Weights and moments, float64, all of one shape."""
-
-    weights: Array
-    exp_avg: Array
-    exp_avg_sq: Array
-
-
-def update(terms: Terms, before: State, gradient: Array) -> State:
-    """The state after one update with ``gradient``, which is not clipped yet."""
-    weights, m, v = before
-    g = terms.clip_coefficient * gradient
-    if not terms.decoupled:
-        g = g + terms.weight_decay * weights
-    old = m, v
-    m = terms.beta1 * m + (1 - terms.beta1) * g
-    v = terms.beta2 * v + (1 - terms.beta2) * g * g
-    first, second = terms.corrections
-    used, squared = old if terms.formula is UpdateFormula.MOMENTS_BEFORE else (m, v)
-    if terms.formula is UpdateFormula.NESTEROV:
-        used = terms.beta1 * m + (1 - terms.beta1) * g
-    if terms.formula is UpdateFormula.EPS_IN_ROOT:
-        denominator = np.sqrt(squared / second + terms.eps)
-    elif terms.formula is UpdateFormula.EPS_BEFORE_CORRECTION:
-        denominator = (np.sqrt(squared) + terms.eps) / math.sqrt(second)
-    else:
-        denominator = np.sqrt(squared / second) + terms.eps
-    step = terms.learning_rate * (used / first) / denominator
-    kept = 1 - terms.learning_rate * terms.weight_decay if terms.decoupled else 1.0
-    return State((weights - step) * kept if terms.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
-
-
-def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
-    """How far each element may be off because the framework computes in fp32 and keeps weights with ``eps``: one rounding each.
-
-    Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32
-    (Apex's and Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is all that it
-    multiplies and divides. The error of the moments and of their corrections goes into the weights in proportion.
-    """
-    g = np.abs(terms.clip_coefficient * gradient)
-    if not terms.decoupled:
-        g = g + terms.weight_decay * np.abs(before.weights)
-    fp32 = 2.0**-23
-    tiny = float(np.finfo(np.float32).tiny)  # below it fp32 may round to zero
-    first, second = terms.corrections
-    m = fp32 * (4 * (terms.beta1 * np.abs(before.exp_avg) + (1 - terms.beta1) * g) + np.abs(before.exp_avg) + g) + tiny
-    v = fp32 * (6 * (terms.beta2 * before.exp_avg_sq + (1 - terms.beta2) * g * g) + np.abs(before.exp_avg_sq - g * g)) + tiny
-    moved = np.abs(after.weights - before.weights)
-    denominator = np.sqrt(after.exp_avg_sq / second) + terms.eps
-    step = terms.learning_rate * np.abs(after.exp_avg / first) / denominator
-    betas = _of_beta(terms.beta1, terms.count, first) + _of_beta(terms.beta2, terms.count, second) / 2
-    follows = terms.learning_rate * (m / first) / denominator + step * (betas + v / (2 * after.exp_avg_sq + tiny))
-    return State(eps * np.abs(after.weights) + fp32 * 8 * moved + follows + tiny, m, v)
-
-
-def _of_beta(beta: float, count: int, correction: float) -> float:
-    """Relative error of a bias correction that is computed in fp32 from a beta in fp32; none is made where it is 1."""
-    return 2.0**-23 * (count * beta**count + 1) / correction if correction != 1.0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """An optimizer's hyper-parameters, as recorded or as fitted.
 
@@ -144,6 +62,84 @@ class Settings:
     scale: float = 1.0
     count: int = 0
     formula: UpdateFormula = UpdateFormula.ADAMW
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one update by its ``settings``. ``count`` is the exponent t of the bias correction, 1 at the first update. Learning rate
+    and weight decay have one value an element, for parameter groups differ."""
+
+    settings: Settings
+    learning_rate: float | Array
+    weight_decay: float | Array
+    clip_coefficient: float
+    count: int
+
+    @property
+    def corrections(self) -> tuple[float, float]:
+        """What the first and the second moment are divided by."""
+        betas = (self.settings.beta1, self.settings.beta2)
+        return (1 - betas[0] ** self.count, 1 - betas[1] ** self.count) if self.settings.bias_correction else (1.0, 1.0)
+
+
+class State(NamedTuple):
+    """Weights and moments, float64, all of one shape."""
+
+    weights: Array
+    exp_avg: Array
+    exp_avg_sq: Array
+
+
+def update(terms: Terms, before: State, gradient: Array) -> State:
+    """The state after one update with ``gradient``, which is not clipped yet."""
+    settings, (weights, m, v) = terms.settings, before
+    g = terms.clip_coefficient * gradient
+    if not settings.decoupled:
+        g = g + terms.weight_decay * weights
+    old = m, v
+    m = settings.beta1 * m + (1 - settings.beta1) * g
+    v = settings.beta2 * v + (1 - settings.beta2) * g * g
+    first, second = terms.corrections
+    used, squared = old if settings.formula is UpdateFormula.MOMENTS_BEFORE else (m, v)
+    if settings.formula is UpdateFormula.NESTEROV:
+        used = settings.beta1 * m + (1 - settings.beta1) * g
+    if settings.formula is UpdateFormula.EPS_IN_ROOT:
+        denominator = np.sqrt(squared / second + settings.eps)
+    elif settings.formula is UpdateFormula.EPS_BEFORE_CORRECTION:
+        denominator = (np.sqrt(squared) + settings.eps) / math.sqrt(second)
+    else:
+        denominator = np.sqrt(squared / second) + settings.eps
+    step = terms.learning_rate * (used / first) / denominator
+    kept = 1 - terms.learning_rate * terms.weight_decay if settings.decoupled else 1.0
+    return State((weights - step) * kept if settings.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
+
+
+def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
+    """How far each element may be off because the framework computes in fp32 and keeps weights with ``eps``: one rounding each.
+
+    Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32
+    (Apex's and Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is all that it
+    multiplies and divides. The error of the moments and of their corrections goes into the weights in proportion.
+    """
+    settings, g = terms.settings, np.abs(terms.clip_coefficient * gradient)
+    if not settings.decoupled:
+        g = g + terms.weight_decay * np.abs(before.weights)
+    fp32 = 2.0**-23
+    tiny = float(np.finfo(np.float32).tiny)  # below it fp32 may round to zero
+    first, second = terms.corrections
+    m = fp32 * (4 * (settings.beta1 * np.abs(before.exp_avg) + (1 - settings.beta1) * g) + np.abs(before.exp_avg) + g) + tiny
+    v = fp32 * (6 * (settings.beta2 * before.exp_avg_sq + (1 - settings.beta2) * g * g) + np.abs(before.exp_avg_sq - g * g)) + tiny
+    moved = np.abs(after.weights - before.weights)
+    denominator = np.sqrt(after.exp_avg_sq / second) + settings.eps
+    step = terms.learning_rate * np.abs(after.exp_avg / first) / denominator
+    betas = _of_beta(settings.beta1, terms.count, first) + _of_beta(settings.beta2, terms.count, second) / 2
+    follows = terms.learning_rate * (m / first) / denominator + step * (betas + v / (2 * after.exp_avg_sq + tiny))
+    return State(eps * np.abs(after.weights) + fp32 * 8 * moved + follows + tiny, m, v)
+
+
+def _of_beta(beta: float, count: int, correction: float) -> float:
+    """Relative error of a bias correction that is computed in fp32 from a beta in fp32; none is made where it is 1."""
+    return 2.0**-23 * (count * beta**count + 1) / correction if correction != 1.0 else 0.0
 
 
 Moments = tuple[Array, Array] | None
@@ -253,18 +249,8 @@ def predictions(evidence: Evidence, settings: Settings) -> Iterator[tuple[Update
     carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))
     decay = settings.decay[evidence.tensor]
     for recorded in evidence.updates:
-        terms = Terms(
-            learning_rate=settings.rate * recorded.rates[evidence.tensor],
-            beta1=settings.beta1,
-            beta2=settings.beta2,
-            eps=settings.eps,
-            weight_decay=decay,
-            clip_coefficient=settings.scale * clipping(settings, recorded),
-            count=max(1, recorded.count + settings.count),
-            bias_correction=settings.bias_correction,
-            decoupled=settings.decoupled,
-            formula=settings.formula,
-        )
+        coefficient, count = settings.scale * clipping(settings, recorded), max(1, recorded.count + settings.count)
+        terms = Terms(settings, settings.rate * recorded.rates[evidence.tensor], decay, coefficient, count)
         before = State(recorded.weights, *(recorded.moments or carried))
         with np.errstate(all="ignore"):
             after = update(terms, before, recorded.gradient)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import median
+from typing import TypeAlias
 
 from align_hooks.comparison.batches import differences
 from align_hooks.comparison.distances import MEASURED, weights
@@ -46,12 +47,8 @@ MOVED = 4.0
 """Of eps; how far a repeat's initial weights may be from the reference's, relative."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Of one kind at one step: name to the repeats' worst relative error, and to what a candidate is allowed."""
-
-    errors: Mapping[str, float]
-    allowed: Mapping[str, float]
+Measured: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
+"""Of one kind at one step: name to the repeats' worst relative error, and to what a candidate is allowed."""
 
 
 @dataclass
@@ -80,7 +77,7 @@ class Noise:
             return default
         if (kind, step) not in self._seen:
             self._seen[kind, step] = self._errors(kind, step)
-        allowed = self._seen[kind, step].allowed
+        _, allowed = self._seen[kind, step]
         if name not in allowed or not any(allowed.values()):
             return default
         floor = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
@@ -93,7 +90,7 @@ class Noise:
 
     def measured(self) -> dict[str, dict[str, float]]:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
-        return {f"{kind} of step {step}": dict(seen.errors) for (kind, step), seen in sorted(self._seen.items()) if seen.errors}
+        return {f"{kind} of step {step}": dict(errors) for (kind, step), (errors, _) in sorted(self._seen.items()) if errors}
 
     def rows(self) -> list[list[tuple[Row, Row]]]:
         """Of each repeat, the rows of scalars of the steps that the reference completed too; none of what is no repeat."""
@@ -114,7 +111,7 @@ class Noise:
                 if math.isfinite(error):
                     errors[name] = max(errors.get(name, 0.0), error)
                     allowed[name] = max(allowed.get(name, 0.0), self.factor(run, kind) * error)
-        return Measured(errors, allowed)
+        return errors, allowed
 
 
 def unlike(reference: Run, run: Run, eps: float) -> Words | None:

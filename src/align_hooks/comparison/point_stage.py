@@ -43,7 +43,8 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     until = [each for each in steps if each <= step]
     compared = message("activations.compared", count=seen.count, steps=steps_text(until))
     norms = message("activations.by_norms", count=len(seen.by_norms)) if seen.by_norms else None
-    summary = sentences(compared, norms, _written_otherwise(seen.otherwise), _alone(ladder, step, chosen))
+    agreeing = message("activations.healed", count=len(seen.otherwise), name=seen.otherwise[0]) if seen.otherwise else None
+    summary = sentences(compared, norms, agreeing, _alone(ladder, step, chosen))
     short = message("short.points", count=seen.count, steps=in_short(until))
     if not seen.origins:
         unseen = list(dict.fromkeys(name for run in pair.runs for name in run.activations(step).unseen if chosen(name)))
@@ -136,11 +137,6 @@ def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message 
     ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
-
-
-def _written_otherwise(names: Sequence[str]) -> Message | None:
-    """How many points differ while all that is made from them agrees."""
-    return message("activations.healed", count=len(names), name=names[0]) if names else None
 
 
 def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> list[str]:

@@ -18,10 +18,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from align_hooks.comparison.distances import of_sketches
+from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.verdict import Finding
 from align_hooks.names.points import GRADIENT, consumers, in_order, sources
-from align_hooks.record.activations import Activations, Numbers
+from align_hooks.record.activations import Activations
 
 JUMP = 3.0
 """Times the excess of all that a point is made from, by which its own is a jump; and what of its limit counts as nothing."""
@@ -93,12 +93,8 @@ def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float)
     mine, other = ours.by_micro_batch(name), theirs.by_micro_batch(name)
     if mine.keys() != other.keys() or any(mine[part].elements != other[part].elements for part in mine):
         return [], 0
-    wrong = [part for part in mine if not _error(mine[part].sketch, other[part].sketch) <= limit]
+    wrong = [part for part in mine if not error_of_sketches(mine[part].sketch, other[part].sketch) <= limit]
     return wrong, len(mine)
-
-
-def _error(ours: Numbers, theirs: Numbers) -> float:
-    return next(of_sketches({"": ours}, {"": theirs})).error
 
 
 def without_gradient(ours: Activations, theirs: Activations) -> Iterator[tuple[str, bool]]:

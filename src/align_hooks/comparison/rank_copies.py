@@ -7,7 +7,6 @@ global norm of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.sharding import AXES
@@ -28,16 +27,9 @@ OF_NORMS = (Kind.RANKS_OF_NORM, Kind.NORM_TAKEN_AGAIN, Kind.NORM_OF_RANKS, Kind.
 """What a norm says of gradients that are not shared: it follows from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotShared:
-    """What some ranks of a run do not share with others."""
-
-    words: Message
-    place: Place
-
-
-def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> NotShared | None:
-    """Return what the ranks of a run do not share first; None where the self-check found something else, or ranks alike in every place."""
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Place] | None:
+    """Return what the ranks of a run do not share first, and where that fault sits; None where the self-check found something else, or
+    ranks alike in every place."""
     causes = [each for each in found if each.kind in ORDER]
     if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
@@ -53,18 +45,11 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> NotShare
         id, place = "rank_copies.start_apart", Place.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
     numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
-    return NotShared(
-        message(
-            id,
-            side=side,
-            axes=all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
-            names=listed([*dict.fromkeys(each.name for each in alike)]),
-            rank=first.first.rank,
-            odd=first.second.rank,
-            **numbers,
-        ),
-        place,
-    )
+    shared = {
+        "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
+        "names": listed([*dict.fromkeys(each.name for each in alike)]),
+    }
+    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), place
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:

@@ -63,17 +63,15 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 
 def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
     """What the findings of one exact step have in common; None where nothing is known of them."""
-    norms = kind is Quantity.LOCAL_NORMS
-    factor = common_factor(findings)
-    if factor is not None:
-        source = origin(factor, runs) or clipped_before(runs)
-        if source is None:
-            return message("sharding.scaled", what=kind, factor=factor)
-        return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
     of_gradients = kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS) and any(finding.excess > 1 for finding in findings)
     if of_gradients and (clipped := clipped_before(runs)) is not None:
         return clipped
-    kind = Quantity.GRADIENTS if norms else kind  # a norm says nothing of places; its tensor does, if stored
+    if (factor := common_factor(findings)) is not None:
+        if (source := origin(factor, runs)) is None:
+            return message("sharding.scaled", what=kind, factor=factor)
+        return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
+    # a norm says nothing of places; its tensor does, if stored
+    kind = Quantity.GRADIENTS if kind is Quantity.LOCAL_NORMS else kind
     if not all(run.has(kind, step) for run in runs):
         return None
     bad = sorted((finding for finding in findings if finding.excess > 1), key=lambda finding: -finding.excess)

@@ -182,16 +182,10 @@ def _shown(mean: float) -> Value:
 
 def _parting(subject: Message, where: Where, first: int) -> Message:
     """Token losses of a step with where they part, from position ``first`` on, and what that means."""
-    match where:
-        case Where.EVERYWHERE:
-            return message("token_losses.everywhere", what=subject)
-        case Where.AFTER_THE_FIRST:
-            return message("token_losses.after_the_first", what=subject)
-        case Where.FROM_ONE_ON:
-            return message("token_losses.from_one_on", what=subject, position=first)
-        case Where.HERE_AND_THERE:
-            return message("token_losses.here_and_there", what=subject)
-    return subject
+    if where is Where.NOWHERE:
+        return subject
+    position = {"position": first} if where is Where.FROM_ONE_ON else {}
+    return message(f"token_losses.{where.name.lower()}", what=subject, **position)
 
 
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:

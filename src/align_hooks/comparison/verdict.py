@@ -283,7 +283,7 @@ class Blame:
     place: Place
     suspects: tuple[Suspect, ...]
     likely: tuple[Words, ...]
-    causes: tuple[Enum, ...] = ()
+    causes: tuple[str, ...] = ()
     side_is_open: bool = False
     """Whether nothing on record says which of the two sides is the wrong one."""
 

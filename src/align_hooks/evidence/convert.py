@@ -18,8 +18,7 @@ from align_hooks.evidence.curves.table import is_table, read_tables
 from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
 from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
-from align_hooks.evidence.recording import recording
-from align_hooks.evidence.rows import Scalars
+from align_hooks.evidence.recording import Scalars, recording
 from align_hooks.process.paths import well_formed
 from align_hooks.record.reader import open_run
 from align_hooks.record.shard import Shard
@@ -42,9 +41,8 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
     resolution, named = dict(parsed.resolution), None
     if names is not None:
         named = open_run(names)
-        norms = local_norms(COLOURS.sub("", text), parsed.lines, named, log.name)
-        squared, resolution["local_norms"] = norms.squared, norms.coarsest
-        parsed.notes.extend(norms.notes)
+        squared, resolution["local_norms"], notes = local_norms(COLOURS.sub("", text), parsed.lines, named, log.name)
+        parsed.notes.extend(notes)
     source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
     source |= {"names": well_formed(str(named.path))} if named is not None else {}
     shards = named.shards(0) if named is not None else ()

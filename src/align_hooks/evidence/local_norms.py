@@ -11,7 +11,7 @@ import bisect
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.logs import COUNT, DIGITS, half_of_last_digit
@@ -19,21 +19,14 @@ from align_hooks.record.reader import Run
 
 BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^()\[\]\n]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\[\]{|]*)\]")
 NUMBER = re.compile(rf"(?:{DIGITS}|nan|inf)\Z")
+Norms: TypeAlias = Mapping[int, Mapping[str, float]]
 SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
 """In the configuration that MindFormers prints at its start, which its own log file does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNorms:
-    """Squared sums by step and canonical name; ``coarsest`` is what a last digit leaves open of a norm, relative."""
-
-    squared: Mapping[int, Mapping[str, float]]
-    coarsest: float
-    notes: tuple[str, ...]
-
-
-def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> LocalNorms:
-    """The local norms of a log. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands twice; ``names`` is a
+def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> tuple[Norms, float, list[str]]:
+    """The local norms of a log: squared sums by step and canonical name, what a last digit leaves open of a norm, relative, and what a
+    reader should know. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands twice; ``names`` is a
     record of the same model by MindFormers.
 
     :raises RecordError: the log has none, or two of a step, or those of one rank of several, or of another model than the record.
@@ -60,7 +53,7 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
         why = f"its line {broken.strip()[:80]!r} cannot be read" if broken else "MindFormers logs them with runner_wrapper.local_norm: True"
         raise RecordError(f"{log} has no local norms; {why}")
     unsaid = "nothing in the log says that it is of a run on one rank: of several, MindFormers logs norms of gradients not yet reduced"
-    return LocalNorms(by_step, coarsest, () if ALONE in text else (unsaid,))
+    return by_step, coarsest, [] if ALONE in text else [unsaid]
 
 
 def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Run) -> dict[str, float]:

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from align_hooks.errors import RecordError
-from align_hooks.evidence.rows import Row, Scalars
+from align_hooks.evidence.recording import Row, Scalars, row_of
 
 COUNT = r"[0-9]{1,18}"
 """A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""
@@ -150,13 +150,15 @@ def _megatron_rows(lines: list[Line]) -> Log:
             rate = rate[0], rate[1] / abs(rate[0]) if rate[0] else 0.0
         samples = _value(line.text, "consumed samples:")
         rows.append(
-            _row(line.step, _noted("loss", loss, resolution), skipped=skipped)
-            | {
-                "grad_norm": _noted("grad_norm", _value(line.text, "grad norm: "), resolution),
-                "learning_rate": _noted("learning_rate", rate, resolution),
-                "loss_scale": _number(line.text, "loss scale: "),
-                "consumed_samples": int(samples[0]) if samples and math.isfinite(samples[0]) else None,
-            }
+            row_of(
+                line.step,
+                loss=_noted("loss", loss, resolution),
+                skipped=skipped,
+                grad_norm=_noted("grad_norm", _value(line.text, "grad norm: "), resolution),
+                learning_rate=_noted("learning_rate", rate, resolution),
+                loss_scale=_number(line.text, "loss scale: "),
+                consumed_samples=int(samples[0]) if samples and math.isfinite(samples[0]) else None,
+            )
         )
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
     if LossOf.FIRST_TWO in means:
@@ -223,23 +225,18 @@ def _mindformers_rows(lines: list[Line]) -> Log:
     resolution: dict[str, float] = {}
     for line in lines:
         overflow = re.search(r"overflow cond: \[?\s*(True|False)", line.text)
-        loss = _noted("loss", _value(line.text, "loss: ?"), resolution)
         rows.append(
-            _row(line.step, loss, skipped=bool(overflow and overflow[1] == "True"))
-            | {
-                "grad_norm": _noted("grad_norm", _value(line.text, "global_norm: "), resolution),
-                "learning_rate": _number(line.text, r"\blr: "),  # every digit of an fp32 number (numpy.array2string): nothing is open
-                "loss_scale": _number(line.text, "loss_scale: "),
-                "consumed_samples": None,
-            }
+            row_of(
+                line.step,
+                loss=_noted("loss", _value(line.text, "loss: ?"), resolution),
+                skipped=bool(overflow and overflow[1] == "True"),
+                grad_norm=_noted("grad_norm", _value(line.text, "global_norm: "), resolution),
+                learning_rate=_number(line.text, r"\blr: "),  # every digit of an fp32 number (numpy.array2string): nothing is open
+                loss_scale=_number(line.text, "loss_scale: "),
+            )
         )
     note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
     return Log("ms", rows, resolution, [note])
-
-
-def _row(step: int, loss: float | None, *, skipped: bool | None) -> Row:
-    nothing = dict.fromkeys(("objective_loss", "valid_tokens", "clip_coefficient", "seconds"))
-    return {"step": step, "loss": loss, "skipped": skipped} | nothing
 
 
 def _noted(quantity: str, value: Printed, resolution: MutableMapping[str, float]) -> float | None:

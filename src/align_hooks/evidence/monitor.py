@@ -20,7 +20,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
 from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
-from align_hooks.evidence.rows import Row, Scalars
+from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
 from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run
@@ -72,7 +72,9 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
     squares = [square for step in kept.values() for square in step.values() if square]
     resolution = {"grad_norm": monitored.half * math.sqrt(max(map(len, monitored.norms.values())))}
     resolution["local_norms"] = max((monitored.half / math.sqrt(square) for square in squares), default=0.0)
-    scalars = Scalars(side, [_row(step, norms) for step, norms in sorted(monitored.norms.items())], resolution, left_out)
+    totals = {step: math.fsum(norm * norm for norm in norms.values()) for step, norms in sorted(monitored.norms.items())}
+    rows = [row_of(step, grad_norm=math.sqrt(total), skipped=False) for step, total in totals.items()]
+    scalars = Scalars(side, rows, resolution, left_out)
     place = well_formed(str(source.resolve()))
     origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
     held = {name for step in kept.values() for name in step}
@@ -191,8 +193,3 @@ def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, 
     if coarse:
         notes.append(f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out")
     return kept, notes
-
-
-def _row(step: int, norms: Mapping[str, float]) -> Row:
-    unsaid = dict.fromkeys(("loss", "objective_loss", "valid_tokens", "clip_coefficient", "learning_rate", "consumed_samples", "seconds"))
-    return {"step": step, **unsaid, "grad_norm": math.sqrt(math.fsum(norm * norm for norm in norms.values())), "skipped": False}

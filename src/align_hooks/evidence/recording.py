@@ -1,10 +1,12 @@
-"""A record that is made of another tool's files: of one rank, in a directory that holds no run."""
+"""A record that is made of another tool's files: of one rank, in a directory that holds no run, and the rows of scalars that it gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RefusedRun
@@ -15,6 +17,30 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.start import holds_a_run
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
+
+Row: TypeAlias = dict[str, float | bool | None]
+"""A row of scalars by the keys of a record."""
+REQUIRED = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
+"""Keys of a row that a record always has, None where they are unknown."""
+
+
+def row_of(step: int, **said: float | bool | None) -> Row:
+    """Return the row of a step with what was ``said`` of it: whatever a record has beside that is unknown."""
+    return {"step": step, **dict.fromkeys(REQUIRED), **said}
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """``side`` is ``torch`` or ``ms``. ``rows`` are as a record keeps them, ascending.
+
+    ``resolution`` is half of the last digit of ``loss`` and ``grad_norm``, the largest of all rows, and that of ``learning_rate`` relative
+    to each. ``notes`` say what a reader should know.
+    """
+
+    side: str
+    rows: list[Row]
+    resolution: Mapping[str, float]
+    notes: list[str] = field(default_factory=list)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
-from align_hooks.families.family import Decoder, Family, Level
+from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
 from align_hooks.families.qwen3_moe import of_dense, of_sparse
 from align_hooks.names.blocks import HALVES
 from align_hooks.names.table import Rule
@@ -94,7 +94,7 @@ MEGATRON_RULES = (*LAYER_RULES, *rules_of_mtp(MEGATRON_INNER), *rules_of_mtp(OLD
 
 FREE = ("moe_shared_expert_intermediate_size", "moe_router_topk_scaling_factor", "moe_router_num_groups")
 """Properties of the router that may have any value."""
-HOLDS: megatron.Holds = {
+HOLDS: Allowed = {
     **megatron.PLAIN,
     "multi_latent_attention": (True,),
     "mtp_num_layers": (None, 0, 1),
@@ -105,44 +105,24 @@ HOLDS: megatron.Holds = {
     "experts": (True,),
     "dense layers after the first with experts": (False,),
 }
-CONFIGURED: dict[str, tuple[object, ...]] = {
+CONFIGURED: Allowed = {
     **{name: allowed for name, allowed in llama.CONFIGURED.items() if name != "mtp_num_layers"},
-    "multi_latent_attention": (True,),
-    "norm_of_queries_and_keys": (True,),
-    "rope_scaling": ("none", "yarn"),
-    "score_function": ("sigmoid",),
-    "use_shared_expert_gating": (False,),
-    "capacity_factor": (None, -1),
+    **tables("configured.txt")["deepseek_v3"],
 }
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """``config.json`` of the Hugging Face model."""
-    routing, latent, yarn = decoder.routing, decoder.latent, decoder.yarn
+    routing = decoder.routing
     assert routing is not None
-    assert latent is not None
+    assert decoder.latent is not None
     plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("head_dim", "mlp_bias")}
-    scaling = yarn and {
-        "type": "yarn",
-        "rope_type": "yarn",
-        "factor": yarn.factor,
-        "original_max_position_embeddings": yarn.original,
-        "beta_fast": yarn.beta_fast,
-        "beta_slow": yarn.beta_slow,
-        "mscale": yarn.mscale,
-        "mscale_all_dim": yarn.mscale_all_dim,
-    }
     return plain | {
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",
         "num_key_value_heads": decoder.dims.heads,
-        "q_lora_rank": latent.queries,
-        "kv_lora_rank": latent.keys,
-        "qk_nope_head_dim": latent.head,
-        "qk_rope_head_dim": latent.turned,
-        "v_head_dim": latent.value,
+        **decoder.latent,
         "rope_interleave": True,
-        "rope_scaling": scaling,
         "moe_intermediate_size": decoder.dims.expert_ffn,
         "n_routed_experts": routing.experts,
         "n_shared_experts": None if routing.shared is None else routing.shared // decoder.dims.expert_ffn,

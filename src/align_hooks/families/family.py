@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from align_hooks.data_file import sections
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import Table
 
@@ -17,6 +20,8 @@ Args: TypeAlias = Any
 """Megatron-LM's arguments; None where they are not at hand."""
 ModelConfig: TypeAlias = Any
 """What MindFormers builds a model from, such as a LlamaConfig."""
+Allowed: TypeAlias = Mapping[str, tuple[object, ...]]
+"""Name of a property to the values that a family allows, the usual value first."""
 Level = Mapping[str, tuple[str, ...]]
 """Canonical tensors that a forward pass uses side by side, each with the names of the sizes of its axes."""
 SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -52,17 +57,6 @@ those for multi-token prediction, and experts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Latent:
-    """The sizes of latent attention; ``queries`` is None where queries are not compressed, and any other that is None is unknown."""
-
-    queries: int | None
-    keys: int | None
-    head: int | None
-    turned: int | None
-    value: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Routing:
     """How tokens choose among experts: ``sparse`` has one member a layer. ``normalised`` says that the weights of the chosen add up to one,
     ``shared`` is the size of the shared experts together. None is unknown."""
@@ -78,18 +72,6 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True)
-class Yarn:
-    """How YaRN scales positions."""
-
-    factor: float
-    original: int
-    beta_fast: float
-    beta_slow: float
-    mscale: float
-    mscale_all_dim: float
-
-
-@dataclass(frozen=True, slots=True)
 class Decoder:
     """The facts of a built decoder, of either framework, that its ``config.json`` needs. ``predicted`` counts layers for multi-token
     prediction. A fact above ``routing`` that is None is unknown, and so is ``predicted``."""
@@ -102,8 +84,8 @@ class Decoder:
     positions: int | None
     tied: bool | None
     routing: Routing | None = None
-    latent: Latent | None = None
-    yarn: Yarn | None = None
+    latent: Mapping[str, object] | None = None
+    """The sizes of latent attention as ``config.json`` has them, None of one that is unknown; None where attention is not latent."""
     predicted: int | None = 0
     rope_scaling: Mapping[str, object] | None = None
     """``rope_scaling`` of ``config.json``; None where positions are not scaled."""
@@ -167,7 +149,7 @@ class Family:
     kind: str
     experts: bool
     levels: tuple[Level, ...]
-    configured: Mapping[str, tuple[object, ...]]
+    configured: Allowed
     huggingface: Callable[[Decoder], dict[str, object]]
     megatron: InMegatron | None = None
     mindformers: tuple[InMindFormers, ...] = ()
@@ -197,6 +179,12 @@ class Family:
         """The kinds of its tensors, level by level: names without their layer, and with ``*`` for the number of an expert."""
         for level in self.levels:
             yield tuple(dict.fromkeys(map(kind_of, level)))
+
+
+def tables(file: str) -> dict[str, Allowed]:
+    """Return the tables of a file in this folder by their heads; a row is a name and the values that are allowed, each as JSON has it."""
+    rows = {head: [line.partition(": ") for line in lines] for head, lines in sections(Path(__file__).with_name(file)).items()}
+    return {head: {name: tuple(json.loads(f"[{allowed}]")) for name, _, allowed in of_head} for head, of_head in rows.items()}
 
 
 def rows_of(size: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ newer models TeleChat3 is a Llama (:mod:`.mindformers`).
 from __future__ import annotations
 
 from align_hooks.families import megatron, mindformers
-from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig
+from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig, tables
 from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
 from align_hooks.names.table import Rule, Table
 
@@ -72,24 +72,7 @@ MINDFORMERS_RULES = (
 SCALINGS = {"None": None, "": None, "NTK": None, "PI": "linear", "linear": "linear", "LLAMA3": "llama3", "YARN": "yarn"}
 """``extend_method`` of a LlamaConfig to ``rope_type`` of ``config.json``, as ``SeqExtendMethod`` spells it; NTK is another base."""
 
-CONFIGURED: dict[str, tuple[object, ...]] = {
-    "normalization": ("rmsnorm",),
-    "activation_function": ("swiglu", "silu"),
-    "gated_linear_unit": (True,),
-    "bias_of_linear_layers": (False,),
-    "bias_of_queries_keys_and_values": (False,),
-    "norm_of_queries_and_keys": (False,),
-    "zero_centred_norm_weights": (False,),
-    "position_embedding_type": ("rope",),
-    "rotary_percent": (1.0,),
-    "rotary_interleaved": (False,),
-    "rope_scaling": ("none",),
-    "sliding_window": (None,),
-    "softmax_type": ("vanilla",),
-    "multi_latent_attention": (False,),
-    "mtp_num_layers": (None, 0),
-    "use_mup": (False,),
-}
+CONFIGURED = tables("configured.txt")["llama"]
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
@@ -182,7 +165,7 @@ LLAMA = Family(
     kind="dense",
     experts=False,
     levels=(*FIRST, *FEED_FORWARD, *LAST),
-    configured=CONFIGURED | {"rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
+    configured={**CONFIGURED, "rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
     huggingface=huggingface,
     megatron=megatron.built(
         "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), {**megatron.PLAIN, "use_rope_scaling": (False, True)}

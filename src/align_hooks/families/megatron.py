@@ -6,31 +6,17 @@ serves both.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from align_hooks.data_file import sections
-from align_hooks.families.family import Args, Decoder, GPTModel, InMegatron, Latent, Routing, Yarn
+from align_hooks.families.family import Allowed, Args, Decoder, GPTModel, InMegatron, Routing, tables
 from align_hooks.families.rope_scaling import Llama3Scaling
 from align_hooks.names.blocks import EXPERT_GATE_THEN_UP, Dims
 from align_hooks.names.table import Rule, Table
 
-Holds = Mapping[str, tuple[object, ...]]
-"""Name of a property of a built model to the values that a family allows, the usual value first."""
-
-_TABLES = sections(Path(__file__).parent / "megatron.txt")
-
-
-def _holds(head: str) -> Holds:
-    rows = (line.partition(": ") for line in _TABLES[head])
-    return {name: tuple(json.loads(f"[{allowed}]")) for name, _, allowed in rows}
-
-
-PLAIN, ROUTER = _holds("plain"), _holds("router")
-LATER = _TABLES["later"]
+_TABLES = tables("megatron.txt")
+PLAIN, ROUTER, LATER = (_TABLES[head] for head in ("plain", "router", "later"))
 
 BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,
@@ -60,7 +46,7 @@ def function_name(function: object) -> str:
     return name if module.partition(".")[0] in OWN else f"{module}.{name}"
 
 
-def misfits(holds: Holds) -> Callable[[GPTModel, Args], list[str]]:
+def misfits(holds: Allowed) -> Callable[[GPTModel, Args], list[str]]:
     """A function that says, in words, in what a built model differs from ``holds``."""
 
     def misfits_of(gpt: GPTModel, args: Args) -> list[str]:
@@ -70,7 +56,7 @@ def misfits(holds: Holds) -> Callable[[GPTModel, Args], list[str]]:
     return misfits_of
 
 
-def differing(values: Mapping[str, object], holds: Holds) -> list[str]:
+def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:
     """In words, which values are not allowed; None is the value of a property that a configuration does not have."""
     fit = {name: values[name] in allowed or (name in LATER and values[name] is None) for name, allowed in holds.items()}
     return [f"{name} is {values[name]}, not {allowed[0]}" for name, allowed in holds.items() if not fit[name]]
@@ -110,6 +96,7 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     """The facts of a built model with rotary positions."""
     config = gpt.config
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
+    by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
     return Decoder(
         dims=sizes,
         hidden=getattr(config, "hidden_size", None),
@@ -120,9 +107,8 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
         tied=None if tied is None else bool(tied),
         routing=routing(config, normalised=normalised(config, args)),
         latent=latent(config),
-        yarn=yarn(config) if config.multi_latent_attention and config.rope_type == "yarn" else None,
         predicted=known(config, "mtp_num_layers", unset=0),
-        rope_scaling=scaling.facts() if (scaling := scaled(gpt, args)) is not None else None,
+        rope_scaling=yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None,
     )
 
 
@@ -215,27 +201,23 @@ def routing(config: Any, *, normalised: bool | None) -> Routing | None:
     )
 
 
-def latent(config: Any) -> Latent | None:
-    """The sizes of latent attention; None where attention is not latent."""
+def latent(config: Any) -> dict[str, object] | None:
+    """Return the sizes of latent attention as ``config.json`` has them, None of one that is unknown; None where attention is not latent."""
     if not config.multi_latent_attention:
         return None
-    sizes = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
-    return Latent(config.q_lora_rank or None, *(getattr(config, name, None) for name in sizes))
+    own = {"kv_lora_rank": "kv_lora_rank", "qk_nope_head_dim": "qk_head_dim", "qk_rope_head_dim": "qk_pos_emb_head_dim"}
+    sizes = {name: getattr(config, property, None) for name, property in own.items()}
+    return {"q_lora_rank": config.q_lora_rank or None, **sizes, "v_head_dim": getattr(config, "v_head_dim", None)}
 
 
-def yarn(config: Any) -> Yarn:
-    """How YaRN scales the positions of latent attention."""
-    return Yarn(
-        factor=float(config.rotary_scaling_factor),
-        original=int(config.original_max_position_embeddings),
-        beta_fast=float(config.beta_fast),
-        beta_slow=float(config.beta_slow),
-        mscale=float(config.mscale),
-        mscale_all_dim=float(config.mscale_all_dim),
-    )
+def yarn(config: Any, positions: int) -> dict[str, object]:
+    """Return how YaRN scales the positions of latent attention, as ``config.json`` has it; it starts from so many ``positions``."""
+    numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
+    factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
+    return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
 
 
-def built(what: str, rules: Sequence[Rule], holds: Holds) -> InMegatron:
+def built(what: str, rules: Sequence[Rule], holds: Allowed) -> InMegatron:
     """Return how Megatron-LM builds a family: ``what`` it is called in refusals, its parameters, and what it allows of a built model."""
     table = Table("Megatron", what, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))
     return InMegatron(table, misfits(holds), dims, decoder)

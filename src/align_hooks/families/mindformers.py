@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 from align_hooks.families import megatron
-from align_hooks.families.family import Decoder, GPTModel, InMindFormers, ModelConfig, Yarn
+from align_hooks.families.family import Allowed, Decoder, GPTModel, InMindFormers, ModelConfig, tables
 from align_hooks.names.blocks import (
     GATE_THEN_UP,
     GATE_UP_BY_ROW,
@@ -28,53 +27,14 @@ from align_hooks.names.blocks import (
 )
 from align_hooks.names.table import Rule, Table
 
-PLAIN: megatron.Holds = {
-    "normalization": ("RMSNorm",),
-    "gated_linear_unit": (True,),
-    "multi_latent_attention": (False,),
-    "mtp_num_layers": (None, 0),
-    "add_bias_linear": (False,),
-    "add_qkv_bias": (False,),
-    "rotary_interleaved": (False,),
-    "position_embedding_type": ("rope",),
-    "hidden_act": ("silu", "swiglu", "fusedswiglu"),
-    "window_size": (None,),
-    "experimental_attention_variant": (None,),
-    "num_moe_experts": (None,),
-}
-"""What a Llama allows. Whether queries and keys are normalised is the class's choice, but for TeleChat3's.
-
-The three activations are one function behind gated linear layers: ``silu`` of the gate times the other half. ``silu`` is multiplied by the
-layer, ``swiglu`` by the activation itself, and ``fusedswiglu``, which ``bias_swiglu_fusion`` makes of ``swiglu``, by one operator (1.9:
-``training_graph/transformer/mlp.py:139-151`` and ``212-228``, ``training_graph/activation.py:29-84``, ``transformer_config.py:2284-2289``).
-Experts read none of them: theirs is always the fused operator (``training_graph/transformer/moe/ffn.py:130`` and ``180``).
-No class passes ``rotary_seq_len_interpolation_factor`` on to its positions (``base_models/gpt/gpt_model.py:301-319``).
-"""
-TELECHAT3: megatron.Holds = {**PLAIN, "qk_layernorm": (False,)}
+_TABLES = tables("mindformers.txt")
+PLAIN: Allowed = _TABLES["plain"]
+TELECHAT3: Allowed = {**PLAIN, "qk_layernorm": (False,)}
 """What a Llama allows of the class TeleChat3, which normalises queries and keys where its configuration says so."""
-ROUTER: megatron.Holds = {
-    "moe_router_score_function": ("softmax",),
-    "moe_shared_expert_intermediate_size": (None, 0),
-    "moe_router_enable_expert_bias": (False,),
-    "moe_router_num_groups": (None, 0, 1),
-    "moe_router_topk_scaling_factor": (None, 1.0),
-    "use_shared_expert_gating": (False,),
-    "moe_router_force_expert_balance": (False,),
-}
-"""What a router allows that chooses by softmax, without groups, bias or shared experts."""
-OF_ANY_FFN: megatron.Holds = {name: allowed for name, allowed in PLAIN.items() if name != "num_moe_experts"}
-WITH_EXPERTS: megatron.Holds = {**OF_ANY_FFN, **ROUTER}
+OF_ANY_FFN: Allowed = {name: allowed for name, allowed in PLAIN.items() if name != "num_moe_experts"}
+WITH_EXPERTS: Allowed = {**OF_ANY_FFN, **_TABLES["router"]}
 """What a Qwen3-MoE allows."""
-LATENT: megatron.Holds = {
-    **OF_ANY_FFN,
-    "multi_latent_attention": (True,),
-    "mtp_num_layers": (None, 0, 1),
-    "position_embedding_type": ("rope", "yarn"),
-    "qk_layernorm": (True,),
-    "moe_router_score_function": ("sigmoid",),
-    "use_shared_expert_gating": (False,),
-    "moe_router_force_expert_balance": (False,),
-}
+LATENT: Allowed = {**OF_ANY_FFN, **_TABLES["latent"]}
 """What a DeepSeek-V3 allows."""
 
 INTERLEAVED = {GATE_THEN_UP: GATE_UP_BY_ROW, HALVES: HALVES_BY_ROW}
@@ -120,7 +80,7 @@ def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined
             yield replace(rule, layout=INTERLEAVED.get(rule.layout, rule.layout)) if interleaved else rule
 
 
-def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: megatron.Holds) -> InMindFormers:
+def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: Allowed) -> InMindFormers:
     """How MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
 
     def variant(config: ModelConfig) -> Table:
@@ -169,8 +129,8 @@ def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
         tied=False if config.multi_latent_attention else getattr(config, "tie_word_embeddings", None),
         routing=megatron.routing(config, normalised=getattr(config, "norm_topk_prob", None)),
         latent=megatron.latent(config),
-        yarn=_yarn(config) if scaled else None,
         predicted=megatron.known(config, "mtp_num_layers", unset=0),
+        rope_scaling=megatron.yarn(config, config.max_position_embeddings) if scaled else None,
     )
 
 
@@ -179,11 +139,3 @@ def as_built(gpt: GPTModel, described: Decoder) -> Decoder:
     tied = getattr(gpt, "share_embeddings_and_output_weights", described.tied)
     base = megatron.rotary_base(gpt, described) if megatron.frequencies(gpt) else described.rotary_base
     return replace(described, tied=tied, rotary_base=base)
-
-
-def _yarn(config: ModelConfig) -> Yarn:
-    """How YaRN scales positions: it starts from ``max_position_embeddings``."""
-    fields = ("rotary_scaling_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-    return megatron.yarn(
-        SimpleNamespace(original_max_position_embeddings=config.max_position_embeddings, **{name: getattr(config, name) for name in fields})
-    )

@@ -7,7 +7,7 @@ canonical names yet.
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron
-from align_hooks.families.family import Decoder, Family, Level
+from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
 
 MOE = f"{llama.CANONICAL}.block_sparse_moe"
 GATE_UP = tuple(f"{MOE}.experts.{{expert}}.{name}.weight" for name in ("w1", "w3"))
@@ -25,23 +25,12 @@ MEGATRON_RULES = (
     *megatron.experts(f"{MOE}.gate.weight", GATE_UP, DOWN),
 )
 
-HOLDS: megatron.Holds = {
+HOLDS: Allowed = {
     **megatron.PLAIN,
     **megatron.ROUTER,
     "moe_router_pre_softmax": (False,),
     "experts": (True,),
     "dense layers between experts": (False,),
-}
-
-CONFIGURED: dict[str, tuple[object, ...]] = {
-    "score_function": ("softmax",),
-    "weights_of_the_chosen_add_up_to_one": (True,),
-    "size_of_the_shared_experts": (None,),
-    "use_shared_expert_gating": (False,),
-    "groups_of_experts": (None,),
-    "bias_of_the_experts": (False,),
-    "routed_scaling_factor": (1.0, None),
-    "capacity_factor": (None, -1),
 }
 
 
@@ -58,7 +47,7 @@ MIXTRAL = Family(
     kind="with experts as in Mixtral",
     experts=True,
     levels=(*llama.FIRST, *EXPERTS, *llama.LAST),
-    configured=llama.CONFIGURED | CONFIGURED,
+    configured={**llama.CONFIGURED, **tables("configured.txt")["mixtral"]},
     huggingface=huggingface,
     megatron=megatron.built("a Llama with experts as in Mixtral", MEGATRON_RULES, HOLDS),
 )

@@ -6,11 +6,11 @@ In MindFormers 1.9 the class of the name is for inference alone; TeleChat3 with 
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
-from align_hooks.families.family import Decoder, Family, Level
+from align_hooks.families.family import Allowed, Decoder, Family, Level
 
 BIASES: Level = dict(zip(llama.QKV_BIAS, (("queries",), ("keys",), ("keys",)), strict=True))
 RULES = (*llama.MEGATRON_RULES, *llama.MEGATRON_QKV_BIAS, *llama.MEGATRON_FEED_FORWARD)
-HOLDS: megatron.Holds = {**megatron.PLAIN, "add_qkv_bias": (True,)}
+HOLDS: Allowed = {**megatron.PLAIN, "add_qkv_bias": (True,)}
 embedding, norm, projections, *rest = llama.FIRST
 
 
@@ -26,7 +26,7 @@ QWEN2 = Family(
     kind="with biases of queries, keys and values as in Qwen2",
     experts=False,
     levels=(embedding, norm, {**projections, **BIASES}, *rest, *llama.FEED_FORWARD, *llama.LAST),
-    configured=llama.CONFIGURED | {"bias_of_queries_keys_and_values": (True,)},
+    configured={**llama.CONFIGURED, "bias_of_queries_keys_and_values": (True,)},
     huggingface=huggingface,
     megatron=megatron.built("a Qwen2", RULES, HOLDS),
     mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),),

@@ -7,7 +7,7 @@ In MindFormers also TeleChat3 with ``qk_layernorm: True``, whose specification o
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
-from align_hooks.families.family import Decoder, Family, Level
+from align_hooks.families.family import Allowed, Decoder, Family, Level
 
 NORMS: Level = {f"{llama.CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
 embedding, norm, projections, *rest = llama.FIRST
@@ -15,8 +15,8 @@ FIRST: tuple[Level, ...] = (embedding, norm, projections, NORMS, *rest)
 """The levels before a layer's feed-forward part."""
 ATTENTION = (*llama.MEGATRON_RULES, *llama.MEGATRON_QK_NORMS)
 RULES = (*ATTENTION, *llama.MEGATRON_FEED_FORWARD)
-CONFIGURED = llama.CONFIGURED | {"norm_of_queries_and_keys": (True,)}
-HOLDS: megatron.Holds = {**megatron.PLAIN, "qk_layernorm": (True,)}
+CONFIGURED: Allowed = {**llama.CONFIGURED, "norm_of_queries_and_keys": (True,)}
+HOLDS: Allowed = {**megatron.PLAIN, "qk_layernorm": (True,)}
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:

@@ -6,7 +6,7 @@ In MindFormers the experts of a layer are stacked in two parameters, each expert
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers, qwen3
-from align_hooks.families.family import Decoder, Family, Level
+from align_hooks.families.family import Decoder, Family, Level, tables
 
 EXPERT = f"{llama.CANONICAL}.mlp.experts.{{expert}}"
 GATE_UP, DOWN = tuple(f"{EXPERT}.{name}_proj.weight" for name in ("gate", "up")), (f"{EXPERT}.down_proj.weight",)
@@ -32,16 +32,6 @@ MEGATRON_EXPERTS = megatron.experts(ROUTER, GATE_UP, DOWN)
 """A router and its experts, whose names are those of Qwen3-MoE and DeepSeek-V3."""
 RULES = (*qwen3.ATTENTION, *llama.MEGATRON_FEED_FORWARD, *MEGATRON_EXPERTS)
 
-CONFIGURED: dict[str, tuple[object, ...]] = {
-    "score_function": ("softmax",),
-    "size_of_the_shared_experts": (None, 0),
-    "use_shared_expert_gating": (False,),
-    "groups_of_experts": (None,),
-    "bias_of_the_experts": (False,),
-    "routed_scaling_factor": (1.0, None),
-    "capacity_factor": (None, -1),
-}
-
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """``config.json`` of the Hugging Face model."""
@@ -64,7 +54,7 @@ QWEN3_MOE = Family(
     kind="with experts as in Qwen3-MoE",
     experts=True,
     levels=(*qwen3.FIRST, *map(of_dense, llama.FEED_FORWARD), *EXPERTS, *llama.LAST),
-    configured=qwen3.CONFIGURED | CONFIGURED,
+    configured={**qwen3.CONFIGURED, **tables("configured.txt")["qwen3_moe"]},
     huggingface=huggingface,
     megatron=megatron.built("a Qwen3-MoE", RULES, {**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
     mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), RULES, mindformers.WITH_EXPERTS),),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
-from align_hooks.comparison.distances import of_sketches
+from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.measures import ratio
 from align_hooks.hf_side.inputs import Inputs
 from align_hooks.hf_side.passes import Pass
@@ -52,7 +52,9 @@ class Sums:
         """The error of each side of which there is a sketch."""
         if self.numbers is None:
             return {}
-        return {side: apart_by_sketches(factor_of(factor, self.numbers), found) for side, (factor, found) in self.sketches.items()}
+        square, sums = self.numbers[:1], self.numbers[1:]
+        truths = {side: np.concatenate([square * factor**2, sums * factor]) for side, (factor, _) in self.sketches.items()}
+        return {side: error_of_sketches(truths[side], found) for side, (_, found) in self.sketches.items()}
 
 
 @dataclass
@@ -118,7 +120,7 @@ def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, 
             chosen.add(part, beside, sides)
             continue
         pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
-        sketches = {side: found for side, recorded in sides.items() if (found := sketch_of(recorded, part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
         if not (pairs or sketches):
             continue
         of_point = sums.setdefault(key, Sums())
@@ -131,13 +133,6 @@ def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, 
     return sums
 
 
-def sketch_of(recorded: Recorded, part: Part) -> NDArray[np.float64] | None:
-    """The sketch that a side recorded of all rows of a point, or of a parameter's gradient; None where it has none, or whole tensors."""
-    if part.kind is PointKind.PARAMETER:
-        return recorded.sketch(part)
-    return recorded.summary(part)
-
-
 def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
     """The sketch of some rows of a point of the truth, with the signs of the record; those of all rows add up."""
     if part.kind is PointKind.PARAMETER:
@@ -147,16 +142,6 @@ def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
     rows = row_signs(None, len(tokens)) if part.tokens is not None else row_signs(np.arange(first, first + len(tokens)))
     numbers = of_tokens(tokens, rows, COLUMNS((0, tokens.shape[1])))
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
-
-
-def factor_of(factor: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sketch of a tensor whose elements are multiplied."""
-    return np.concatenate([[numbers[0] * factor**2], numbers[1:] * factor])
-
-
-def apart_by_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """How far two tensors are apart, relative to the first, by their sketches."""
-    return next(of_sketches({"": ours}, {"": theirs})).error
 
 
 def add(sums: Sums, part: Part, beside: Part, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
@@ -197,5 +182,5 @@ def _judged(sums: Taken, inputs: Inputs) -> Iterator[Judged]:
             distances[side] = distance(kind, point, error, norm, honest, compute_type=inputs.compute_type, layers=deep, estimated=not known)
         apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
-            apart = apart_by_sketches(*(found for _, found in of_point.sketches.values()))
+            apart = error_of_sketches(*(found for _, found in of_point.sketches.values()))
         yield Judged(point, kind, distances, apart)

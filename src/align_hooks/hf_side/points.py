@@ -127,7 +127,7 @@ class Watch(TorchFunctionMode):
         """All points in their order; the weights of chosen experts stand behind the router's logits that they are made of."""
         parts: list[Part] = []
         for name, at in self.seen.items():
-            parts.append(Part(name, kind, at.canonical(of(at.tensor)), first, numbers(at.tokens)))
+            parts.append(Part(name, kind, at.canonical(of(at.tensor)), first, None if at.tokens is None else at.tokens.numpy()))
             if name == f"{self.name}.mlp.gate":
                 if self.choice is not None and kind is PointKind.VALUE:
                     parts.append(Part(name, PointKind.CHOICE, self.choice.sort(-1).values[None].numpy(), first))
@@ -189,11 +189,6 @@ class Watch(TorchFunctionMode):
         if self._given is None or self._given.shape != best.indices.shape:
             return best
         return (scores.gather(-1, self._given), self._given)
-
-
-def numbers(tokens: torch.Tensor | None) -> Array | None:
-    """Places of tokens as an array."""
-    return None if tokens is None else tokens.numpy()
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -77,19 +77,16 @@ class Recorded:
         """What the truth is multiplied by to be what the side differentiates."""
         return self.scale if part.kind in (PointKind.GRADIENT, PointKind.PARAMETER) else 1.0
 
-    def sketch(self, part: Part) -> NDArray[np.float64] | None:
-        """The sketch of a parameter's gradient, where that is what was recorded of it."""
-        return self._sketches.get(part.point) if part.kind is PointKind.PARAMETER else None
-
     @cached_property
     def activations(self) -> Activations | None:
         """What the points of the step put out, and their gradients; None where they are not on record."""
         return self.run.activations(self.step) if self.step in self.run.steps_of(ACTIVATIONS.name) else None
 
-    def summary(self, part: Part) -> NDArray[np.float64] | None:
-        """The sketch of all rows of a point, where that is what was recorded of it and no whole tensor."""
-        known = self.activations
-        name = self._name(part)
+    def sketch(self, part: Part) -> NDArray[np.float64] | None:
+        """The sketch of all rows of a point, or of a parameter's gradient, where that is what was recorded of it and no whole tensor."""
+        if part.kind is PointKind.PARAMETER:
+            return self._sketches.get(part.point)
+        known, name = self.activations, self._name(part)
         return None if known is None or name is None or self._is_whole(name, part) else known[name].sketch
 
     def _name(self, part: Part) -> str | None:

@@ -90,7 +90,6 @@ class Look:
                 occurs = tokens == int(token)
                 times, times_counted, _ = self.special.get(name, (0, 0, token))
                 self.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), int(token))
-        _occurs(self, tokens, fit.get("labels"), counted)
         for row, sample in enumerate(tokens):
             _sample(self, (step, row), sample, counted[row], decode)
         self.digests[step] = {name: digest(array) for name, array in fit.items()}
@@ -167,11 +166,6 @@ def _count(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> N
     if labels is not None and tokens.shape[1] > 1:
         seen.pairs += int(counted[:, :-1].sum())
         seen.shifted += int((counted[:, :-1] & (labels[:, :-1] == tokens[:, 1:])).sum())
-
-
-def _occurs(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:
-    if labels is not None:
-        counted = counted & (labels >= 0)  # ids that are to be ignored are below 0
     followed = np.logical_or.accumulate(counted[:, ::-1], axis=1)[:, ::-1]
     for id, before in seen.occurs.items():
         here = tokens == id

@@ -65,6 +65,14 @@ class Optimizer(Struct, frozen=True):
         """Canonical name to its group."""
         return {name: group for group in self.groups for name in group.parameters}
 
+    def rates(self, rate: Rate) -> dict[str, float] | None:
+        """Canonical name to the learning rate of a row; None where the row has one a group, and the groups are others."""
+        groups = [group for group in self.groups if group.parameters]
+        rates = rate if isinstance(rate, list) else [rate] * len(groups)
+        if len(rates) != len(groups):
+            return None
+        return {name: number for number, group in zip(rates, groups, strict=True) for name in group.parameters}
+
 
 class Training(Struct, frozen=True):
     """How the run trained. ``draws`` says whether the model draws random numbers."""

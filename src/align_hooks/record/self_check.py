@@ -70,7 +70,7 @@ OF_LOSS = (Kind.COUNT, Kind.WEIGHTS_OF_TOKENS, Kind.LOSS)
 
 
 class Witness(Enum):
-    """The source of a claim; the value is a message's id. The weight of tokens has no number, and its messages are in :data:`WEIGHED`."""
+    """The source of a claim; the value is a message's id. The weight of tokens has no number: its id ends so."""
 
     FRAMEWORK = "self_check.by_framework"
     RECORD = "self_check.recorded"
@@ -87,26 +87,16 @@ class Witness(Enum):
     TOKEN_LOSSES = "self_check.by_token_losses"
     LOSS_FUNCTION = "self_check.by_loss_function"
     MASK = "self_check.by_mask"
-    SETTINGS = "settings"
-    DERIVATIVE = "derivative"
+    SETTINGS = "by_settings"
+    DERIVATIVE = "in_derivative"
 
 
 class Weighing(Enum):
     """The weight of tokens in a loss: equal for all tokens, equal for all micro-batches, or neither."""
 
     ALIKE = "alike"
-    BY_MICRO_BATCH = "by micro-batch"
+    BY_MICRO_BATCH = "by_micro_batch"
     NEITHER = "neither"
-
-
-WEIGHED = {
-    (Witness.SETTINGS, Weighing.ALIKE): "self_check.alike_by_settings",
-    (Witness.SETTINGS, Weighing.BY_MICRO_BATCH): "self_check.by_micro_batch_by_settings",
-    (Witness.DERIVATIVE, Weighing.ALIKE): "self_check.alike_in_derivative",
-    (Witness.DERIVATIVE, Weighing.BY_MICRO_BATCH): "self_check.by_micro_batch_in_derivative",
-    (Witness.DERIVATIVE, Weighing.NEITHER): "self_check.neither_in_derivative",
-}
-"""The messages' ids of what the two sources say of the weight of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +111,7 @@ class Claim:
     def words(self) -> Message:
         """The claim as a message."""
         if isinstance(self.value, Weighing):
-            return message(WEIGHED[self.witness, self.value])
+            return message(f"self_check.{self.value.value}_{self.witness.value}")
         return message(self.witness.value, **_without_none(value=self.value, rank=self.rank))
 
 

@@ -9,14 +9,19 @@ from typing import NamedTuple
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.places import place
 from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.verdict import Comparison, Curve, Finding, Value, at_step, when
+from align_hooks.comparison.verdict import Comparison, Curve, Finding, Quantity, Value, at_step, when
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
 from align_hooks.report.text import shown
 from align_hooks.report.thinned import drawn
-from align_hooks.report.titles import TITLES
 
+TITLES: dict[str, Argument] = {
+    "loss": Quantity.LOSS,
+    "grad_norm": message("page.global_gradient_norm"),
+    "learning_rate": Quantity.LEARNING_RATE,
+}
+"""Names of the curves, on pages and on a terminal."""
 DIGITS = {"a": 9, "b": 9, "d": 4, "limit": 4, "noise": 4}
 """Significant digits of each series of a plot."""
 PLAIN = 10

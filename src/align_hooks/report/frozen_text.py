@@ -14,8 +14,8 @@ from align_hooks.comparison.verdict import Comparison, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, style_of, verdict
+from align_hooks.report.curve_plots import TITLES
 from align_hooks.report.machine import members
-from align_hooks.report.titles import TITLES
 from align_hooks.scenarios.frozen import Alone
 
 SHOWN = 5

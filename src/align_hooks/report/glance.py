@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 from align_hooks.comparison.verdict import Curve, Value
 from align_hooks.messages import Argument, Joined
-from align_hooks.report.curve_plots import axis_of, curve_text, numbers, series_of
+from align_hooks.report.curve_plots import TITLES, axis_of, curve_text, numbers, series_of
 from align_hooks.report.thinned import drawn
-from align_hooks.report.titles import TITLES
 
 MOST = 400
 """Steps that are shown of a long curve."""

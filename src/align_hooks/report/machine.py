@@ -61,7 +61,7 @@ def _blame(blame: Blame) -> Table:
         "suspect_names": [suspect.name for suspect in blame.suspects],
         "suspect_ids": [suspect.id for suspect in blame.suspects],
         "causes": [rendered(words) for words in blame.likely],
-        "cause_ids": [cause.value for cause in blame.causes],
+        "cause_ids": list(blame.causes),
     }
 
 

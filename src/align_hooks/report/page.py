@@ -11,9 +11,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.stages.local_norms import local_norms
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Comparison, Finding, StageResult, Status, Verdict, differing
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.schema import Table
@@ -21,13 +19,12 @@ from align_hooks.report import glossary, identity, plots, to_change
 from align_hooks.report.check_text import shown_rows
 from align_hooks.report.configuration import chosen, configurations
 from align_hooks.report.console import plain
-from align_hooks.report.curve_plots import curve_plot, is_constant, norms_plot
+from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
 from align_hooks.report.glossary import Word, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
 from align_hooks.report.text import beyond, worst
-from align_hooks.report.titles import TITLES
 from align_hooks.report.to_change import HARMLESS, MATTERING
 
 EVIDENCE, WORST = 3, 10
@@ -108,8 +105,8 @@ def suspects(comparison: Comparison) -> list[Table]:
 
     The number is that of the stage that decided, where this compares tensors, else that of the gradients or norms that name suspects.
     """
-    first = comparison.first.stage if comparison.first else None
-    ordered = sorted(comparison.stages, key=lambda result: (first, gradients, local_norms, result.stage).index(result.stage))
+    order = (comparison.first.stage if comparison.first else None, registry.gradients, registry.local_norms)
+    ordered = sorted(comparison.stages, key=lambda result: (*order, result.stage).index(result.stage))
     findings: dict[str, Finding] = {}
     for result in ordered:
         if result.status is Status.DIFFERENT and result.stage in TENSORS:
@@ -187,7 +184,7 @@ def settings(comparison: Comparison, checklist: Checklist | None) -> Table:
     groups = configurations(comparison.sides, harmless)
     apart = chosen(groups, lambda row: row.weighs)
     aside = chosen(groups, lambda row: row.differs and not row.weighs)
-    rates = [finding.name for finding in differing(comparison.stages, hyper_parameters) if finding.step is not None]
+    rates = [finding.name for finding in differing(comparison.stages, registry.hyper_parameters) if finding.step is not None]
     unlike = [*rates, *(row.name for group in apart for row in group.rows)]  # no configuration shows rates
     return {
         "configurations": groups,

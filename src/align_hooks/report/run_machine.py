@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from align_hooks.comparison.health import Health, Rank
 from align_hooks.messages import rendered
-from align_hooks.record.holdings import Holding, ranges
+from align_hooks.record.holdings import ranges
 from align_hooks.record.schema import Table
 from align_hooks.report.machine import curve_as_json, finding_as_json, members
 
@@ -26,7 +26,10 @@ def run_as_json(health: Health, **about: str) -> Table:
         "layout": dict(side.layout),
         "steps": side.steps,
         "planned_steps": health.planned,
-        "holds": [_holding(holding) for holding in health.holds],
+        "holds": [
+            {"quantity": each.kind, "steps": ranges(each.steps), "count": len(each.steps), **members(each, "asked", "bytes")}
+            for each in health.holds
+        ],
         "of_ranks": [_rank(rank) for rank in health.ranks],
         "problems": [
             {
@@ -41,11 +44,6 @@ def run_as_json(health: Health, **about: str) -> Table:
         "remarks": [rendered(remark) for remark in health.remarks],
         "curves": [curve_as_json(curve) for curve in health.curves],
     }
-
-
-def _holding(holding: Holding) -> Table:
-    steps = ranges(holding.steps)
-    return {"quantity": holding.kind, "steps": steps, "count": len(holding.steps), "asked": holding.asked, "bytes": holding.bytes}
 
 
 def _rank(rank: Rank) -> Table:

@@ -9,20 +9,16 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from align_hooks.comparison.places import place
-from align_hooks.comparison.stages.activation_gradients import activation_gradients
-from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.stages.stage import Stage
 from align_hooks.comparison.verdict import Comparison, Finding, Unit
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import rounded
 
-PICTURED = tuple(stage for stage in LADDER if stage.is_pictured)
+PICTURED = tuple(stage for stage in registry.LADDER if stage.is_pictured)
 """Stages that make a picture of the model."""
-TENSORS = tuple(stage for stage in LADDER if stage.is_of_tensors)
+TENSORS = tuple(stage for stage in registry.LADDER if stage.is_of_tensors)
 """Stages with one finding a tensor; PICTURED are the first of them."""
 WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
 """Bounds of the colours: below 1 of error over limit, and beyond it of the largest."""
@@ -83,9 +79,9 @@ def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
     pictured = [stage for stage in PICTURED if stage in with_rows]
     beyond = {stage for stage, finding in rows if finding.excess > 1}
     deciding = [stage for stage in pictured if comparison.first and stage is comparison.first.stage]
-    walked = [stage for stage in pictured if stage in beyond and stage in (activation_gradients, activations)]
-    telling = [stage for stage in pictured if stage in beyond and stage in (gradients, local_norms)]
-    usual = [stage for stage in pictured if stage is gradients]
+    walked = [stage for stage in pictured if stage in beyond and stage in (registry.activation_gradients, registry.activations)]
+    telling = [stage for stage in pictured if stage in beyond and stage in (registry.gradients, registry.local_norms)]
+    usual = [stage for stage in pictured if stage is registry.gradients]
     order = deciding or walked[:1] or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
     origins = {result.stage: {origin.finding.name for origin in result.origins} for result in comparison.stages}
     return [{**picture(stage, rows, origins.get(stage, ())), "chosen": stage is order[-1]} for stage in pictured]

@@ -10,7 +10,7 @@ from align_hooks.comparison.band.watching import Alarm, Sign, Watch, Watched
 from align_hooks.comparison.verdict import relative, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.console import Trimmed, grid, paragraph, style_of, verdict
-from align_hooks.report.titles import TITLES
+from align_hooks.report.curve_plots import TITLES
 
 BLOCKS = 20
 """Columns of the bar of evidence."""

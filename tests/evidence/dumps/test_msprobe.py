@@ -17,7 +17,7 @@ from align_hooks import open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
-from align_hooks.evidence.dumps.entry import Statistics, read_tensor, together
+from align_hooks.evidence.dumps.entry import read_tensor
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import Points, PointValue, points_of
@@ -96,7 +96,7 @@ def test_a_dump_of_torch_has_the_points_of_its_model(dump: Path, at: str) -> Non
     values = named(points)
     assert {name: value.shape for name, value in values.items()} == SHAPES
     for name, value in values.items():
-        array, said = value.read(), value.statistics()
+        array, said = value.read(), value.parts[0].statistics
         assert array.shape == SHAPES[name]
         assert np.linalg.norm(array) == pytest.approx(said.norm, rel=1e-6)
         assert (array.min(), array.max(), array.mean()) == pytest.approx((said.minimum, said.maximum, said.mean), rel=1e-5, abs=1e-7)
@@ -129,7 +129,9 @@ def test_statistics_are_enough_for_points_of_modules_of_their_own() -> None:
     assert values.keys() == SHAPES.keys()
     assert not any(value.whole for value in values.values())
     whole = named(points_of(read_dump(GOLDEN / "torch_tensor")))
-    assert {name: value.statistics() for name, value in values.items()} == {name: value.statistics() for name, value in whole.items()}
+    assert {name: [part.statistics for part in value.parts] for name, value in values.items()} == {
+        name: [part.statistics for part in value.parts] for name, value in whole.items()
+    }
     with pytest.raises(RecordError, match="has statistics and no numbers"):
         values["lm_head"].read()
 
@@ -145,7 +147,7 @@ def test_a_dump_of_mindspore_has_the_points_of_its_cells() -> None:
         }
         layer = named(points)["model.layers.0"]
         if whole:
-            assert np.linalg.norm(layer.read()) == pytest.approx(layer.statistics().norm, rel=1e-6)
+            assert np.linalg.norm(layer.read()) == pytest.approx(layer.parts[0].statistics.norm, rel=1e-6)
 
 
 def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
@@ -158,8 +160,8 @@ def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
     value = named(points_of(read_dump(dump)))["lm_head"]
     assert value.shape == (4, 3, 16)
     assert np.array_equal(value.read()[:2], value.read()[2:])
-    alone = named(points_of(read_dump(GOLDEN / "torch_tensor")))["lm_head"].statistics()
-    assert value.statistics().norm == pytest.approx(math.sqrt(2) * (alone.norm or 0))
+    alone = named(points_of(read_dump(GOLDEN / "torch_tensor")))["lm_head"].parts
+    assert [part.statistics for part in value.parts] == [part.statistics for part in alone] * 2
 
 
 def test_what_was_calculated_again_in_the_backward_pass_counts_once(dump: Path) -> None:
@@ -179,17 +181,9 @@ def test_what_was_calculated_again_in_the_backward_pass_counts_once(dump: Path) 
 
 def test_numbers_that_are_none_are_read_as_such(dump: Path) -> None:
     changed(dump, lambda content: first(content).update(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=math.inf))
-    said = named(points_of(read_dump(dump)))["model.embed_tokens"].statistics()
+    said = named(points_of(read_dump(dump)))["model.embed_tokens"].parts[0].statistics
     assert (said.minimum, said.maximum, said.norm) == (-math.inf, math.inf, math.inf)
     assert said.mean is not None and math.isnan(said.mean)
-
-
-def test_statistics_of_parts_are_those_of_the_whole() -> None:
-    parts = [np.arange(6.0).reshape(2, 3), -np.arange(4.0)]
-    said = [(Statistics(part.min(), part.max(), part.mean(), float(np.linalg.norm(part))), part.size) for part in parts]
-    whole = np.concatenate([part.reshape(-1) for part in parts])
-    assert together(said) == Statistics(-3, 5, pytest.approx(whole.mean()), pytest.approx(np.linalg.norm(whole)))
-    assert together([*said, (Statistics(), 1)]) == Statistics()
 
 
 def test_level_l1_names_no_module(dump: Path) -> None:

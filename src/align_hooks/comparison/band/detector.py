@@ -14,6 +14,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from align_hooks.comparison.band.level import CUT, Honest, Level
 from align_hooks.record.layout import Array
 
@@ -78,7 +80,7 @@ class Detector:
         size = max(-CUT, min(CUT, new / scale)) if scale > 0 else math.copysign(CUT, new) if new else 0.0
         for index, (slope, taken) in enumerate(zip(SLOPES, self._costs, strict=True)):
             gained = slope * size - taken
-            self._sums[index] = log_of_sum(self._sums[index], 0.0) + gained
+            self._sums[index] = float(np.logaddexp(self._sums[index], 0.0)) + gained
             if self._runs[index] <= 0:
                 self._runs[index], self._starts[index] = 0.0, step
             self._runs[index] += gained
@@ -108,9 +110,3 @@ def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS
         if detector.see(index, index, difference):
             return Alarm(index if detector.start is None else detector.start, index)
     return None
-
-
-def log_of_sum(first: float, second: float) -> float:
-    """The logarithm of the sum of two numbers that are given by theirs."""
-    larger, smaller = max(first, second), min(first, second)
-    return larger if smaller == -math.inf else larger + math.log1p(math.exp(smaller - larger))

@@ -42,11 +42,6 @@ class Drift:
     mean: float
     limit: float
 
-    @property
-    def is_beyond(self) -> bool:
-        """Whether noise does not explain it."""
-        return abs(self.mean) > self.limit
-
 
 def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0) -> Iterator[Drift]:
     """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the

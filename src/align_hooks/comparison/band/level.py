@@ -58,7 +58,7 @@ def honest(repeats: Array, floor: float = 0.0) -> Honest:
         return Honest(GAINS[0], np.zeros(steps), steps, len(repeats))
     size = around(np.square(repeats).mean(axis=0))
     tried = {gain: np.stack([innovations(repeat, gain, np.sqrt(size)) for repeat in repeats]) for gain in GAINS}
-    settled = first_settled(size)
+    settled = int(np.argmax(np.sqrt(size) >= SETTLED * np.sqrt(np.median(size))))
     seen = np.maximum(size[settled:], np.finfo(float).tiny)
     gain = min(GAINS, key=lambda each: float((np.square(tried[each][:, settled:]) / seen).mean()))
     scale = np.sqrt(around(np.square(tried[gain]).mean(axis=0)))
@@ -76,8 +76,3 @@ def around(squares: Array) -> Array:
     padded = np.pad(squares, AROUND, mode="reflect" if len(squares) > AROUND else "edge")
     mean: Array = np.lib.stride_tricks.sliding_window_view(padded, 2 * AROUND + 1).mean(axis=1)
     return mean
-
-
-def first_settled(squares: Array) -> int:
-    """The index of the first step from which on differences have their usual size."""
-    return int(np.argmax(np.sqrt(squares) >= SETTLED * np.sqrt(np.median(squares))))

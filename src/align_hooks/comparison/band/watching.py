@@ -147,7 +147,7 @@ class Watch:
             if row.step not in number.reference or value is None or row.skipped:
                 continue
             self.shown[name][row.step] = value
-            if self._is_off(name):
+            if any(alarm.number == name for alarm in self.alarms):
                 continue
             alarm = number.see(row.step, value) if math.isfinite(value) else Alarm(name, Sign.NOT_FINITE, row.step, row.step)
             new += [] if alarm is None else [alarm]
@@ -183,10 +183,6 @@ class Watch:
             ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
             drawn += [Curve(name, kept, ours, theirs, noise=noise)] if kept else []
         return drawn
-
-    def _is_off(self, name: str) -> bool:
-        """Whether a number had its alarm."""
-        return any(alarm.number == name for alarm in self.alarms)
 
     def _number(self, name: str) -> Band | Guide:
         ours = values(self.reference, NUMBERS[name])

@@ -17,27 +17,15 @@ from collections.abc import Mapping, Sequence
 
 import align_hooks.names.points as points
 from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Seen, is_like, router_of
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
+from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.points import Origin
 from align_hooks.comparison.settings import FAMILY, listed
 from align_hooks.comparison.sharding import common_factor
-from align_hooks.comparison.stages.activation_gradients import activation_gradients
-from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.stages.first_loss import first_loss
-from align_hooks.comparison.stages.first_updates import first_updates
-from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.stages.initial_optimizer_state import initial_optimizer_state
-from align_hooks.comparison.stages.initial_weights import initial_weights
-from align_hooks.comparison.stages.later_losses import later_losses
-from align_hooks.comparison.stages.loss_terms import loss_terms
-from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.stages.state import state
-from align_hooks.comparison.stages.token_losses import token_losses
-from align_hooks.comparison.stages.weights_after_update import weights_after_update
 from align_hooks.comparison.token_losses import Parted, Rows
 from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
 from align_hooks.messages import Message, Side, message, sentences, terms
@@ -57,24 +45,24 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
-    forward_agrees = any(result.stage is token_losses and result.status is Status.SAME for result in stages)
+    forward_agrees = any(result.stage is registry.token_losses and result.status is Status.SAME for result in stages)
     steps = [finding.step for finding in first.beyond if finding.step is not None]
     drawn = ladder.drawn
-    if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
+    if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, registry.first_loss))):
         drawn = None  # too late to be the cause, or of no effect
-    parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
+    parted = ladder.parted if first.stage is registry.token_losses else Parted()  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
     seen = Seen(
         *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
-        logits_agree=first.stage is first_loss and logits_agree(by_stage, ladder),
+        logits_agree=first.stage is registry.first_loss and logits_agree(by_stage, ladder),
         estimated=not ladder.pair.steps("gradients"),
         draws=ladder.pair.draws,
     )
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
-    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs[Sign.LOGITS_AGREE] else None
+    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs["LOGITS_AGREE"] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
     likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
@@ -83,13 +71,13 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and first.place is None and (times := largest(stages)) < NEAR:
         likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
     for cause in fitting:
-        part = part_that_is_off(ladder) if cause is Cause.TIED_WEIGHT else None
-        likely.append(sentences(message("blame.cause", cause=cause, look=cause.look), part))
-    later = [] if first.stage is hyper_parameters else [finding.what for finding in differing(stages, hyper_parameters)]
+        part = part_that_is_off(ladder) if cause == "tied_weight" else None
+        likely.append(sentences(message("blame.cause", cause=message(f"cause.{cause}"), look=message(f"look.{cause}")), part))
+    later = [] if first.stage is registry.hyper_parameters else [finding.what for finding in differing(stages, registry.hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
     numbers = place in (Place.FORWARD, Place.STATE) or (place is Place.GRADIENTS and first.common is None)
-    side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs[Sign.LOGITS_AGREE]
+    side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs["LOGITS_AGREE"]
     return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting, side_is_open)
 
 
@@ -110,7 +98,8 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
 def logits_agree(stages: Mapping[Stage, StageResult], ladder: Ladder) -> bool:
     """Whether all points of the first step agree, and the logits are among them."""
     looked_at = ladder.points.get(ladder.pair.first or 0, ())
-    return activations in stages and stages[activations].status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
+    compared = stages.get(registry.activations)
+    return compared is not None and compared.status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
 
 
 def lone_token_losses(ladder: Ladder) -> Message | None:
@@ -125,7 +114,7 @@ def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
     """Other sources of a fault of the forward pass, which no record rules out."""
     inputs = sorted({name for run in ladder.pair.runs for name in run.unrecorded_inputs})
     unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
-    if seen.status(initial_weights) is Status.NOT_COMPARED:
+    if seen.status(registry.initial_weights) is Status.NOT_COMPARED:
         unseen.append(message("blame.weights_not_compared"))
     return unseen if place is Place.FORWARD else []
 
@@ -136,14 +125,14 @@ def place_of(seen: Seen) -> Place:
     if seen.drawn is not None and stage.draws and not seen.acting(Place.FORWARD):
         return Place.STATE
     carried = rows is Rows.LATER or (seen.parted.later and rows is not Rows.RANK)
-    if stage is token_losses and carried:
+    if stage is registry.token_losses and carried:
         return Place.STATE
     worst = seen.first.findings[0] if seen.first.findings else None
-    if stage is weights_after_update and worst is not None and worst.quantity is Quantity.CLIP_COEFFICIENT:
+    if stage is registry.weights_after_update and worst is not None and worst.quantity is Quantity.CLIP_COEFFICIENT:
         return Place.CLIPPING
-    if stage is first_updates and not any(seen.status(compared) is Status.SAME for compared in TENSORS):
+    if stage is registry.first_updates and not any(seen.status(compared) is Status.SAME for compared in TENSORS):
         return Place.GRADIENTS  # which nobody saw, and of which updates are made
-    if stage is later_losses and not seen.first.common:
+    if stage is registry.later_losses and not seen.first.common:
         return Place.CURVE
     decided = seen.first.place or stage.place
     if decided is not None:
@@ -152,14 +141,14 @@ def place_of(seen: Seen) -> Place:
         return place_of_gradients(seen)
     # the first loss: the fault is beyond the tokens' losses where these agree, or where all gradients share a factor
     scaled = bool(seen.first.common) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
-    return Place.NORMALISATION if seen.status(token_losses) is Status.SAME or scaled else Place.FORWARD
+    return Place.NORMALISATION if seen.status(registry.token_losses) is Status.SAME or scaled else Place.FORWARD
 
 
 def place_of_gradients(seen: Seen) -> Place:
     """Where a fault sits that gradients show."""
     if seen.same_loss:
         return Place.GRADIENTS
-    hidden = seen.status(token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
+    hidden = seen.status(registry.token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
     return Place.FORWARD if hidden or is_of_the_scores(seen.first) else Place.GRADIENTS
 
 
@@ -182,17 +171,17 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
-    if place is Place.FORWARD and seen.signs[Sign.LOGITS_AGREE]:
+    if place is Place.FORWARD and seen.signs["LOGITS_AGREE"]:
         return (Suspect(message("blame.loss_function")), *settings)
-    if place is Place.DATA or seen.first.place is not None or seen.first.stage in (initial_optimizer_state, state):
+    if place is Place.DATA or seen.first.place is not None or seen.first.stage in (registry.initial_optimizer_state, registry.state):
         return (*common(seen.first.common), *shown)
-    if seen.first.stage is first_updates:
+    if seen.first.stage is registry.first_updates:
         return (*settings, *common(seen.first.common), *shown)
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
         return (*(seen.own_optimizers if place in OF_UPDATES else ()), *settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *without_gradient(seen.gone)]
-    routed = shown if seen.first.stage in (routing, loss_terms) else ()
+    routed = shown if seen.first.stage in (registry.routing, registry.loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     ordered = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     ordered += routed
@@ -203,7 +192,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
         ordered += common(seen.frontier.words)
-        own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
+        own = filter(seen.predicts, wrong) if seen.signs["PREDICTED"] else ()  # what stands below has the model's own loss as well
         tensors += [*own, *seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
         router = router_of(wrong) if place is Place.FORWARD else None
@@ -221,7 +210,7 @@ def points_of(seen: Seen, place: Place) -> list[Suspect]:
 
 def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
     """The same, with what they are made from."""
-    stage = activation_gradients if place is Place.GRADIENTS else activations
+    stage = registry.activation_gradients if place is Place.GRADIENTS else registry.activations
     return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 
 
@@ -245,7 +234,7 @@ def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
     )
 
 
-def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
+def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[str, ...]:
     """The causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
     of_kinds = [[signature for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)] for kind in kinds or [""]]

@@ -13,38 +13,13 @@ from dataclasses import replace
 from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import has_choices
-from align_hooks.comparison.stages.activation_gradients import activation_gradients
-from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.stages.clipping import clipping
-from align_hooks.comparison.stages.curve import curve
-from align_hooks.comparison.stages.first_loss import first_loss
-from align_hooks.comparison.stages.first_updates import first_updates
-from align_hooks.comparison.stages.free_running import free_running
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.later_losses import later_losses
-from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.stages.loss_terms import loss_terms
-from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.stages.stage import Phase
-from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.verdict import Quantity, StageResult, Status, when
 from align_hooks.messages import message, sentences
 
-OF_ROUTING = (
-    token_losses,
-    activations,
-    activation_gradients,
-    loss_terms,
-    first_loss,
-    local_norms,
-    gradients,
-    clipping,
-    first_updates,
-    later_losses,
-    curve,
-    free_running,
-)
-"""Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
+OF_PASSES = (registry.first_updates, registry.curve)
+"""Stages beside those of a forward or a backward pass whose differences may follow from tokens that were given to other experts."""
 MOVED = 10.0
 """Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
 MOST = 0.5
@@ -53,7 +28,7 @@ MOST = 0.5
 
 def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: Ladder) -> tuple[list[StageResult], StageResult | None]:
     """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
-    ties = next((result for result in stages if result.stage is routing and result.ties is not None), None)
+    ties = next((result for result in stages if result.stage is registry.routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
         return list(stages), symptom
     if (other := first_symptom([result for result in stages if not may_follow(result, ties)], ladder.pair.first)) is not None:
@@ -61,7 +36,7 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
     step = ties.ties or 0
     tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, ladder.pair.first or 0)
     follows = has_choices(*ladder.pair.runs, step=step) or ladder.parted.begun <= MOST  # tokens on the same way differ, too
-    if shown < tied or (shown == tied and symptom.stage is token_losses and follows):
+    if shown < tied or (shown == tied and symptom.stage is registry.token_losses and follows):
         return list(stages), symptom
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
     differs = message("routing.leaves_open_from", step=when(step))
@@ -72,9 +47,9 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
 def may_follow(result: StageResult, ties: StageResult) -> bool:
     """Whether what a stage shows may follow from the tokens that changed their experts."""
     wrong = result.beyond
-    if result.stage is clipping:  # the norm may, and what is clipped by it
+    if result.stage is registry.clipping:  # the norm may, and what is clipped by it
         return any(finding.quantity is Quantity.GRAD_NORM for finding in wrong)
-    if result.stage is loss_terms:
+    if result.stage is registry.loss_terms:
         share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
         return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
-    return result.stage in OF_ROUTING
+    return result.stage.phase in (Phase.FORWARD, Phase.BACKWARD) or result.stage in OF_PASSES  # no data, setting or update does

@@ -8,14 +8,10 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, has_points, updates_to_inject
-from align_hooks.comparison.diagnosis.signatures import OF_DATA, Cause
+from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
-from align_hooks.comparison.stages.band import band
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.token_losses import Rows
 from align_hooks.comparison.verdict import (
     Blame,
@@ -37,7 +33,7 @@ from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
 from align_hooks.record.schema import Row
 
-OF_ONE_TENSOR = frozenset({Cause.GRADIENT_ALONE, Cause.TIED_WEIGHT, Cause.NORM_COPIES})
+OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
 """Causes of which no point between layers says more."""
 CLEAR = 100
 """How many times its limit an error is that no measured limit makes a matter of rounding."""
@@ -65,7 +61,7 @@ class Advice:
     places: tuple[Place, ...] = ()
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
-    cause: Cause | None = None
+    cause: str | None = None
     """The likeliest cause for which the advice is given; None for any."""
 
 
@@ -80,7 +76,7 @@ def _advice(row: str) -> Advice:
     given = columns(words, ("at", "when", "unless", "of"))
     places = UPDATES if given["at"] == ["UPDATES"] else tuple(Place[name] for name in given["at"])
     when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
-    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next((Cause[name] for name in given["of"]), None))
+    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next(iter(given["of"]), None))
 
 
 ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advice"]))
@@ -95,7 +91,7 @@ def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Seq
     return with_commands(words, *lines) if lines else words
 
 
-def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: Enum | None = None) -> Advice:
+def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: str | None = None) -> Advice:
     """Return the first row of :data:`ADVICE` that fits what is known, and the likeliest cause."""
     for advice in ADVICE:
         holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
@@ -119,7 +115,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.SUSPECTED: blame is not None
         and any(suspect.name == finding.name for suspect in blame.suspects for finding in ladder.settings),
         Fact.ITSELF: pair.is_itself,
-        Fact.RATES: bool(differing(stages, hyper_parameters)),
+        Fact.RATES: bool(differing(stages, registry.hyper_parameters)),
         Fact.RESUMED: first > 0,
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
@@ -140,16 +136,16 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
         Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
-        Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
+        Fact.TIED: any(stage.stage is registry.routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
-        Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.LATE: any(stage.stage is registry.band and stage.status is Status.DIFFERENT for stage in stages),
         Fact.POINTS: has_points(pair, first),
         Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
-        Fact.EMPTIED: blame is not None and Cause.MOMENTS_EMPTIED in blame.causes,
+        Fact.EMPTIED: blame is not None and "moments_emptied" in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
-        Fact.MADE: blame is not None and not {*OF_DATA}.isdisjoint(blame.causes),
+        Fact.MADE: blame is not None and not OF_DATA.isdisjoint(blame.causes),
         Fact.DRAWS: pair.draws,
         Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
@@ -160,7 +156,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         and not can_be_given(MICRO_BATCH, str(candidate.facts.side)),
         Fact.BLIND: not_seen(ladder) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
-        Fact.BARE: not compared & {local_norms, gradients},
+        Fact.BARE: not compared & {registry.local_norms, registry.gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
 
@@ -178,7 +174,7 @@ def jumps(stages: Sequence[StageResult]) -> bool:
 
 def grouped(stages: Sequence[StageResult]) -> Finding | None:
     """The finding that some parameters decay on one side alone, where the optimizers differ in nothing else."""
-    found = differing(stages, hyper_parameters)
+    found = differing(stages, registry.hyper_parameters)
     one_sided = [
         finding for finding in found if finding.name == HyperParameter.WEIGHT_DECAY and 0 in (finding.reference, finding.candidate)
     ]
@@ -188,7 +184,7 @@ def grouped(stages: Sequence[StageResult]) -> Finding | None:
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
-    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))]
+    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, registry.hyper_parameters))))]
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
@@ -197,7 +193,7 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
-        "look": next((cause.look for cause in causes if isinstance(cause, Cause)), message("next.what_differs")),
+        "look": message(f"look.{causes[0]}") if causes else message("next.what_differs"),
         "term": Term(first) if first in Term else message("next.what_differs"),
         "setting": several(settings),
         "count": len(updates_to_inject(ladder.pair, stages)),

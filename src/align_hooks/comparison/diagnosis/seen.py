@@ -15,21 +15,16 @@ from functools import cached_property
 
 from align_hooks.comparison import places
 from align_hooks.comparison.arguments import ACTS
-from align_hooks.comparison.diagnosis.signatures import ROUTERS, Sign
+from align_hooks.comparison.diagnosis.signatures import ROUTERS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.random_states import Drawn
-from align_hooks.comparison.stages.first_loss import first_loss
-from align_hooks.comparison.stages.gradients import gradients
-from align_hooks.comparison.stages.initial_optimizer_state import initial_optimizer_state
-from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.stages.routing import routing
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.stages.stage import Phase, Stage
-from align_hooks.comparison.stages.state import state
 from align_hooks.comparison.token_losses import Parted
 from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Suspect, Unit
 from align_hooks.messages import Side
 
-TENSORS = (gradients, local_norms)
+TENSORS = (registry.gradients, registry.local_norms)
 """Stages with one finding a tensor, the more telling first."""
 PHASES = {
     Place.FORWARD: Phase.FORWARD,
@@ -84,7 +79,7 @@ class Seen:
     @property
     def same_loss(self) -> bool:
         """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
-        findings = self.stages[first_loss].findings if first_loss in self.stages else ()
+        findings = self.stages[registry.first_loss].findings if registry.first_loss in self.stages else ()
         return bool(findings) and all(finding.error == 0 for finding in findings)
 
     @property
@@ -103,7 +98,7 @@ class Seen:
         have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
         says how small a limit is. Estimated errors that large say nothing of which is the furthest."""
         wrong = (self.tensors or self.first).beyond
-        estimated = self.estimated and self.tensors is not None and self.tensors.stage is gradients
+        estimated = self.estimated and self.tensors is not None and self.tensors.stage is registry.gradients
         far = (lambda finding: lost(finding) == math.inf) if estimated else lost
         return sorted(wrong, key=far, reverse=True)  # which leaves all others in their order
 
@@ -114,7 +109,7 @@ class Seen:
         if self.tensors is None:
             return {}
         of_sides = {side: [finding.name for finding in self.wrong if gone_from(finding) is side] for side in Side}
-        routed = self.status(routing) is Status.SAME
+        routed = self.status(registry.routing) is Status.SAME
         kept = {side: [name for name in names if routed or not EXPERT.match(name)] for side, names in of_sides.items()}
         return {side: names for side, names in kept.items() if names}
 
@@ -130,25 +125,25 @@ class Seen:
         return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @cached_property
-    def signs(self) -> dict[Sign, bool]:
+    def signs(self) -> dict[str, bool]:
         """Which signs the comparison shows."""
         alone = len({finding.name for finding in self.wrong}) == 1
         return {
-            Sign.SHIFT: self.parted.shift is not None,
-            Sign.DRAWN: self.drawn is not None,
-            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
-            Sign.ROUTER: self.starts_at_routers,
-            Sign.ROUTER_LOST: self.router_is_lost,
-            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
-            Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
-            Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
-            Sign.ALONE: alone,
-            Sign.TIED_ALONE: alone and self.tied,
-            Sign.DRAWS: self.draws,
-            Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
-            Sign.LOGITS_AGREE: self.logits_agree,
-            Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
-            Sign.NOT_RESTORED: self.first.stage is state,
+            "SHIFT": self.parted.shift is not None,
+            "DRAWN": self.drawn is not None,
+            "SEVERAL_EXPERTS": router_of([finding.name for finding in self.wrong]) is not None,
+            "ROUTER": self.starts_at_routers,
+            "ROUTER_LOST": self.router_is_lost,
+            "PREDICTED": self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
+            "BOUNDARY": self.frontier is not None and bool(self.frontier.above),
+            "FROM_THE_OUTPUT": self.frontier is not None and not self.frontier.above,
+            "ALONE": alone,
+            "TIED_ALONE": alone and self.tied,
+            "DRAWS": self.draws,
+            "SCATTERED": self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
+            "LOGITS_AGREE": self.logits_agree,
+            "OPTIMIZER_STATE": self.first.stage is registry.initial_optimizer_state,
+            "NOT_RESTORED": self.first.stage is registry.state,
         }
 
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from align_hooks.comparison.stages.first_updates import first_updates
-from align_hooks.comparison.stages.free_running import free_running
-from align_hooks.comparison.stages.later_losses import later_losses
+from align_hooks.comparison.stages import registry
 from align_hooks.comparison.stages.stage import Phase
-from align_hooks.comparison.stages.weights_after_update import weights_after_update
 from align_hooks.comparison.verdict import StageResult, Status
 from align_hooks.quantities.registry import STATES
 
 NORM = "grad_norm"
 """A number that is made before the update which clips by it."""
-FOLLOWING = (first_updates, later_losses, free_running)
+FOLLOWING = (registry.first_updates, registry.later_losses, registry.free_running)
 """Stages whose differences follow from a wrong update."""
 BEFORE_ALL, AFTER_ALL = (-1.0, int(Phase.START)), (math.inf, int(Phase.UPDATE))
 Moment = tuple[float, int]
@@ -38,7 +35,7 @@ def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> Stag
 
     def when(stage: StageResult) -> Moment:
         undated = any(finding.step is None for finding in stage.beyond)
-        return min(following, default=AFTER_ALL) if undated and stage.stage is weights_after_update else moment(stage, start)
+        return min(following, default=AFTER_ALL) if undated and stage.stage is registry.weights_after_update else moment(stage, start)
 
     return min(able, key=when, default=stages[end] if end < len(stages) else None)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from align_hooks.comparison.batches import Counted, differences, differing_digests, differing_tokens, unseen_mask
+from align_hooks.comparison.batches import differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.made_otherwise import ARRAYS, Common
@@ -74,9 +74,8 @@ class Seen:
             self.ladder.looks.setdefault(side, Look()).add(step, arrays_of(run, batch), {})
             for change in self.ladder.changes[side]:
                 self.ladder.concerned[side, change.row.what] += change.concerned(batch)
-        rows = (pair.reference.row(step), pair.candidate.row(step))
-        own, other = (Counted(batch, row.valid_tokens if row else None) for batch, row in zip((ours, theirs), rows, strict=True))
-        unseen = [unseen_mask(Side.REFERENCE, own, other, step), unseen_mask(Side.CANDIDATE, other, own, step)]
+        own, other = (row.valid_tokens if (row := run.row(step)) else None for run in pair.runs)
+        unseen = [unseen_mask(Side.REFERENCE, ours, theirs, own), unseen_mask(Side.CANDIDATE, theirs, ours, other)]
         gaps = [why for why in unseen if why is not None]
         self.unseen = self.unseen or bool(gaps)
         if ours.tokens is not None and theirs.tokens is not None:

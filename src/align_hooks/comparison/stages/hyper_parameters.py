@@ -13,6 +13,7 @@ from align_hooks.comparison.settings import as_written, several
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences
+from align_hooks.record.schema import Rate
 
 
 @stage("hyper-parameters", Phase.UPDATE, place=Place.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist"))
@@ -49,7 +50,7 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
     rates = [(ours.step, ours.learning_rate, theirs.learning_rate) for ours, theirs in pair.rows]
     known = [(step, ours, theirs) for step, ours, theirs in rates if ours is not None and theirs is not None]
     within = SETTING + pair.resolution_of("learning_rate")
-    apart = [(step, ours, theirs) for step, ours, theirs in known if not rates_equal(ours, theirs, within)]
+    apart = [(step, ours, theirs) for step, ours, theirs in known if not _equal(pair, ours, theirs, within)]
     if not apart:
         return [], None, len(known)
     (step, *unlike), later = apart[0], len(apart) - 1
@@ -59,3 +60,14 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
     ours, theirs = map(as_written, unlike)
     differs = from_step(Quantity.LEARNING_RATE, step, on=0 < later == sum(other > step for other, *_ in known))
     return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], differs, len(known)
+
+
+def _equal(pair: Pair, ours: Rate, theirs: Rate, within: float) -> bool:
+    """Whether two rates are the same, parameter by parameter where they are of groups on record; else as :func:`rates_equal` says."""
+    if not isinstance(ours, list) and not isinstance(theirs, list):
+        return rates_equal(ours, theirs, within)
+    known = [run.facts.optimizer.rates(rate) for run, rate in zip(pair.runs, (ours, theirs), strict=True) if run.facts.optimizer]
+    if len(known) < 2 or known[0] is None or known[1] is None:
+        return rates_equal(ours, theirs, within)
+    pairs = {(known[0][name], known[1][name]) for name in known[0].keys() & known[1].keys()}
+    return all(settings.equal(*each, within) for each in pairs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 from align_hooks.comparison.distances import Distance
 from align_hooks.comparison.findings import Limit, as_finding, from_step, telling_of, without_reference, worse_loss
@@ -13,14 +14,8 @@ from align_hooks.comparison.steps import drifting
 from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, excess
 from align_hooks.messages import message, sentences
 
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """How far the losses of a step are apart, with the limit."""
-
-    step: int
-    distance: Distance
-    limit: Limit
+Apart: TypeAlias = tuple[int, Distance, Limit]
+"""A step, how far its losses are apart, and with which limit."""
 
 
 @stage("later losses", Phase.FORWARD, place=Place.NEXT_LOSS, draws=True)
@@ -34,7 +29,7 @@ def later_losses(ladder: Ladder) -> StageResult:
         limit = ladder.loss_limit(ours.step)
         distance = worse_loss(ours, theirs, limit)
         if distance is not None:
-            (exact if ladder.pair.is_exact(ours.step) else free).append(Apart(ours.step, distance, limit))
+            (exact if ladder.pair.is_exact(ours.step) else free).append((ours.step, distance, limit))
         else:
             skipped += bool(ours.skipped and theirs.skipped)
     count = len(exact) + len(free)
@@ -42,7 +37,7 @@ def later_losses(ladder: Ladder) -> StageResult:
         return StageResult(
             later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
         )
-    of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart.step)])
+    of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart[0])])
     wrong = [finding for finding in (*of_exact, *findings(free)) if finding.excess > 1]
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
     summary = sentences(message("steps.count", count=count), beyond)
@@ -59,6 +54,6 @@ def later_losses(ladder: Ladder) -> StageResult:
 
 def findings(of: Sequence[Apart]) -> list[Finding]:
     """The findings that a judgement of all steps needs, in the order of their steps; the first that is beyond its limit is among them."""
-    excesses = [excess(apart.distance.error, apart.limit(apart.distance.name)) for apart in of]
-    chosen = [of[index] for index in telling_of(excesses, [without_reference(apart.distance) for apart in of])]
-    return [as_finding(apart.distance, apart.step, apart.limit, Quantity.LOSS) for apart in chosen]
+    excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
+    chosen = [of[index] for index in telling_of(excesses, [without_reference(distance) for _, distance, _ in of])]
+    return [as_finding(distance, step, limit, Quantity.LOSS) for step, distance, limit in chosen]

@@ -26,7 +26,8 @@ def self_check(ladder: Ladder) -> StageResult:
         found = [(side, run, checks[side].of_layout) for side, run in ladder.pair.sides if side in checks]
         unshared = [not_shared(run, side, wrong) for side, run, wrong in found if wrong]
         if len(unshared) == 1 and unshared[0] is not None:
-            return replace(result, differs=None, place=unshared[0].place).telling(unshared[0].words)
+            words, place = unshared[0]
+            return replace(result, differs=None, place=place).telling(words)
         return result
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]

@@ -15,7 +15,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.curves.tags import BY_HAND, MEGATRON, MINDFORMERS, OF_SAMPLES, Tags
-from align_hooks.evidence.rows import Row, Scalars
+from align_hooks.evidence.recording import Row, Scalars, row_of
 
 Curves: TypeAlias = Mapping[str, Mapping[int, float]]
 """Name of a curve to number of a step, as the tool counts, to value."""
@@ -88,9 +88,8 @@ def row(step: int, number: int, named: Curves, *, late: bool) -> Row:
     if late:
         values["learning_rate"] = named.get("learning_rate", {}).get(number - 1)
     samples = values["consumed_samples"]
-    unknown = dict.fromkeys(("objective_loss", "valid_tokens", "clip_coefficient", "seconds"))
     whole = int(samples) if samples is not None and math.isfinite(samples) else None
-    return {"step": step, **unknown, **values, "consumed_samples": whole, "skipped": False}
+    return row_of(step, **values | {"consumed_samples": whole}, skipped=False)
 
 
 def over_samples(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +28,6 @@ class Statistics:
     maximum: float | None = None
     mean: float | None = None
     norm: float | None = None
-
-    def __bool__(self) -> bool:
-        return any(number is not None for number in (self.minimum, self.maximum, self.mean, self.norm))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +104,3 @@ def read_tensor(path: Path) -> Array:
     if not isinstance(value, TorchTensor) or value.kind not in KINDS:
         raise RecordError(f"{path} holds no tensor of floating-point numbers; {AGAIN}")
     return cast(value.read(), value.kind, "F64" if value.kind == "F64" else "F32")[0]
-
-
-def together(parts: Iterable[tuple[Statistics, int]]) -> Statistics:
-    """The statistics of tensors as one, each with its number of elements; what one of them does not say is not said."""
-    given = list(parts)
-
-    def joined(name: str) -> list[float] | None:
-        values = [getattr(one, name) for one, _ in given]
-        return None if not values or any(value is None for value in values) else values
-
-    minima, maxima, means, norms = map(joined, ("minimum", "maximum", "mean", "norm"))
-    elements = sum(count for _, count in given)
-    return Statistics(
-        None if minima is None else _worst(min, minima),
-        None if maxima is None else _worst(max, maxima),
-        None if means is None or not elements else sum(mean * count for mean, (_, count) in zip(means, given, strict=True)) / elements,
-        None if norms is None else math.sqrt(sum(norm * norm for norm in norms)),
-    )
-
-
-def _worst(of: object, values: list[float]) -> float:
-    """The smallest or the largest, or NaN where one is."""
-    return math.nan if any(map(math.isnan, values)) else float(of(values))  # type: ignore[operator]

@@ -249,8 +249,9 @@ def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tu
     match = OPERATOR.fullmatch(row.name)
     if match is None:
         return None
-    scope = scopes.get(match["scope"])
-    cells = _hyphened(match["scope"]) if scope is None else _slashed(scope)
+    cells = _hyphened(match["scope"])
+    if (scope := scopes.get(match["scope"])) is not None:  # reserve_class_name_in_scope=False leaves out classes
+        cells = [(attribute, kind) for attribute, _, kind in (cell.partition("-") for cell in scope.split("/")[1:])]
     if cells is None or any("Grad_" in attribute for attribute, _ in cells):
         return None
     path = ""
@@ -260,14 +261,9 @@ def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tu
     return path, match["operator"]
 
 
-def _slashed(scope: str) -> Sequence[tuple[str, str]]:
-    """Attribute and class of every Cell of a scope. ``reserve_class_name_in_scope=False`` leaves out classes."""
-    return [(attribute, kind) for attribute, _, kind in (cell.partition("-") for cell in scope.split("/")[1:])]
-
-
 def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
-    """The same of a scope whose slashes are lost: between two hyphens stand a class, which has no underscore but at its start, and the next
-    attribute, which may have some. None where it cannot be told."""
+    """Attribute and class of every Cell of a scope whose slashes are lost: between two hyphens stand a class, which has no underscore but
+    at its start, and the next attribute, which may have some. None where it cannot be told."""
     attribute, *between = scope.removeprefix("Default_").split("-")
     cells = []
     for piece in between[:-1]:

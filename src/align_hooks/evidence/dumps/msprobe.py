@@ -38,7 +38,7 @@ CONSTRUCT = "construct.json"
 PARTS = {"input_args": INPUT, "input_kwargs": INPUT, "output": OUTPUT, "input": INPUT}
 
 
-class _Tensor(Struct, frozen=True):
+class _Tensor(Struct, frozen=True, rename={"maximum": "Max", "minimum": "Min", "mean": "Mean", "norm": "Norm"}):
     """A tensor of ``dump.json``."""
 
     dtype: str
@@ -48,9 +48,6 @@ class _Tensor(Struct, frozen=True):
     mean: float | bool | None = None
     norm: float | bool | None = None
     data_name: str | None = None
-
-
-FIELDS = {"Max": "maximum", "Min": "minimum", "Mean": "mean", "Norm": "norm"}
 
 
 class _Contents(Struct, frozen=True):
@@ -208,7 +205,7 @@ def _tensors(value: object, index: str, depth: int = 0) -> Iterator[tuple[str, d
 
 def _tensor(value: dict[str, object], path: Path, name: str) -> _Tensor:
     try:
-        facts = convert({FIELDS.get(key, key): item for key, item in value.items() if key not in FIELDS.values()}, _Tensor)
+        facts = convert(value, _Tensor)
         if math.prod(facts.shape) >= MOST_ELEMENTS:
             raise ValueError("its shape is of more elements than any tensor has")
         return facts

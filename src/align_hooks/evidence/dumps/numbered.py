@@ -15,7 +15,7 @@ import numpy as np
 from align_hooks.checkpoints.model import model_of
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
-from align_hooks.evidence.recording import recording
+from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
 from align_hooks.record.files import list_folder, read_array
@@ -23,7 +23,6 @@ from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import PREFIX, Settings
 
-UNSAID = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate")
 SIDE = "torch"
 
 
@@ -45,7 +44,7 @@ def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> in
     shards = [shard for shard in named.shards(0) if shard.trainable]
     with recording(run, SIDE, asked, facts, range(step, step + 1), shards) as writer:
         writer.gradients(step, tensors)
-        writer.scalars({"step": step, "skipped": False, **dict.fromkeys(UNSAID)})
+        writer.scalars(row_of(step, skipped=False))
     return len(tensors)
 
 

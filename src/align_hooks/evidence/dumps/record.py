@@ -20,7 +20,7 @@ from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.entry import Entry, Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
-from align_hooks.evidence.recording import recording
+from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
@@ -31,8 +31,6 @@ from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")
-UNSAID = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate")
-"""What a row of scalars has and no dump says."""
 MOST_STEPS = 100_000
 """Steps of a dump, and of the gaps between them."""
 
@@ -85,7 +83,7 @@ def convert_dump(
     with recording(run, dump.side, asked, facts, range(steps[0], steps[-1] + 1)) as writer:
         for step, values in sorted(by_step.items()):
             _write_step(writer, step + moved, values, 1 / loss_scale)
-            writer.scalars({"step": step + moved, "skipped": False, **dict.fromkeys(UNSAID)})
+            writer.scalars(row_of(step + moved, skipped=False))
     gradients = sum(value.gradient for value in points.values)
     alone = sum(not value.whole for value in points.values)
     return Converted(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)

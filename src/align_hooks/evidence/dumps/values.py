@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics, together
+from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry
 from align_hooks.evidence.dumps.points import BS, Fusion, Row, pattern_of, rows_of, table_of
 from align_hooks.names.blocks import Dims
 from align_hooks.record.layout import Array
@@ -64,10 +64,6 @@ class PointValue:
         rows, sequence = sum(size[0] for size in self.sizes), self.sizes[0][1]
         width = len(self.columns) if self.columns is not None else self.parts[0].elements // max(1, math.prod(self.sizes[0]))
         return (rows, sequence) if len(self.parts[0].shape) == 2 and width == 1 else (rows, sequence, width)
-
-    def statistics(self) -> Statistics:
-        """What the tool says of the whole; nothing of a part of a module's output."""
-        return Statistics() if self.columns is not None else together((part.statistics, part.elements) for part in self.parts)
 
     def read(self) -> Array:
         """The numbers, [rows, sequence, width]; raises RecordError as :meth:`Entry.read`."""
