@@ -46,6 +46,7 @@ def test_what_was_not_restored_is_named_at_its_step(tmp_path: Path, change: dict
     assert comparison.first is not None and comparison.blame is not None
     assert comparison.first.name == "training state"
     assert [finding.what for finding in comparison.first.findings] == [at_step(name, 1)]
+    assert ("next.read_count" in ids(comparison.next)) == (name == SCHEDULER)
     assert (comparison.blame.place, comparison.blame.causes) == ("state", ("not_restored",))
 
 

@@ -32,6 +32,7 @@ from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
 from align_hooks.record.schema import Row
+from align_hooks.record.state import BUFFER
 
 OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
 """Causes of which no point between layers says more."""
@@ -46,7 +47,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED EMPTIED REFUSED ALONE "
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED COUNTED EMPTIED REFUSED ALONE "
     "MADE DRAWS TERM WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
@@ -145,6 +146,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
         Fact.EMPTIED: blame is not None and "moments_emptied" in blame.causes,
         Fact.GROUPED: grouped(stages) is not None,
+        Fact.COUNTED: counted(stages),
         Fact.MADE: blame is not None and not OF_DATA.isdisjoint(blame.causes),
         Fact.DRAWS: pair.draws,
         Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
@@ -170,6 +172,12 @@ def furthest_out(stages: Sequence[StageResult]) -> float:
 def jumps(stages: Sequence[StageResult]) -> bool:
     """Whether an error comes about at one point, far beyond its limit, where all that the point is made from agrees."""
     return any(origin.finding.excess > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
+
+
+def counted(stages: Sequence[StageResult]) -> bool:
+    """Whether what differs first is how often something was moved on, which no forward pass tells: buffers have digests."""
+    first = first_different(stages)
+    return first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings)
 
 
 def grouped(stages: Sequence[StageResult]) -> Finding | None:
