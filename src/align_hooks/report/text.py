@@ -113,6 +113,8 @@ def grounds(comparison: Comparison, console: Console) -> None:
     for stage in comparison.stages:
         if stage.status in BROKEN and stage is not comparison.first:
             paragraph(console, message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary))
+    if unclear := [stage.title for stage in comparison.stages if stage.status is Status.INCONCLUSIVE and worst(stage) is not None]:
+        paragraph(console, message("terminal.inconclusive", stages=terms(unclear)))
     if without := not_compared(comparison.stages):
         paragraph(console, without)
     paragraph(console, message("terminal.acceptance"), indent=0)
