@@ -14,7 +14,7 @@ from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
-from align_hooks.checklist.tries import nothing, of_one_key
+from align_hooks.checklist.tries import left_out, nothing, of_one_key
 from align_hooks.checklist.writable import as_taken, is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
 from align_hooks.messages import Argument
@@ -133,7 +133,7 @@ def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
     ways: Iterable[Edits] = says.tries(asked) if says.tries is not None else of_one_key(asked)
     tried: list[Edits] = []
     try:
-        for way in ways:
+        for way in itertools.chain(ways, left_out(asked)):
             typed = {key: as_taken(key, value, asked.candidate) for key, value in way.items()}
             edits = {key: value for key, value in typed.items() if not _stands(asked.candidate, key, value)}
             edits = {**_carried(edits, asked.candidate), **edits}

@@ -19,7 +19,7 @@ from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
-from align_hooks.checklist.writable import choices, takes
+from align_hooks.checklist.writable import choices, takes, usable
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting, Value
 
 LONGEST = 128
@@ -29,11 +29,16 @@ YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
-    """One key with a value that may have the meaning and that the key takes, or a flag of Megatron's left out."""
+    """One key with a value that may have the meaning and that the key takes."""
     for key in asked.keys:
         yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked), *choices(key, asked.candidate)))
+
+
+def left_out(asked: Asked) -> Iterator[Edits]:
+    """A flag of Megatron's left out, of a reading that names no keys any flag that is set."""
     if asked.candidate.side == MEGATRON:
-        yield from ({key: UNSET} for key in asked.keys if key in asked.candidate.values)
+        set_flags = asked.keys or usable([*asked.candidate.values], asked.candidate)
+        yield from ({key: UNSET} for key in set_flags if key in asked.candidate.values)
 
 
 def _copied(key: str, asked: Asked) -> Iterator[Setting]:
