@@ -213,3 +213,11 @@ def test_nothing_is_mended_that_is_no_yaml_or_would_be_lost(swapped: bool, file:
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1 and "--fix" in done.stderr
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(("more", "asks"), [("--tokenizer-model $TOKENIZER", False), ("--rotary-base $BASE", True), ("$MORE", True)])
+def test_a_run_is_advised_only_for_what_a_run_tells(tmp_path: Path, more: str, asks: bool) -> None:
+    path = script(tmp_path / "train.sh")
+    path.write_text(path.read_text().rstrip() + f" {more}\n")
+    done = command(f"bash {path} 1 8", configuration(tmp_path / "llama.yaml"))
+    assert (f"align-hooks run --arguments-only -- bash {path} 1 8" in done.stdout) is asks, done.stdout

@@ -92,12 +92,14 @@ def is_bare_list(text: str) -> bool:
 
 
 def read_script(
-    text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None
+    text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None, given: str = ""
 ) -> Configuration:
     """The training command of a script, or a bare list of arguments, one or many a line; of a script that starts MindFormers its YAML.
+    ``given`` is the command that starts the script, as it is advised.
 
     :raises ConfigurationError: no command of it trains, or several do.
     """
+    given = given or f"bash {name}"
     if is_bare_list(text):
         script = bare_list(text, name, environment)
     else:
@@ -111,7 +113,7 @@ def read_script(
         if script.ended:
             raise ConfigurationError(
                 f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
-                f"command, 'NAME=... bash {name}'"
+                f"command, 'NAME=... {given}'"
             )
         for command, _ in script.started:
             if (launch := read_launch([word.text for word in command], name, folder or Path())) is not None:
@@ -131,7 +133,7 @@ def read_script(
         line = text.count("\n", 0, harmful.start(1)) + 1
         by_a_run: Argument = message("configuration.run_does_harm", name=name, line=line, command=harmful[1])
     else:
-        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
+        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {given}")
     return replace(configuration, notes=[*configuration.notes, by_a_run])
 
 
@@ -164,8 +166,8 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
     if at is not None and not any(word.startswith("--num-layers") for word in words):
         settings = dict(word.split("=", 1) for word in words[:at] if ASSIGNED.match(word))
         path = Path(words[at])
-        text = read_text(path, SCRIPT)
-        return read_script(text, path.name, {**environment, **settings}, words[at + 1 :], path.parent)
+        given = f"env {command}" if ASSIGNED.match(words[0]) else command
+        return read_script(read_text(path, SCRIPT), path.name, {**environment, **settings}, words[at + 1 :], path.parent, given)
     return read_script(command, "the command", environment)
 
 
