@@ -31,6 +31,16 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
         *(OLD, {"adam-beta1": 0.8, "adam-beta2": 0.99}, {"optimizer.betas": None}),
         {"beta1": "optimizer.betas: [0.8, 0.99]", "beta2": "optimizer.betas: [0.8, 0.99]"},
     ),
+    "a larger batch, which leaves fewer steps": (
+        *(OLD, {"global-batch-size": 4, "micro-batch-size": 4}, {}),
+        {"global_batch_size": "runner_config.batch_size: 4", "train-iters": "train_dataset.data_loader.sizes: [40, 0, 0]"},
+    ),
+    "a larger batch of a data set that is read twice": (
+        OLD,
+        {"global-batch-size": 256, "micro-batch-size": 256, "train-iters": 2000},
+        {f"{DATA}.sizes": [8000, 0, 0], "runner_config.epochs": 2, "runner_config.batch_size": 4},
+        {"global_batch_size": "runner_config.batch_size: 256", "train-iters": "train_dataset.data_loader.sizes: [256000, 0, 0]"},
+    ),
     "a linear decay with an end": (
         *(OLD, {"lr-decay-style": "linear", "min-lr": 1e-5}, {f"{LR}.type": "LinearWithWarmUpLR"}),
         {"min_lr": f"{LR}.type: PolynomialWithWarmUpLR; {LR}.lr_end: 1.0e-05"},

@@ -307,6 +307,19 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         yield from ({"runner_config.batch_size": size, count: each // size} for size in (wanted, 1) if each % size == 0)
 
 
+def length(asked: Asked) -> Iterator[Edits]:
+    """A number of steps by the samples of the data set, in as many epochs or in one, or by epochs."""
+    c = asked.candidate
+    sizes, epochs, batch = value_of(c, (f"{LOADER}.sizes",)), value_of(c, ("runner_config.epochs",), 1), read.mindformers_global_batch(c)
+    if isinstance(sizes, list) and sizes and are_numbers(asked.wanted, sizes[0], epochs, batch):
+        for count in (epochs, 1):
+            if count and asked.wanted % count == 0:
+                yield {f"{LOADER}.sizes": [asked.wanted // count * batch, *sizes[1:]], "runner_config.epochs": count}
+        each = sizes[0] // batch
+        if each and asked.wanted % each == 0:
+            yield {"runner_config.epochs": asked.wanted // each}
+
+
 def micro_batch(asked: Asked) -> Iterator[Edits]:
     """Rows of a micro-batch, with so many micro-batches of a step that the global batch stays; none where there is one whatever is told."""
     c = asked.candidate
