@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "a larger batch of a data set that is read twice": (
         OLD,
         {"global-batch-size": 256, "micro-batch-size": 256, "train-iters": 2000},
-        {f"{DATA}.sizes": [8000, 0, 0], "runner_config.epochs": 2, "runner_config.batch_size": 4},
+        {"train_dataset.data_loader.sizes": [8000, 0, 0], "runner_config.epochs": 2, "runner_config.batch_size": 4},
         {"global_batch_size": "runner_config.batch_size: 256", "train-iters": "train_dataset.data_loader.sizes: [256000, 0, 0]"},
     ),
     "a linear decay with an end": (
