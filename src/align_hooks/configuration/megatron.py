@@ -16,6 +16,7 @@ from pathlib import Path
 
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
+from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.mindformers_launch import read_launch
 from align_hooks.configuration.script import Script, Word
@@ -115,8 +116,8 @@ def read_script(
                 f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
                 f"command, 'NAME=... {given}'"
             )
-        for command, _ in script.started:
-            if (launch := read_launch([word.text for word in command], name, folder or Path())) is not None:
+        for command, environment_of in script.started:
+            if (launch := read_launch(command, name, folder or Path(), environment_of.get("PWD"))) is not None:
                 return launch
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
@@ -160,7 +161,7 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
-    if (launch := read_launch(words, "the command", Path())) is not None:
+    if (launch := read_launch([Word(word, 0) for word in words], "the command", Path())) is not None:
         return launch
     at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash")) and not ASSIGNED.match(word)), None)
     if at is not None and not any(word.startswith("--num-layers") for word in words):
@@ -183,8 +184,10 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     flags: dict[str, str] = {}
     notes: list[Argument] = []
     start = _script_word(words)
-    program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
-    fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(program, folder)
+    environment = dict(next((environment for command, environment in script.started if command is words), {}))
+    named = words[start - 1] if start and words[start - 1].text.endswith(".py") else Word("", 0)
+    program, lost = program_of(named.text, named.unknown, environment.pop("PWD", None), folder)
+    fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(named.text, folder)
     known, renamed = flags_of(fork), renamed_of(fork)
     for word, values_of_flag in _options(words[start:], known):
         flag, _, attached = word.text.partition("=")
@@ -216,8 +219,7 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    environment = next((environment for command, environment in script.started if command is words), {})
-    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, fork=fork)
+    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
     return replace(told, gaps=tuple(gaps), bounded=bounded)
 
 

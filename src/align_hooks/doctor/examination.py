@@ -15,7 +15,7 @@ from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.configured import own_names, refused
-from align_hooks.doctor.files import imported_side, missing, resumes
+from align_hooks.doctor.files import imported_side, missing, resumes, untold
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -131,7 +131,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    notes: tuple[str, ...] = (lost,) if program and script is None else ()
+    notes: tuple[str, ...] = (lost,) if program and script is None and configuration.lost is None else ()
     if more := elsewhere(configuration):
         notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
@@ -197,7 +197,11 @@ def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Frame
         return []
     versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
     from_here = run.script is not None or not run.configuration.program
-    return [*refused(run.side, run.configuration, settings, versions), *missing(run.configuration, settings, from_here=from_here)]
+    return [
+        *untold(run.configuration),
+        *refused(run.side, run.configuration, settings, versions),
+        *missing(run.configuration, settings, from_here=from_here),
+    ]
 
 
 def _notes(run: Given, settings: Settings) -> Iterator[str]:

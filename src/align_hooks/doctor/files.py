@@ -9,7 +9,9 @@ from pathlib import Path
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
+from align_hooks.configuration.mindformers_launch import NOT_THERE
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import Message, rendered
 from align_hooks.regular import read_regular
 from align_hooks.settings import Settings
 
@@ -45,6 +47,16 @@ def missing(configuration: Configuration, settings: Settings, *, from_here: bool
         lost = next((path for path in paths if (from_here or Path(path).is_absolute()) and not Path(path).exists()), None)
         if lost is not None:
             yield f"{configuration.values[name].where}: {lost} does not lie here"
+
+
+def untold(configuration: Configuration) -> Iterator[str]:
+    """Files that a launch script starts or names and that lie where nobody can tell, or not where its framework looks, a line each."""
+    if configuration.lost is not None:
+        yield (
+            f"which {Path(configuration.program).name} {configuration.source} starts cannot be told, so the packages here may be others: "
+            f"{rendered(configuration.lost)}; or name the Python script itself"
+        )
+    yield from (rendered(note) for note in configuration.notes if isinstance(note, Message) and note.id == NOT_THERE)
 
 
 def resumes(configuration: Configuration) -> str:
