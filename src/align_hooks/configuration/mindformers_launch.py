@@ -58,7 +58,15 @@ def read_launch(words: Sequence[Word], name: str, folder: Path, at: Value | None
     absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in looked_for.items() if not path.exists()]
     read = read_yaml(read_text(file, TEXT), shown(file.name), file.parent)
     told = {OF_YAML[key]: Value(_typed(text), Place(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
+    if (workers := options.get("worker_num") or _of_launcher(words)).isdigit():
+        told["device_num"] = Value(int(workers), Place(name, name="worker_num"))
     return replace(read, values={**read.values, **told}, notes=[*absent, *read.notes], program=program, lost=lost)
+
+
+def _of_launcher(words: Sequence[Word]) -> str:
+    """Return the number of processes as ``msrun_launcher.sh`` takes it, behind the command in one word; empty where there is none."""
+    behind = [after.text for word, after in itertools.pairwise([*words, Word("", 0)]) if SCRIPT in word.text and " " in word.text.strip()]
+    return behind[0] or "8" if behind else ""
 
 
 def _typed(text: str) -> Setting:

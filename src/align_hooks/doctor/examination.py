@@ -6,6 +6,7 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from align_hooks.checklist.belongs import elsewhere
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import own_names, refused
+from align_hooks.doctor.configured import own_names, refused, too_few
 from align_hooks.doctor.files import imported_side, missing, resumes, untold
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
@@ -81,7 +82,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        problems += [*_of_configuration(run, settings, frameworks), *_of_devices(installed, settings)]
+        problems += [*_of_configuration(run, settings, frameworks, environment), *_of_devices(installed, settings)]
         notes += tuple(filter(None, [unknown(settings, size), *_notes(run, settings)]))
         sides = {wanted} if wanted is not None else {framework.side for framework in installed}
         devices = [device for framework in installed for device in framework.devices]
@@ -191,14 +192,19 @@ def _of_frameworks(frameworks: Sequence[Framework], wanted: str | None) -> list[
     return [problem for framework in chosen or frameworks for problem in framework.problems]
 
 
-def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework]) -> list[str]:
+def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]) -> list[str]:
     """Refusals of the configuration, when the side reads it or has built the model."""
     if run.configuration is None or run.side is None:
         return []
     versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
     from_here = run.script is not None or not run.configuration.program
+    processes = None  # of a node that trains, what is given may be one part
+    if settings.device == "cpu" and not run.configuration.program:
+        with suppress(SettingsError):  # a problem already
+            processes = Launch.from_environment(environment).world_size
     return [
         *untold(run.configuration),
+        *too_few(run.configuration, processes),
         *refused(run.side, run.configuration, settings, versions),
         *missing(run.configuration, settings, from_here=from_here),
     ]
