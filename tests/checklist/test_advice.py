@@ -14,7 +14,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Value
-from align_hooks.messages import message
+from align_hooks.messages import message, rendered
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, PARALLEL, WRAPPER = "lr_schedule", "parallel_config", "runner_wrapper"
@@ -98,6 +98,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"size_of_the_shared_experts": "n_shared_experts: 4"},
     ),
 }
+
+
+def test_a_row_that_follows_names_the_changes_that_it_follows() -> None:
+    older = {"use_legacy": True, "m.type": "LlamaConfig"}
+    found = row(check(megatron(NEW, {}), mindformers(NEW, older)), "type_in_which_the_residual_is_added")
+    assert to_change(found) == rendered(message("change.follows", changes="compute_dtype"))
 
 
 @pytest.mark.parametrize("case", CASES)

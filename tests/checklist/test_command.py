@@ -188,8 +188,10 @@ def test_the_pairs_of_launch_are_clean(pair: Path) -> None:
 def test_the_mended_yaml_is_written_beside_the_old_one(tmp_path: Path) -> None:
     reference, candidate = script(tmp_path / "train.sh", adam_beta1="0.8"), configuration(tmp_path / "llama.yaml")
     before = candidate.read_text()
+    can_be = words("check.can_be_fixed", name=candidate)
+    assert can_be in command(reference, candidate, COLUMNS="500").stdout
     done = command(reference, candidate, "--fix", tmp_path / "mended.yaml")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr, "--fix FILE" in done.stdout) == (1, "", False)
     assert candidate.read_text() == before
     lines = done.stdout.splitlines()
     assert {"+  betas: [0.8, 0.95]", "  base_config: llama.yaml", "  optimizer:"} <= set(lines)

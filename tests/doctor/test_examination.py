@@ -240,6 +240,8 @@ def test_variables_that_cannot_be_read(made: Made) -> None:
         "ALIGN_HOOKS_GRADEINTS: no such variable; did you mean ALIGN_HOOKS_GRADIENTS?",
         "ALIGN_HOOKS_SEED='zero': is not an integer from 1 to 4294967295 (Megatron refuses 0)",
     )
+    printed = "\n".join(lines(examination))
+    assert "ALIGN_HOOKS_GRADEINTS=0  see above" in printed and "nothing would be attached" not in printed
     assert examined(made(), **CPU, RANK="3").problems == ("the launcher's variables say rank 3 of 1; set WORLD_SIZE, or unset RANK",)
 
 

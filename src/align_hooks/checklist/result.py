@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -316,7 +317,7 @@ def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[floa
 
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
-    traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
+    traps_of_side, recorded = tuple(sorted(traps(configuration), key=_line)), configuration.facts is not None
     wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
     untold = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
@@ -335,6 +336,12 @@ def _without_run(side: CheckedSide) -> CheckedSide:
     """Return a side without the note by which a run of its script would tell more."""
     words = [(note.parts[0] if isinstance(note, Joined) else note, note) for note in side.notes]
     return replace(side, notes=tuple(note for first, note in words if not (isinstance(first, Message) and first.id in OF_A_RUN)))
+
+
+def _line(trap: Message) -> float:
+    """The line of a trap's place; behind all lines where it has none."""
+    found = re.search(r":(\d+)", str(trap.arguments.get("place", "")))
+    return int(found[1]) if found else math.inf
 
 
 def counts(checklist: Checklist) -> Mapping[Outcome, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ from align_hooks.job.entry import AT_START, room
 from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
-from align_hooks.settings import Settings
+from align_hooks.settings import PREFIX, Settings
 
 READY, NOT_READY = 0, 1
 EXTRAS = {
@@ -164,7 +165,10 @@ def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable]
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
-        return str(error).splitlines(), [], None
+        problems = str(error).splitlines()
+        named = {name: problem for problem in problems for name in environment if re.match(rf"{re.escape(name)}\b", problem)}
+        own = sorted({*named, *(name for name in environment if name.startswith(PREFIX))})
+        return problems, [Variable(name, environment[name], problem=named.get(name, "")) for name in own], None
     variables = list(examined(settings))
     problems = [variable.problem for variable in variables if variable.problem]
     try:
