@@ -6,6 +6,7 @@ Whatever it is, the command says so in a line, with an exit code of the contract
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import cli
+from align_hooks.errors import AlignHooksError
 from evidence.test_logs import megatron as printed
 from synthetic import Synthetic
 
@@ -181,6 +183,20 @@ def test_an_odd_call_ends_in_a_line_and_a_code_of_the_contract(
     assert {name: facts for name, facts in listing(here).items() if name in before and (here / name).is_file()} == {
         name: facts for name, facts in before.items() if (here / name).is_file()
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("comapre runs/a runs/b", "there is no command 'comapre'; did you mean compare?"),
+        ("compare --htm x runs/a runs/b", "there is no option '--htm'; did you mean --html?"),
+        ("compare runs/a runs/b --htm=x", "there is no option '--htm'; did you mean --html?"),
+        ("show runs/a --xyzzy", "there is no option '--xyzzy';"),
+    ],
+)
+def test_a_misspelt_word_is_named_with_what_may_be_meant(line: str, said: str) -> None:
+    with pytest.raises(AlignHooksError, match=re.escape(said)):
+        cli.app(line.split())
 
 
 ODD_LINES = {

@@ -7,6 +7,9 @@ their file access in broad handlers, which would swallow the news.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 LONG = 200
 """Letters of what a person wrote that a message repeats."""
 
@@ -29,6 +32,12 @@ def in_a_line(error: BaseException) -> str:
 def printable(text: str) -> str:
     """Foreign text in one line that shows all of it: controls, marks of direction, surrogates and separators of lines as their escapes."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the nearest of the known names was meant; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def shown(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from align_hooks.errors import SettingsError, shown
+from align_hooks.errors import SettingsError, meant, shown
 from align_hooks.process.paths import ADDRESS, path_of, well_formed
 from align_hooks.process.storage import place_of
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
@@ -295,14 +295,13 @@ class Settings:
         problems, values = [], {}
         known = {PREFIX + setting.name.upper(): setting for setting in fields(cls)}
         problems += [
-            f"{name}: no such variable; did you mean {meant}?"
+            f"{name}: no such variable; did you mean {near}?"
             for name in sorted(environment)
-            if (meant := _meant(name, known)) and meant not in environment
+            if (near := _meant(name, known)) and near not in environment
         ]
         for name in sorted(name for name in environment if name.startswith(PREFIX)):
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                problems.append(f"{name}: no such variable; {f'did you mean {near[0]}?' if near else 'align-hooks env lists them'}")
+                problems.append(f"{name}: no such variable; {meant(name, known) or 'align-hooks env lists them'}")
                 continue
             try:
                 values[known[name].name] = known[name].metadata["parse"](environment[name].strip())

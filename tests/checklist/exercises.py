@@ -306,7 +306,9 @@ layernorm_compute_type |  | m.layernorm_compute_type: float32 | m.layernorm_comp
 softmax_compute_type |  | m.softmax_compute_type: float32 | m.use_flash_attention: false, m.softmax_compute_type: bfloat16 |
 softmax_compute_type | --transformer-impl local --no-masked-softmax-fusion | m.use_flash_attention: false, m.softmax_compute_type: bfloat16 |  |
 rotary_dtype |  | m.rotary_dtype: float32 |  |
-type_of_the_embedding |  | m.embedding_init_type: bfloat16 |  |
+type_of_the_embedding |  | m.embedding_init_type: float32 | m.embedding_init_type: bfloat16 |
+type_of_the_router | --num-experts 4 | moe_config.expert_num: 4 | moe_config.expert_num: 4, moe_config.router_dense_type: bfloat16 |
+type_of_the_norms |  | m.layernorm_compute_type: float32 | m.layernorm_compute_type: bfloat16 |
 type_of_the_output_layer |  |  | m.compute_dtype: float16 |
 type_in_which_a_bias_is_added | --disable-bias-linear OUT | m.add_bias_linear: true | m.add_bias_linear: true, m.compute_dtype: float16 | new
 type_in_which_the_residual_is_added | --fp32-residual-connection | m.fp32_residual_connection: true |  | new

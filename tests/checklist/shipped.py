@@ -163,6 +163,7 @@ REAL: dict[str, Pair] = {
         },
         rows("intermediate_size tied_embeddings weight_decay"),
         courses=(None, False),
+        inherent=OLD_LLAMA | rows("type_of_the_embedding"),  # embedding_init_type: bfloat16
     ),
     "llama2 70b": older_llama(
         "llama2_70b.sh",

@@ -14,7 +14,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Value
-from align_hooks.messages import message
+from align_hooks.messages import message, rendered
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, PARALLEL, WRAPPER = "lr_schedule", "parallel_config", "runner_wrapper"
@@ -30,6 +30,16 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "betas that nobody set": (
         *(OLD, {"adam-beta1": 0.8, "adam-beta2": 0.99}, {"optimizer.betas": None}),
         {"beta1": "optimizer.betas: [0.8, 0.99]", "beta2": "optimizer.betas: [0.8, 0.99]"},
+    ),
+    "a larger batch, which leaves fewer steps": (
+        *(OLD, {"global-batch-size": 4, "micro-batch-size": 4}, {}),
+        {"global_batch_size": "runner_config.batch_size: 4", "train-iters": "train_dataset.data_loader.sizes: [40, 0, 0]"},
+    ),
+    "a larger batch of a data set that is read twice": (
+        OLD,
+        {"global-batch-size": 256, "micro-batch-size": 256, "train-iters": 2000},
+        {"train_dataset.data_loader.sizes": [8000, 0, 0], "runner_config.epochs": 2, "runner_config.batch_size": 4},
+        {"global_batch_size": "runner_config.batch_size: 256", "train-iters": "train_dataset.data_loader.sizes: [256000, 0, 0]"},
     ),
     "a linear decay with an end": (
         *(OLD, {"lr-decay-style": "linear", "min-lr": 1e-5}, {f"{LR}.type": "LinearWithWarmUpLR"}),
@@ -88,6 +98,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"size_of_the_shared_experts": "n_shared_experts: 4"},
     ),
 }
+
+
+def test_a_row_that_follows_names_the_changes_that_it_follows() -> None:
+    older = {"use_legacy": True, "m.type": "LlamaConfig"}
+    found = row(check(megatron(NEW, {}), mindformers(NEW, older)), "type_in_which_the_residual_is_added")
+    assert to_change(found) == rendered(message("change.follows", changes="compute_dtype"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -188,8 +188,10 @@ def test_the_pairs_of_launch_are_clean(pair: Path) -> None:
 def test_the_mended_yaml_is_written_beside_the_old_one(tmp_path: Path) -> None:
     reference, candidate = script(tmp_path / "train.sh", adam_beta1="0.8"), configuration(tmp_path / "llama.yaml")
     before = candidate.read_text()
+    can_be = words("check.can_be_fixed", name=candidate)
+    assert can_be in command(reference, candidate, COLUMNS="500").stdout
     done = command(reference, candidate, "--fix", tmp_path / "mended.yaml")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr, "--fix FILE" in done.stdout) == (1, "", False)
     assert candidate.read_text() == before
     lines = done.stdout.splitlines()
     assert {"+  betas: [0.8, 0.95]", "  base_config: llama.yaml", "  optimizer:"} <= set(lines)
@@ -213,3 +215,11 @@ def test_nothing_is_mended_that_is_no_yaml_or_would_be_lost(swapped: bool, file:
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1 and "--fix" in done.stderr
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(("more", "asks"), [("--tokenizer-model $TOKENIZER", False), ("--rotary-base $BASE", True), ("$MORE", True)])
+def test_a_run_is_advised_only_for_what_a_run_tells(tmp_path: Path, more: str, asks: bool) -> None:
+    path = script(tmp_path / "train.sh")
+    path.write_text(path.read_text().rstrip() + f" {more}\n")
+    done = command(f"bash {path} 1 8", configuration(tmp_path / "llama.yaml"))
+    assert (f"align-hooks run --arguments-only -- bash {path} 1 8" in done.stdout) is asks, done.stdout

@@ -108,7 +108,7 @@ TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] 
             **{"use_parallel": True, "parallel_config.pipeline_stage": 2, "parallel_config.micro_batch_num": 2},
             **{"parallel_config.data_parallel": 2, "m.moe_aux_loss_coeff": 0.01, "m.moe_router_load_balancing_type": "seq_aux_loss"},
         },
-        {BATCH: 4, "parallel_config.micro_batch_num": 8},
+        {BATCH: 4, "parallel_config.micro_batch_num": 8, "train_dataset.data_loader.sizes": [640, 0, 0]},
     ),
     "a part in the place of steps": (OLD, {"lr-warmup-fraction": 0.2}, {}, {f"{LR}.warmup_ratio": 0.2, f"{LR}.warmup_steps": None}),
     "steps in the place of a part": (

@@ -247,3 +247,10 @@ def test_the_headline_counts_the_rows_that_are_shown() -> None:
 )
 def test_what_a_flag_takes(key: str, value: Any, fits: bool) -> None:
     assert takes(key, value, Configuration(MEGATRON, "a.sh", {"num_layers": Value(2)})) is fits
+
+
+def test_traps_stand_in_the_order_of_their_lines() -> None:
+    keys = {"m.softmax_compute_dtype": "float16", "m.embedding_init_type": "bfloat16", "m.n_groups": 2, "m.rope_thet": 5}
+    found = trapped(checked(NEW, {}, keys | {"context.deterministic": "ON"}))
+    lines = [int(str(trap.arguments["place"]).rpartition(":")[2]) for trap in found if "place" in trap.arguments]
+    assert len(lines) > 3 and lines == sorted(lines)

@@ -18,6 +18,7 @@ from align_hooks.report.doctor_text import WIDTH, judged, lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
 
+LAUNCH = Path(__file__).parents[2] / "launch"
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
 LLAMA = "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope"
 SCRIPT = f"torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 {LLAMA}"
@@ -239,6 +240,8 @@ def test_variables_that_cannot_be_read(made: Made) -> None:
         "ALIGN_HOOKS_GRADEINTS: no such variable; did you mean ALIGN_HOOKS_GRADIENTS?",
         "ALIGN_HOOKS_SEED='zero': is not an integer from 1 to 4294967295 (Megatron refuses 0)",
     )
+    printed = "\n".join(lines(examination))
+    assert "ALIGN_HOOKS_GRADEINTS=0  see above" in printed and "nothing would be attached" not in printed
     assert examined(made(), **CPU, RANK="3").problems == ("the launcher's variables say rank 3 of 1; set WORLD_SIZE, or unset RANK",)
 
 
@@ -272,3 +275,55 @@ def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
         "torch": len(TORCH_HOOKS),
         "ms": len(MS_HOOKS),
     }
+
+
+FOLDERS = {
+    "by cd": 'HERE=$(cd "$(dirname "$0")" && pwd)\n@$HERE/../packages/pretrain_gpt.py',
+    "by readlink": '@$(dirname $(readlink -f "$0"))/../packages/pretrain_gpt.py',
+    "by BASH_SOURCE": "HERE=$(cd $(dirname ${BASH_SOURCE[0]}); pwd)\nROOT=$(dirname $HERE)\n@${ROOT}/packages/pretrain_gpt.py",
+    "after cd": 'cd "$(dirname "$0")"\ncd ../packages\n(cd /tmp; ls)\n@pretrain_gpt.py',
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_script_that_is_named_from_the_launch_scripts_folder_brings_its_framework(case: str, made: Made, tmp_path: Path) -> None:
+    environment = made({"pretrain_gpt.py": "import megatron"})
+    launch = tmp_path / "scripts" / "train.sh"
+    launch.parent.mkdir()
+    before, _, program = FOLDERS[case].partition("@")
+    launch.write_text(before + SCRIPT.replace("pretrain_gpt.py", program))
+    examination = examined({**environment, "PYTHONPATH": ""}, str(launch), **CPU)
+    assert examination.frameworks[0].packages["megatron-core"]["place"] == str(tmp_path / "packages" / "megatron" / "core")
+    assert (examination.problems, examination.notes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("before", "program", "why"),
+    [("", "$MEGATRON/pretrain_gpt.py", "put MEGATRON=... before the command"), ("cd $(cat where)", "pretrain_gpt.py", "$(cat where)")],
+)
+def test_a_script_whose_path_cannot_be_told_is_not_judged_by_another_version(
+    before: str, program: str, why: str, made: Made, tmp_path: Path
+) -> None:
+    (tmp_path / "train.sh").write_text(f"{before}\n{SCRIPT.replace('pretrain_gpt.py', program)}")
+    (problem,) = examined(made(), str(tmp_path / "train.sh"), **CPU).problems
+    assert problem.startswith("which pretrain_gpt.py train.sh starts cannot be told") and why in problem
+
+
+@pytest.mark.parametrize("start", ["python mf/run_mindformer.py", "cd mf; python run_mindformer.py"])
+@pytest.mark.parametrize(("option", "files"), [("--config", ["{}/llama.yaml"]), ("--register_path", ["mf/llama.yaml", "{}/own/x"])])
+def test_mindformers_takes_paths_from_the_folder_of_its_script(
+    start: str, option: str, files: list[str], made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``run_mindformer.py`` joins its own folder with them, whatever directory it is started in (1.3 to 2.1)."""
+    monkeypatch.chdir(tmp_path)
+    environment = made()
+    ready = {}
+    for place in (".", "mf"):
+        for name in ["mf/run_mindformer.py", *(file.format(place) for file in files)]:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text((LAUNCH / "llama.yaml").read_text() if name.endswith("yaml") else "import mindformers")
+        (tmp_path / "train.sh").write_text(f"{start} --config llama.yaml" + " --register_path own" * (option != "--config"))
+        ready[place] = [line for line in examined(environment, "train.sh", **CPU).problems if "run_mindformer.py" in line]
+    (problem,) = ready["."]
+    assert option in problem and f"MindFormers looks for {tmp_path}/mf/" in problem
+    assert ready["mf"] == []

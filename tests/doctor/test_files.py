@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from align_hooks.configuration.source import read
+from align_hooks.doctor.examination import examine
 from align_hooks.doctor.files import missing, resumes
 from synthetic import settings
 
@@ -24,6 +27,45 @@ def test_files_that_do_not_lie_here(tmp_path: Path) -> None:
     model.unlink()
     script.write_text(script.read_text().replace("--data-path", "--tokenizer-type HuggingFaceTokenizer --data-path"))
     assert list(missing(read(str(script), {}), asked, from_here=True)) == []  # a name at a hub, for all that is known
+
+
+PARALLEL = "use_parallel: True\nparallel_config: {data_parallel: 1, model_parallel: 4, pipeline_stage: 4}\n"
+SPLIT = "{} splits the model over 16 devices, and so many processes are started: {}; "
+REFUSED: dict[str, tuple[str, str, list[str]]] = {
+    # what is written, how it is started, and what is told
+    "a YAML of many devices": (PARALLEL, "", [SPLIT.format("a.yaml", 1)]),
+    "eight devices of sixteen": (PARALLEL, "bash msrun_launcher.sh 'run_mindformer.py --config a.yaml' 8", [SPLIT.format("a.yaml", 8)]),
+    "msrun": (PARALLEL, "msrun --worker_num=4 run_mindformer.py --config a.yaml", [SPLIT.format("a.yaml", 4)]),
+    "as many as are needed": (PARALLEL, "msrun --worker_num 16 run_mindformer.py --config a.yaml", []),
+    "one process": (PARALLEL.replace("True", "False"), "", []),
+    "data of Megatron's form": (
+        "train_dataset: {data_loader: {config: {data_path: ['1', /path/to/corpus_text_document]}}}",
+        *("", ["a.yaml:1: /path/to/corpus_text_document.bin does not lie here"]),
+    ),
+    "a file of the context": (
+        "context: {ascend_config: {parallel_speed_up_json_path: /path/to/speed_up.json}}",
+        *("", ["a.yaml:1: /path/to/speed_up.json does not lie here"]),
+    ),
+    "Megatron's tensor parallelism": (
+        *("", "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4"),
+        [SPLIT.format("train.sh", 2)],
+    ),
+    "two data sets": (
+        *("", "torchrun pretrain_gpt.py --num-layers 2 --data-path 30 /path/to/a 70 /path/to/b"),
+        ["train.sh:1 --data-path: /path/to/a.bin does not lie here"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_rehearsal_that_would_not_start(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, started, told = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(f"{written}\nrunner_config: {{epochs: 1}}\n")
+    Path("train.sh").write_text(f"{started}\n")
+    problems = examine("train.sh" if started else "a.yaml", {"ALIGN_HOOKS_DEVICE": "cpu"}).problems
+    found = [line for line in problems if "splits" in line or "does not lie here" in line]
+    assert len(found) == len(told) and all(map(str.startswith, found, told)), found
 
 
 def test_recorded_batches_take_the_place_of_data(tmp_path: Path) -> None:

@@ -192,8 +192,14 @@ def test_another_json_is_no_side(tmp_path: Path, text: str) -> None:
 
 def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
-    told = with_commands(message("configuration.told_by_a_run"), "align-hooks run --arguments-only -- bash train.sh")
-    assert read(str(tmp_path / "train.sh"), {}).notes == [told]
+    path = tmp_path / "train.sh"
+    for given, advised in (
+        (str(path), f"bash {path}"),
+        (f"bash {path} dlc 'two words' 8", f"bash {path} dlc 'two words' 8"),
+        (f"SIZE=1 bash {path} 8", f"env SIZE=1 bash {path} 8"),
+    ):
+        told = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {advised}")
+        assert read(given, {}).notes == [told]
     for line, command in (
         ("pkill -9 python", "pkill"),
         ("true; rm -rf out", "rm"),

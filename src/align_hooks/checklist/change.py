@@ -125,7 +125,7 @@ class Change:
             else message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
             Action.CHANGE_REFERENCE: self._of_reference,
             Action.BOTH_SIDES: message("change.both_sides", value=self.value),
-            Action.FOLLOWS: message("change.follows"),
+            Action.FOLLOWS: message("change.follows", changes=self.value),
             Action.NONE: message("change.no_setting", framework=self.framework, value=self.value),
         }
         done = actions[self.action]

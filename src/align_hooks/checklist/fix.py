@@ -28,13 +28,18 @@ class Fixed:
     configuration: Configuration
 
 
+def is_yaml(candidate: str) -> bool:
+    """Whether a side is given as a YAML file."""
+    return candidate.lower().endswith((".yaml", ".yml"))
+
+
 def fixed(candidate: str, checklist: Checklist) -> Fixed:
     """The candidate's YAML with all edits of a check; what else stands in it stays as it is, to the letter.
 
     :raises ConfigurationError: the candidate is no YAML of MindFormers, or more than the edits would change.
     """
     path, side = Path(candidate), checklist.sides[1]
-    if side.framework != MINDFORMERS or side.recorded or path.suffix.lower() not in (".yaml", ".yml"):
+    if side.framework != MINDFORMERS or side.recorded or not is_yaml(candidate):
         raise ConfigurationError(f"--fix mends a YAML file of MindFormers, and {shown(candidate)} is none; put the YAML second")
     before = read_text(path)
     if has_model_args(before):

@@ -17,6 +17,8 @@ from align_hooks.checklist.writable import usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Argument, Message, Side, message
 
+LENGTH = "train-iters"
+"""The row of the length of a run."""
 Held: TypeAlias = tuple[Configuration, SideValue]
 """A side, and what it holds of a row."""
 
@@ -73,7 +75,19 @@ def judge(
     further = mend(reference, mended, values, [row.row for row in checked if may_be_told(row, candidate)])
     told_now = {name: (change, message("why.untold", side=Side.CANDIDATE)) for name, change in further.items() if change.keeps}
     both = [(row, *told_now.get(row.row.id, (changes.get(row.row.id), row.why))) for row in checked]
-    return tuple(replace(row, change=change, why=why) for row, change, why in both)
+    advised = tuple(replace(row, change=change, why=why) for row, change, why in both)
+    return tuple(_length(row, reference, candidate, mended, values) if row.row.id == LENGTH else row for row in advised)
+
+
+def _length(checked: Checked, reference: Configuration, candidate: Configuration, mended: Configuration, values: Values) -> Checked:
+    """Return the row of a run's length, which differs where the candidate's other changes take it to another length than the reference's:
+    a larger batch leaves fewer steps of as many samples."""
+    wanted, before, after = checked.reference.meaning, checked.candidate.meaning, read_row(checked.row, mended).meaning
+    if candidate.facts is not None or UNSET in (wanted, before, after) or same(before, after) or same(wanted, after):
+        return checked
+    change = mend(reference, mended, values, [checked.row])[LENGTH]
+    why = message("why.length", before=before, after=after, wanted=wanted)  # type: ignore[arg-type]
+    return replace(checked, outcome=Outcome.DIFFERENT, why=why, change=change)
 
 
 def may_be_told(checked: Checked, candidate: Configuration) -> bool:

@@ -14,10 +14,10 @@ from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
-from align_hooks.checklist.tries import nothing, of_one_key
+from align_hooks.checklist.tries import left_out, nothing, of_one_key
 from align_hooks.checklist.writable import as_taken, is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
-from align_hooks.messages import Argument
+from align_hooks.messages import Argument, terms
 
 A = TypeVar("A")
 Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
@@ -45,6 +45,8 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
             continue
         follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
         done = _change(row, reference, mended, values, written if follows else {})
+        if done.action is Action.FOLLOWS:
+            done = replace(done, value=_followed(row, reference, untouched, values, written))
         if row.id in changes and done.parts is not None:
             done = _together(row, done, reference, mended, values, result)
         rival = next((other for edit in done.edits for other, value in asked_for.get(edit.key, {}).items() if value != edit.value), None)
@@ -98,6 +100,17 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     return Change(Action.NONE, framework, value=wanted.shown)  # all that may be written was tried
 
 
+def _followed(row: Row, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Argument:
+    """Return the names of the edits that a row needs to agree; of all of them where none is needed more than another."""
+
+    def agrees(edits: Iterable[Edit]) -> bool:
+        changed = applied(candidate, {edit.key: edit.value for edit in edits})
+        return same(read_row(row, changed).meaning, values[row.id][0].meaning) or answer(row.unless, reference, changed) is not None
+
+    needed = [edit for edit in written.values() if not agrees(other for other in written.values() if other is not edit)]
+    return terms(edit.name.removeprefix(MODEL) for edit in needed or written.values())
+
+
 def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
     """Return a change with the edits of other rows that must be written at the same time, or ``alone`` where there are none."""
 
@@ -133,7 +146,7 @@ def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
     ways: Iterable[Edits] = says.tries(asked) if says.tries is not None else of_one_key(asked)
     tried: list[Edits] = []
     try:
-        for way in ways:
+        for way in itertools.chain(ways, left_out(asked)):
             typed = {key: as_taken(key, value, asked.candidate) for key, value in way.items()}
             edits = {key: value for key, value in typed.items() if not _stands(asked.candidate, key, value)}
             edits = {**_carried(edits, asked.candidate), **edits}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -24,7 +25,7 @@ from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
-from align_hooks.messages import Argument, Message, Side, message, sentences
+from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.look import Look, side_by_side, weigh_alike
 from align_hooks.record.schema import Table
@@ -32,6 +33,8 @@ from align_hooks.record.schema import Table
 NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
 CLEAN, DIFFERS, UNDECIDED = 0, 1, 4
+OF_A_RUN = ("configuration.told_by_a_run", "configuration.run_does_harm")
+"""Notes that a run of a script would tell what could not be followed."""
 ScheduleOf: TypeAlias = Callable[[Configuration], Schedule]
 Rates: TypeAlias = Mapping[int, float]
 """Step to the learning rate that its update used."""
@@ -205,6 +208,8 @@ def check(
         course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate),
     )
     sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
+    if not any(side.gaps for side in sides) and not any(map(_a_run_may_tell, checked)) and None not in [one.same for one in courses]:
+        sides = (_without_run(sides[0]), _without_run(sides[1]))
     data, alike = side_by_side(*looks)
     checklist = Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
     return checklist if checklist.of(Outcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
@@ -312,7 +317,7 @@ def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[floa
 
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
-    traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
+    traps_of_side, recorded = tuple(sorted(traps(configuration), key=_line)), configuration.facts is not None
     wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
     untold = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
@@ -320,6 +325,23 @@ def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide
         notes = (message("configuration.arguments_missing", script=argument.arguments["script"]), *notes)
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
     return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
+
+
+def _a_run_may_tell(checked: Checked) -> bool:
+    """Whether a row is open for want of a value of a script."""
+    return checked.outcome is Outcome.NOT_TOLD and any(side.why for side in (checked.reference, checked.candidate))
+
+
+def _without_run(side: CheckedSide) -> CheckedSide:
+    """Return a side without the note by which a run of its script would tell more."""
+    words = [(note.parts[0] if isinstance(note, Joined) else note, note) for note in side.notes]
+    return replace(side, notes=tuple(note for first, note in words if not (isinstance(first, Message) and first.id in OF_A_RUN)))
+
+
+def _line(trap: Message) -> float:
+    """The line of a trap's place; behind all lines where it has none."""
+    found = re.search(r":(\d+)", str(trap.arguments.get("place", "")))
+    return int(found[1]) if found else math.inf
 
 
 def counts(checklist: Checklist) -> Mapping[Outcome, int]:

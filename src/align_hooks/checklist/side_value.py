@@ -45,16 +45,17 @@ class SideValue:
 def read_row(row: Row, configuration: Configuration) -> SideValue:
     """What one side holds of a row."""
     says = row.says(configuration)
-    configuration.used.update((*says.keys, *says.beside))
+    asked = replace(configuration, used=set())
     why: Argument = None
     written: Setting = UNSET
     try:
-        written = _written(row, configuration)
+        written = _written(row, asked)
     except Unknown as unknown:
         why = unknown.why
     except ODD as odd:
         why = message("held.odd", source=configuration.source, error=str(odd))
-    deciding = _deciding(row, configuration, written)
+    configuration.used.update((*says.keys, *says.beside, *asked.used))
+    deciding = _deciding(row, asked, written)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
         written, deciding, why = fact, deciding or Value(fact, configuration.account), None
@@ -76,10 +77,11 @@ def read_row(row: Row, configuration: Configuration) -> SideValue:
 
 
 def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value | None:
-    """The value that makes the meaning what it is: the one without which it would be another, else the first that is set."""
+    """The value that makes the meaning what it is: the one without which it would be another, else the first of the row's keys that is
+    set. A reading whose row names no keys has ``used`` those that count."""
     says, values = row.says(configuration), configuration.values
-    keys = [key for key in says.keys if key in values and key not in configuration.passed_over]
-    if says.read is not None and len(keys) > 1 and configuration.facts is None:
+    keys = [key for key in says.keys or sorted(configuration.used) if key in values and key not in configuration.passed_over]
+    if says.read is not None and (len(keys) > 1 or not says.keys) and configuration.facts is None:
         itself = next((key for key in keys if not values[key].unknown and same(values[key].value, written)), None)
         if itself is not None:
             return values[itself]
@@ -90,7 +92,7 @@ def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value
                     return values[key]
             except (Unknown, *ODD):
                 return values[key]
-    return values[keys[0]] if keys else None
+    return values[keys[0]] if keys and says.keys else None
 
 
 def _written(row: Row, configuration: Configuration) -> Setting:

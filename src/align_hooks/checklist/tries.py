@@ -19,7 +19,7 @@ from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
-from align_hooks.checklist.writable import choices, takes
+from align_hooks.checklist.writable import choices, takes, usable
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting, Value
 
 LONGEST = 128
@@ -29,11 +29,16 @@ YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
 
 
 def of_one_key(asked: Asked) -> Iterator[Edits]:
-    """One key with a value that may have the meaning and that the key takes, or a flag of Megatron's left out."""
+    """One key with a value that may have the meaning and that the key takes."""
     for key in asked.keys:
         yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked), *choices(key, asked.candidate)))
+
+
+def left_out(asked: Asked) -> Iterator[Edits]:
+    """A flag of Megatron's left out, of a reading that names no keys any flag that is set."""
     if asked.candidate.side == MEGATRON:
-        yield from ({key: UNSET} for key in asked.keys if key in asked.candidate.values)
+        set_flags = asked.keys or usable([*asked.candidate.values], asked.candidate)
+        yield from ({key: UNSET} for key in set_flags if key in asked.candidate.values)
 
 
 def _copied(key: str, asked: Asked) -> Iterator[Setting]:
@@ -300,6 +305,19 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         wanted = value_of(asked.reference, ("micro_batch_size", "runner_config.batch_size"), 1)
         each = int(asked.wanted // ranks)
         yield from ({"runner_config.batch_size": size, count: each // size} for size in (wanted, 1) if each % size == 0)
+
+
+def length(asked: Asked) -> Iterator[Edits]:
+    """A number of steps by the samples of the data set, in as many epochs or in one, or by epochs."""
+    c = asked.candidate
+    sizes, epochs, batch = value_of(c, (f"{LOADER}.sizes",)), value_of(c, ("runner_config.epochs",), 1), read.mindformers_global_batch(c)
+    if isinstance(sizes, list) and sizes and are_numbers(asked.wanted, sizes[0], epochs, batch):
+        for count in (epochs, 1):
+            if count and asked.wanted % count == 0:
+                yield {f"{LOADER}.sizes": [asked.wanted // count * batch, *sizes[1:]], "runner_config.epochs": count}
+        each = sizes[0] // batch
+        if each and asked.wanted % each == 0:
+            yield {"runner_config.epochs": asked.wanted // each}
 
 
 def micro_batch(asked: Asked) -> Iterator[Edits]:

@@ -6,12 +6,13 @@ It stands on argparse, as it is installed beside a framework: what makes more of
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import re
 import sys
 import textwrap
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, HelpFormatter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from align_hooks import __version__
-from align_hooks.errors import AlignHooksError, RecordError, in_a_line, printable, shown
+from align_hooks.errors import AlignHooksError, RecordError, in_a_line, meant, printable, shown
 from align_hooks.messages import language_of, speaking
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
@@ -50,6 +51,11 @@ class Parser(ArgumentParser):
 
     def __init__(self, program: str, description: str, **about: Any) -> None:
         super().__init__(program, description=description, formatter_class=Help, allow_abbrev=False, **about)
+
+    @property
+    def options(self) -> Sequence[str]:
+        """The spellings of all options."""
+        return [spelling for action in self._actions for spelling in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong."""
@@ -141,6 +147,12 @@ class Command:
         for parameter in self.params:
             parameter.add_to(parser)
         rest = next((one.name for one in self.params if one.many and isinstance(one.about, Argument)), None)
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            option = word.partition("=")[0]
+            if word.startswith("--") and " " not in word and option not in parser.options:
+                parser.error(_no_such("option", option, parser.options))
+            if rest and not word.startswith("-"):
+                break
         values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
         if rest and values[rest][:1] == ["--"]:
             del values[rest][0]
@@ -160,6 +172,11 @@ def parameters() -> Iterator[tuple[str, object, bool]]:
     whether that is surely a path."""
     for parameter, value in _given.get():  # a caller from Python has named no parameter
         yield parameter.opts[0], value, parameter.type is Path
+
+
+def _no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    question = meant(name, known)
+    return f"there is no {kind} {shown(name)!r}{question and f'; {question}'}"
 
 
 class Application:
@@ -191,7 +208,7 @@ class Application:
             parser.print_help()
             parser.exit(2 if not words else 0)
         if words[0] not in self.commands:
-            parser.error(f"there is no command {shown(words[0])!r}")
+            parser.error(_no_such("command", words[0], self.commands))
         self.commands[words[0]](words[1:])
 
 

@@ -8,15 +8,18 @@ from typing import Annotated
 
 from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
+from align_hooks.checklist.fix import is_yaml
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
+from align_hooks.messages import message
 from align_hooks.record.atomic import json_text
 from align_hooks.report.check_fix import render_fix
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
+from align_hooks.report.console import paragraph
 
 
 @app.command()
@@ -46,6 +49,8 @@ def check(
         versions = {"mindformers": mindformers, "megatron": megatron}
         checked = check_sides(reference, candidate, os.environ, decode=decode, progress=say, **versions)
     render_check(checked, output(), everything=everything)
+    if fix is None and checked.block and is_yaml(candidate):
+        paragraph(output(), message("check.can_be_fixed", name=candidate), 0)
     if fix is not None:
         mended = fix_sides(reference, candidate, os.environ, checked, **versions)
         render_fix(mended.mended.before, mended.mended.after, mended.checklist, (candidate, str(fix)), output())

@@ -121,12 +121,12 @@ def _walk(script: Script, node: Node) -> None:
 
 def _apart(script: Script, nodes: Sequence[Node]) -> None:
     """Subshells: what they set is gone after them, and each ends alone."""
-    before = dict(script.variables), set(script.exported), dict(script.functions), set(script.settled)
+    before = dict(script.variables), set(script.exported), dict(script.functions), set(script.settled), script.moved
     script.work(len(script.variables) // 20)
     with ending("exit", "return"):
         for node in nodes:
             FOLLOWED.get(node.type, _all)(script, node)
-    script.variables, script.exported, script.functions, script.settled = before
+    script.variables, script.exported, script.functions, script.settled, script.moved = before
 
 
 def _pipeline(script: Script, node: Node) -> None:
@@ -232,8 +232,13 @@ def _leave(script: Script, started: list[Word], line: int) -> None:
 
 
 def _move(script: Script, started: list[Word], line: int) -> None:
-    """``cd``: after it a file that is named without its folder cannot be found."""
-    script.moved = True
+    """``cd``: after it a file that is named without its folder lies there."""
+    to = (
+        started[1]
+        if len(started) > 1 and not script.unsure
+        else Word("$PWD", line, message("configuration.moved", place=script.place(line)))
+    )
+    script.moved = to if script.moved is None or to.text.startswith(("/", "$", "`")) else join([script.moved, to], line, "/")
 
 
 def _unfollowed(script: Script, started: list[Word], line: int) -> None:
@@ -303,7 +308,7 @@ def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -
 
 def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> None:
     """Follow a script that another bash reads: it has the exported variables alone, and what it sets is gone after it."""
-    before, ended = (script.variables, set(script.exported), script.functions, set(script.settled)), script.ended
+    before, ended = (script.variables, set(script.exported), script.functions, set(script.settled), script.moved), script.ended
     text, stands = written_again(nested.text)
     inherited = {name: script.variables[name] for name in script.exported if name in script.variables} if nested.inherits else {}
     script.variables, script.functions = {**inherited, **{name: [word] for name, word in variables.items()}, **stands}, {}
@@ -313,7 +318,7 @@ def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> No
     with ending("exit", "return"):
         _follow(script, "\n" * (nested.text.line - 1) + text, nested.name)
     script.depth -= 1
-    (script.variables, script.exported, script.functions, script.settled), script.ended = before, ended
+    (script.variables, script.exported, script.functions, script.settled, script.moved), script.ended = before, ended
 
 
 def _evaluate(script: Script, started: list[Word], line: int) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
+from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.mindformers_launch import read_launch
 from align_hooks.configuration.script import Script, Word
@@ -92,12 +93,14 @@ def is_bare_list(text: str) -> bool:
 
 
 def read_script(
-    text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None
+    text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None, given: str = ""
 ) -> Configuration:
     """The training command of a script, or a bare list of arguments, one or many a line; of a script that starts MindFormers its YAML.
+    ``given`` is the command that starts the script, as it is advised.
 
     :raises ConfigurationError: no command of it trains, or several do.
     """
+    given = given or f"bash {name}"
     if is_bare_list(text):
         script = bare_list(text, name, environment)
     else:
@@ -111,10 +114,10 @@ def read_script(
         if script.ended:
             raise ConfigurationError(
                 f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
-                f"command, 'NAME=... bash {name}'"
+                f"command, 'NAME=... {given}'"
             )
-        for command, _ in script.started:
-            if (launch := read_launch([word.text for word in command], name, folder or Path())) is not None:
+        for command, environment_of in script.started:
+            if (launch := read_launch(command, name, folder or Path(), environment_of.get("PWD"))) is not None:
                 return launch
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
@@ -131,7 +134,7 @@ def read_script(
         line = text.count("\n", 0, harmful.start(1)) + 1
         by_a_run: Argument = message("configuration.run_does_harm", name=name, line=line, command=harmful[1])
     else:
-        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- bash {name}")
+        by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {given}")
     return replace(configuration, notes=[*configuration.notes, by_a_run])
 
 
@@ -158,14 +161,14 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
-    if (launch := read_launch(words, "the command", Path())) is not None:
+    if (launch := read_launch([Word(word, 0) for word in words], "the command", Path())) is not None:
         return launch
     at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash")) and not ASSIGNED.match(word)), None)
     if at is not None and not any(word.startswith("--num-layers") for word in words):
         settings = dict(word.split("=", 1) for word in words[:at] if ASSIGNED.match(word))
         path = Path(words[at])
-        text = read_text(path, SCRIPT)
-        return read_script(text, path.name, {**environment, **settings}, words[at + 1 :], path.parent)
+        given = f"env {command}" if ASSIGNED.match(words[0]) else command
+        return read_script(read_text(path, SCRIPT), path.name, {**environment, **settings}, words[at + 1 :], path.parent, given)
     return read_script(command, "the command", environment)
 
 
@@ -181,8 +184,10 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     flags: dict[str, str] = {}
     notes: list[Argument] = []
     start = _script_word(words)
-    program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
-    fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(program, folder)
+    environment = dict(next((environment for command, environment in script.started if command is words), {}))
+    named = words[start - 1] if start and words[start - 1].text.endswith(".py") else Word("", 0)
+    program, lost = program_of(named.text, named.unknown, environment.pop("PWD", None), folder)
+    fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(named.text, folder)
     known, renamed = flags_of(fork), renamed_of(fork)
     for word, values_of_flag in _options(words[start:], known):
         flag, _, attached = word.text.partition("=")
@@ -214,8 +219,7 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    environment = next((environment for command, environment in script.started if command is words), {})
-    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, fork=fork)
+    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
     return replace(told, gaps=tuple(gaps), bounded=bounded)
 
 

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import TEXT, read_text
 from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.script import Word
 from align_hooks.configuration.values import Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.errors import shown
+from align_hooks.messages import message
 
 SCRIPT = "run_mindformer.py"
 """The script of MindFormers' repository that trains by the YAML of ``--config``."""
+NOT_THERE = "configuration.not_where_looked"
+"""The id of the note that a file does not lie where MindFormers looks for it."""
 OF_YAML = {
     **{name: name for name in ("run_mode", "use_parallel", "seed", "load_checkpoint", "auto_trans_ckpt", "resume_training", "output_dir")},
     **{name: f"runner_config.{name}" for name in ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode")},
@@ -23,27 +28,45 @@ OF_YAML = {
 """Option of that script to the key of the YAML in whose place it counts."""
 ABOVE = 3
 """Folders above a script in which the YAML may lie: scripts stand in folders of a repository, and name files from its root."""
+FROM_SCRIPT = ("config", "register_path")
+"""Options whose paths ``run_mindformer.py`` takes from its own folder, and not from where it is started (1.3 to 2.1, ``main``)."""
 
 
-def read_launch(words: Sequence[str], name: str, folder: Path) -> Configuration | None:
+def read_launch(words: Sequence[Word], name: str, folder: Path, at: Value | None = None) -> Configuration | None:
     """Return the configuration of a command that starts MindFormers; None of another command.
 
     A launcher takes the command as one quoted word: ``bash scripts/msrun_launcher.sh "run_mindformer.py --config llama.yaml" 8``.
+    ``at`` is the folder to which the script has gone before.
 
     :raises ConfigurationError: the YAML is not here.
     """
-    parts = [part for word in words for part in (_split(word) if SCRIPT in word else [word])]
-    if not any(part.rpartition("/")[2] == SCRIPT for part in parts):
+    parts = [(part, word.unknown) for word in words for part in (_split(word.text) if SCRIPT in word.text else [word.text])]
+    started = next((part for part in parts if part[0].rpartition("/")[2] == SCRIPT), None)
+    if started is None:
         return None
-    options = dict(itertools.chain.from_iterable(map(_pairs, itertools.pairwise([*parts, ""]))))
+    options = dict(itertools.chain.from_iterable(map(_pairs, itertools.pairwise([*(part for part, _ in parts), ""]))))
+    program, lost = program_of(*started, at, folder)
+    script = next((path for path in (Path(program), folder / program) if path.is_file()), None)
+    looked_for = {key: script.absolute().parent / options[key] for key in FROM_SCRIPT if script is not None and key in options}
     config = options.get("config", "")
-    file = next((above / config for above in _folders(folder) if config and (above / config).is_file()), None)
+    places = [looked_for["config"]] if "config" in looked_for else []
+    file = next((path for path in (*places, *(above / config for above in _folders(folder))) if config and path.is_file()), None)
     if file is None:
-        named = f"its YAML {shown(config)} is not here: name the file itself" if config else "its settings are in a YAML: name that"
+        where = "".join(f"; MindFormers looks for {shown(str(path))}" for path in places)
+        named = f"its YAML {shown(config)} is not here{where}: name the file itself" if config else "its settings are in a YAML: name that"
         raise ConfigurationError(f"{name} starts MindFormers, and {named}")
+    absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in looked_for.items() if not path.exists()]
     read = read_yaml(read_text(file, TEXT), shown(file.name), file.parent)
     told = {OF_YAML[key]: Value(_typed(text), Place(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
-    return replace(read, values={**read.values, **told})
+    if (workers := options.get("worker_num") or _of_launcher(words)).isdigit():
+        told["device_num"] = Value(int(workers), Place(name, name="worker_num"))
+    return replace(read, values={**read.values, **told}, notes=[*absent, *read.notes], program=program, lost=lost)
+
+
+def _of_launcher(words: Sequence[Word]) -> str:
+    """Return the number of processes as ``msrun_launcher.sh`` takes it, behind the command in one word; empty where there is none."""
+    behind = [after.text for word, after in itertools.pairwise([*words, Word("", 0)]) if SCRIPT in word.text and " " in word.text.strip()]
+    return behind[0] or "8" if behind else ""
 
 
 def _typed(text: str) -> Setting:

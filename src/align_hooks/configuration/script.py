@@ -62,7 +62,8 @@ class Script:
     local: dict[str, list[Word] | None] = field(default_factory=dict)
     odd: set[str] = field(default_factory=set)
     exporting: bool = False
-    moved: bool = False
+    moved: Word | None = None
+    """The folder that the last ``cd`` names; None where the script stays where it is started."""
     depth: int = 0
     unsure: int = 0
     steps: int = 0
@@ -108,6 +109,7 @@ class Script:
         """Note a command with the exported variables as they stand, and those that ``env`` sets for it."""
         self.work(len(self.exported) // 20)
         first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(variables)
+        first |= {} if self.moved is None else {"PWD": self.moved}
         self.started.append((words, {name: Value(word.text, self.located(word.line), word.unknown) for name, word in first.items()}))
 
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:

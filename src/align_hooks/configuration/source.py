@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
         return parsed(text, name)
     if kind in (".yaml", ".yml"):
         return read_model_args(text, name, environment) if has_model_args(text) else read_yaml(text, name, path.parent)
-    return read_script(text, name, environment, folder=path.parent)
+    return read_script(text, name, environment, folder=path.parent, given=shlex.join(["bash", side]))
 
 
 def _is_file(path: Path) -> bool:

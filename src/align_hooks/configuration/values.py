@@ -125,6 +125,8 @@ class Configuration:
     gaps: tuple[Message, ...] = ()
     bounded: Mapping[Message, frozenset[str]] = field(default_factory=dict)
     program: str = ""
+    lost: Argument = None
+    """Why the path of the program is not known; None where it is."""
     fork: str = ""
     version: str = ""
 

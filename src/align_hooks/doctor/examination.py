@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from align_hooks.checklist.belongs import elsewhere
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.files import imported_side, missing, resumes
-from align_hooks.doctor.fit import own_names, refused
+from align_hooks.doctor.files import imported_side, missing, resumes, untold
+from align_hooks.doctor.fit import own_names, refused, too_few
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -25,7 +27,7 @@ from align_hooks.job.entry import AT_START, room
 from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
-from align_hooks.settings import Settings
+from align_hooks.settings import PREFIX, Settings
 
 READY, NOT_READY = 0, 1
 EXTRAS = {
@@ -81,7 +83,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        problems += [*_of_configuration(run, settings, frameworks), *_of_devices(installed, settings)]
+        problems += [*_of_configuration(run, settings, frameworks, environment), *_of_devices(installed, settings)]
         notes += tuple(filter(None, [unknown(settings, size), *_notes(run, settings)]))
         sides = {wanted} if wanted is not None else {framework.side for framework in installed}
         devices = [device for framework in installed for device in framework.devices]
@@ -131,7 +133,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    notes: tuple[str, ...] = (lost,) if program and script is None else ()
+    notes: tuple[str, ...] = (lost,) if program and script is None and configuration.lost is None else ()
     if more := elsewhere(configuration):
         notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
@@ -163,7 +165,10 @@ def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable]
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
-        return str(error).splitlines(), [], None
+        problems = str(error).splitlines()
+        named = {name: problem for problem in problems for name in environment if re.match(rf"{re.escape(name)}\b", problem)}
+        own = sorted({*named, *(name for name in environment if name.startswith(PREFIX))})
+        return problems, [Variable(name, environment[name], problem=named.get(name, "")) for name in own], None
     variables = list(examined(settings))
     problems = [variable.problem for variable in variables if variable.problem]
     try:
@@ -191,13 +196,22 @@ def _of_frameworks(frameworks: Sequence[Framework], wanted: str | None) -> list[
     return [problem for framework in chosen or frameworks for problem in framework.problems]
 
 
-def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework]) -> list[str]:
+def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]) -> list[str]:
     """Refusals of the configuration, when the side reads it or has built the model."""
     if run.configuration is None or run.side is None:
         return []
     versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
     from_here = run.script is not None or not run.configuration.program
-    return [*refused(run.side, run.configuration, settings, versions), *missing(run.configuration, settings, from_here=from_here)]
+    processes = None  # of a node that trains, what is given may be one part
+    if settings.device == "cpu" and not run.configuration.program:
+        with suppress(SettingsError):  # a problem already
+            processes = Launch.from_environment(environment).world_size
+    return [
+        *untold(run.configuration),
+        *too_few(run.configuration, processes),
+        *refused(run.side, run.configuration, settings, versions),
+        *missing(run.configuration, settings, from_here=from_here),
+    ]
 
 
 def _notes(run: Given, settings: Settings) -> Iterator[str]:

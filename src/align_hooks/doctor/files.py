@@ -6,10 +6,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from align_hooks.checklist.readings.data import PATHS
 from align_hooks.checklist.readings.lookup import known
+from align_hooks.checklist.row import plain
 from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
+from align_hooks.configuration.mindformers_launch import NOT_THERE
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import Message, rendered
 from align_hooks.regular import read_regular
 from align_hooks.settings import Settings
 
@@ -18,7 +22,9 @@ HUB = "HuggingFaceTokenizer"
 """The tokenizer whose model may be a name at a hub instead of a file."""
 IMPORTS = {"torch": ("torch", "megatron", "mindspeed"), "ms": ("mindspore", "mindformers")}
 """The packages by which a script is known to be of a side."""
-DATA = ("data_path", "train_dataset.data_loader.dataset_dir")
+DATA = ("data_path", *PATHS)
+OPENED = ("context.ascend_config.parallel_speed_up_json_path",)
+"""Other files that MindFormers opens before it trains."""
 
 
 def imported_side(script: Path) -> str | None:
@@ -37,14 +43,25 @@ def missing(configuration: Configuration, settings: Settings, *, from_here: bool
     """Files that a run of ``configuration`` would open and that are missing, a line each. Data files count only where recorded batches do
     not replace them, relative paths only where the run starts ``from_here``."""
     names = TOKENIZER if known(configuration, "tokenizer_type") != HUB else ()
-    for name in (*names, *(DATA if settings.replay_batches is None else ())):
+    for name in (*names, *OPENED, *(DATA if settings.replay_batches is None else ())):
         value = known(configuration, name)
-        if not isinstance(value, str) or len(value.split()) != 1:  # nothing, or several data sets with their weights
-            continue
-        paths = [f"{value}.bin", f"{value}.idx"] if name == "data_path" else [value]
+        of_megatron = name.endswith("data_path")  # data sets with or without their weights
+        parts = value if isinstance(value, list) else str(value or "").split() if of_megatron else [value]
+        given = [part for part in parts if isinstance(part, str) and part and not (of_megatron and isinstance(plain(part), float))]
+        paths = [f"{part}{end}" for part in given for end in ((".bin", ".idx") if of_megatron else ("",))]
         lost = next((path for path in paths if (from_here or Path(path).is_absolute()) and not Path(path).exists()), None)
         if lost is not None:
             yield f"{configuration.values[name].where}: {lost} does not lie here"
+
+
+def untold(configuration: Configuration) -> Iterator[str]:
+    """Files that a launch script starts or names and that lie where nobody can tell, or not where its framework looks, a line each."""
+    if configuration.lost is not None:
+        yield (
+            f"which {Path(configuration.program).name} {configuration.source} starts cannot be told, so the packages here may be others: "
+            f"{rendered(configuration.lost)}; or name the Python script itself"
+        )
+    yield from (rendered(note) for note in configuration.notes if isinstance(note, Message) and note.id == NOT_THERE)
 
 
 def resumes(configuration: Configuration) -> str:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from align_hooks.checklist.belongs import elsewhere as place_of_more
 from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.readings.lookup import known
+from align_hooks.checklist.readings import training
+from align_hooks.checklist.readings.lookup import are_numbers, known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
@@ -49,6 +51,22 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
     if not odd(configuration):  # of another model the shapes are not known
         yield from unfit(configuration, settings, versions.get("megatron-core", ""), place_of_more(configuration))
+
+
+def too_few(configuration: Configuration, processes: int | None) -> Iterator[str]:
+    """Why a layout needs more than the ``processes`` that are started where no launcher says how many; None where that is not known."""
+    of_mindformers = configuration.side == MINDFORMERS
+    keys = ("model_parallel", "pipeline_stage") if of_mindformers else ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    launched = known(configuration, "device_num") if of_mindformers else training.megatron_cards(configuration)
+    started = launched if are_numbers(launched) else processes
+    split = [known(configuration, key) or 1 for key in keys]
+    needed = training.mindformers_cards(configuration) if of_mindformers else math.prod(split) if are_numbers(*split) else None
+    if are_numbers(started, needed) and needed > started:  # type: ignore[operator]
+        off = "use_parallel: False, " if of_mindformers else ""
+        yield (
+            f"{configuration.source} splits the model over {needed} devices, and so many processes are started: {started}; start more, or "
+            f"for a rehearsal set {off}{' and '.join(keys)} to 1 in a copy, as docs/rehearsal.md does with all such keys"
+        )
 
 
 def own_names(configuration: Configuration, settings: Settings) -> str | None:

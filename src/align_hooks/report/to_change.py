@@ -66,7 +66,10 @@ def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToCha
 def of_row(checked: Checked) -> Setting:
     """A row of the CheckList that differs."""
     by_hand = checked.change.words if checked.change is not None and not is_pasted(checked) else None
-    return Setting(checked.row.name, checked.reference.shown, checked.candidate.shown, by_hand)
+    edits = checked.change.edits if checked.change is not None and by_hand is None else ()
+    name, key = checked.row.name, edits[0].key.rpartition(".")[2] if len(edits) == 1 else None
+    named = f"{name} ({key})" if key and isinstance(name, str) and key != name else name
+    return Setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
 
 
 def is_pasted(checked: Checked) -> bool:

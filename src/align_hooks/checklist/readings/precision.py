@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import Dynamic, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
 from align_hooks.checklist.row import UNSET, dtype, is_new, model
-from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 
@@ -118,10 +120,15 @@ def megatron_router_type(c: Configuration) -> Setting:
     return "float32" if value_of(c, ("router_gating_in_fp32",), False) else value_of(c, ("moe_router_dtype",), megatron_compute)
 
 
-def mindformers_embedding(c: Configuration) -> Setting:
-    """The type in which the embedding is held and looked up."""
-    of_embedding = dtype(value_of(c, model("embedding_init_type"), None))
-    return mindformers_parameter_type(c) if of_embedding is None else of_embedding
+def own_type(c: Configuration, own: Sequence[str], older: Setting) -> Setting:
+    """The type that a kind of weight is held and updated in, by keys of its own with a default in ``older`` models; None where it is that
+    of all weights."""
+    return None if older is not None and is_new(c) else dtype(value_of(c, own, older))
+
+
+def held_as_all(c: Configuration, own: Sequence[str], older: Setting) -> bool:
+    """Whether a kind of weight is held in the type of all weights, which has a row."""
+    return c.side != MINDFORMERS or own_type(c, own, older) is None
 
 
 def megatron_loss_type(c: Configuration) -> Setting:

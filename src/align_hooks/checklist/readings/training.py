@@ -8,7 +8,7 @@ from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, known, value_of
 from align_hooks.checklist.row import UNSET, Edits, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
-from align_hooks.messages import Message, message, terms
+from align_hooks.messages import Message, Side, message, terms
 
 GROUPED = "grouped_lr_schedule.default."
 UNCORRECTED = (
@@ -248,6 +248,16 @@ def megatron_steps(c: Configuration) -> Setting:
         return steps
     samples, batch = value_of(c, ("train_samples",)), megatron_global_batch(c)
     return samples // batch if are_numbers(samples, batch) and batch else UNSET
+
+
+def ends_earlier(*sides: Configuration) -> Words | None:
+    """Which side makes fewer steps, and whether its schedule has that length too; None where that is not known, or neither does."""
+    lengths = [mindformers_steps(c) if c.side == MINDFORMERS else megatron_steps(c) for c in sides]
+    if not are_numbers(*lengths) or lengths[0] == lengths[1]:
+        return None
+    schedules = [length_of_schedule(c) if c.side == MINDFORMERS else megatron_decay_length(c) for c in sides]
+    first, steps = min(zip(Side, lengths, strict=True), key=lambda side: side[1])
+    return message("harmless.ends_earlier" if schedules[0] == schedules[1] else "harmless.schedule_ends_earlier", side=first, steps=steps)
 
 
 def samples(c: Configuration) -> Setting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.control import of_callback
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says
@@ -30,13 +31,16 @@ CONTROL = (
             ("train_dataset.data_loader.sizes", "runner_config.epochs", "lr_schedule.total_steps"),
             read=read.mindformers_steps,
             note=message("note.length"),
+            tries=tries.length,
         ),
+        unless=read.ends_earlier,
         asked_by=("comparison: control: train-iters", "comparison: control: epochs"),
     ),
     harmless(
         "train-samples",
         Says(("train_samples", "train_iters"), read=read.samples),
         Says(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=read.samples, note=message("note.whole_batches")),
+        unless=read.ends_earlier,
     ),
     harmless(
         "log-interval",

@@ -7,10 +7,12 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings import precision as read
+from align_hooks.checklist.readings.lookup import holds_of_all
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, dtype, model
-from align_hooks.configuration.values import Setting
-from align_hooks.messages import message
+from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.messages import Message, message
 
 row = partial(Row, group=Group.PRECISION, comparison="model")
 rounding = partial(row, effect=Effect.ROUNDING)
@@ -27,6 +29,29 @@ def moment(name: str) -> Row:
 def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., Row] = row) -> Row:
     """How a dynamic loss scale moves, which only float16 has."""
     return make(name, Says((name,), megatron), mindformers, when="compute_dtype=float16")
+
+
+def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Message | None = None, when: str = "") -> Row:
+    """The type that the weights of one kind are held and updated in, without float32 copies in MindFormers."""
+
+    def unless(*sides: Configuration) -> Words | None:
+        follow = holds_of_all(lambda c: read.held_as_all(c, own, older), *sides)
+        return message("harmless.as_all_weights") if follow else None
+
+    return row(
+        message(f"row.type_of_the_{kind}"),
+        Says(("main_params_dtype",), "float32", note=message("note.float32_copies")),
+        Says(
+            own,
+            read=lambda c: read.own_type(c, own, older) or read.mindformers_parameter_type(c),
+            note=note or message("note.weights_updated"),
+            beside=model("param_init_type", "params_dtype"),
+        ),
+        form=dtype,
+        when=when,
+        unless=unless,
+        asked_by=("CheckList: precision: Calculation of weights",),
+    )
 
 
 PRECISION = (
@@ -88,19 +113,9 @@ PRECISION = (
         by_hand=message("by_hand.rotary_type"),
         asked_by=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
     ),
-    rounding(
-        message("row.type_of_the_embedding"),
-        Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.embedding_megatron")),
-        Says(
-            model("embedding_init_type"),
-            read=read.mindformers_embedding,
-            note=message("note.embedding_mindformers"),
-            beside=model("param_init_type", "params_dtype"),
-        ),
-        form=dtype,
-        by_hand=message("by_hand.embedding_type"),
-        asked_by=("CheckList: precision: Calculation of weights",),
-    ),
+    held("embedding", model("embedding_init_type"), note=message("note.embedding_mindformers")),
+    held("norms", model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
+    held("router", (*model("router_dense_type"), "moe_config.router_dense_type"), default("moe_router_dtype"), when="expert_num"),
     rounding(
         message("row.type_of_the_output_layer"),
         Says(("bf16", "fp16"), read=read.megatron_compute),

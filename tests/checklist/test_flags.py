@@ -1,0 +1,45 @@
+"""Every flag of Megatron's that changes what a row means is named there, and leaving it out mends the row."""
+
+from __future__ import annotations
+
+import pytest
+
+from align_hooks.checklist.judge import Outcome, judge
+from align_hooks.checklist.meaning import Origin
+from align_hooks.checklist.result import check
+from align_hooks.checklist.row import UNSET
+from align_hooks.checklist.side_value import read_row, same
+from align_hooks.checklist.tables import ROWS
+from align_hooks.configuration.megatron import CHOICES, FLAGS
+from checklist.exercises import EXPERTS, LATENT, OLD, megatron, mindformers, row, to_change
+
+VALUES = {"nothing": [""], "integer": ["2"], "number": ["0.5"], "text": ["x"]}
+"""What a flag takes, to values that are tried where its parser names no choices."""
+STYLES = [OLD, *(pytest.param(style, marks=pytest.mark.slow) for style in (EXPERTS, LATENT))]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_row_names_each_flag_that_decides_it_and_leaving_that_out_mends_it(style: str) -> None:
+    base = megatron(style, {})
+    held = {one.id: read_row(one, base).meaning for one in ROWS}
+    tried, silent = 0, []
+    for flag in FLAGS.keys() - {name.replace("_", "-") for name in base.values}:
+        for value in CHOICES.get(flag) or VALUES[FLAGS[flag]]:
+            candidate = megatron(style, {flag: value})
+            values = {one.id: read_row(one, candidate) for one in ROWS}
+            apart = {
+                name for name in held if UNSET not in (held[name], values[name].meaning) and not same(held[name], values[name].meaning)
+            }
+            tried += len(apart)
+            silent += [(flag, value, name) for name in apart if isinstance(values[name].place, Origin)]
+            for checked in judge(base, candidate) if apart else ():
+                told = checked.outcome not in (Outcome.DIFFERENT, Outcome.ROUNDING) or (checked.change and checked.change.edits)
+                silent += [] if told else [(flag, value, checked.row.id)]
+    assert tried > 150
+    assert not silent
+
+
+def test_a_flag_that_makes_norms_decay_is_left_out() -> None:
+    found = row(check(mindformers(OLD, {}), megatron(OLD, {"apply-wd-to-qk-layernorm": ""})), "weights_that_decay")
+    assert to_change(found) == "leave --apply-wd-to-qk-layernorm out"
+    assert "--apply-wd-to-qk-layernorm" in str(found.candidate.place)
