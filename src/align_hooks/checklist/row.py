@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message
 from align_hooks.record.look import Look
 
@@ -68,6 +70,19 @@ Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
 Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
+
+
+def _sources() -> Mapping[str, Sequence[str]]:
+    """Return the id of a row to the rows of the guides that ask for it."""
+    asked: dict[str, list[str]] = {}
+    for table, lines in sections(Path(__file__).parent / "guides.txt").items():
+        for name, _, ids in (line.rpartition(": ") for line in lines):
+            for id in ids.split():
+                asked.setdefault(id, []).append(f"{table}: {name}" if name else table)
+    return asked
+
+
+SOURCES = _sources()
 
 
 def plain(value: Setting) -> Setting:
@@ -171,10 +186,9 @@ class Row:
     differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
     ``proof`` says what makes two sides differ although one of them does not say the quantity. ``unsure`` says why it cannot be told of
     these two sides whether a difference matters: it is then checked by hand. ``batches`` says what recorded batches show of a
-    difference. ``way_out`` is what both sides are to be told where no setting of one of them makes the two agree. ``asked_by`` are the
-    tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM asks, in a table of that
-    name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can tell. ``weighs``: it says how
-    tokens weigh in the loss, which recorded batches show.
+    difference. ``way_out`` is what both sides are to be told where no setting of one of them makes the two agree. ``by_hand``
+    is how to check the row where neither configuration nor record can tell. ``weighs``: it says how tokens weigh in the loss, which
+    recorded batches show.
     """
 
     name: Name
@@ -194,8 +208,6 @@ class Row:
     instead: Instead | None = None
     """The key by which a reader makes two sides agree that no value known here does, and how; None where there is none."""
     advice: Advice | None = None
-    asked_by: Sequence[str] = ()
-    comparison: str = ""
     by_hand: Message | None = None
     weighs: bool = False
 
@@ -211,8 +223,8 @@ class Row:
 
     @property
     def sources(self) -> Sequence[str]:
-        """The tables and rows of the guides that ask for it."""
-        return self.asked_by or [f"comparison: {self.comparison}: {key.replace('_', '-')}" for key in self.megatron.keys[:1]]
+        """The tables and rows of the guides that ask for it, as ``guides.txt`` has them."""
+        return SOURCES.get(self.id, ())
 
     @property
     def alone(self) -> bool:
@@ -231,11 +243,6 @@ MODEL = "model.model_config."
 def model(*names: str) -> tuple[str, ...]:
     """Keys of MindFormers' ``model_config``."""
     return tuple(MODEL + name for name in names)
-
-
-def asked(table: str, *names: str) -> tuple[str, ...]:
-    """Several rows of one table of the guides."""
-    return tuple(f"{table}: {name}" for name in names)
 
 
 def is_new(configuration: Configuration) -> bool:

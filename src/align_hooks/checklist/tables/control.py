@@ -11,7 +11,7 @@ from align_hooks.checklist.row import Advice, Effect, Group, Row, Says
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.TRAINING_CONTROL, comparison="control")
+row = partial(Row, group=Group.TRAINING_CONTROL)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 NOT_THERE = message("note.no_such_setting")
@@ -34,7 +34,6 @@ CONTROL = (
             tries=tries.length,
         ),
         unless=read.ends_earlier,
-        asked_by=("comparison: control: train-iters", "comparison: control: epochs"),
     ),
     harmless(
         "train-samples",

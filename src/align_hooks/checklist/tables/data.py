@@ -14,11 +14,10 @@ from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Say
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.DATA, comparison="data")
+row = partial(Row, group=Group.DATA)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
-DATA_CHECK, SPECIAL_IDS = "CheckList: other: Data Check", "CheckList: other: Special Words Check"
 
 
 def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
@@ -31,12 +30,7 @@ def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = 
     """What the end of a document within a sample does."""
     names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
     mindformers = Says(names, otherwise, read, tries=tries, cannot=readings.keeps_documents)
-    return row(name, Says((name,), False), mindformers, unless=unless, asked_by=(DATA_CHECK,))
-
-
-def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
-    """A special id, which the batches show best."""
-    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=(SPECIAL_IDS,))
+    return row(name, Says((name,), False), mindformers, unless=unless)
 
 
 DATA = (
@@ -45,7 +39,6 @@ DATA = (
         Says(("seq_length", "encoder_seq_length")),
         Says((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), read=readings.sequence, tries=tries.lengths),
         fact="training.sequence_length",
-        asked_by=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
     ),
     row("decoder_seq_length", Says(("decoder_seq_length",), None), Says(fixed=None, note=message("note.no_second_stack"))),
     harmless("retriever_seq_length", Says(("retriever_seq_length",), None), Says(fixed=None, note=message("note.no_retriever"))),
@@ -58,7 +51,6 @@ DATA = (
         unsure=readings.other_format,
         batches=readings.same_batches,
         by_hand=BATCHES,
-        asked_by=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
     ),
     row(
         "split",
@@ -68,7 +60,6 @@ DATA = (
         unless=readings.replayed,
         batches=readings.same_batches,
         by_hand=BATCHES,
-        asked_by=("comparison: data: data-path, split",),
     ),
     row(
         message("row.seed_of_the_data"),
@@ -82,7 +73,6 @@ DATA = (
         unless=readings.other_rule,
         batches=readings.same_batches,
         by_hand=BATCHES,
-        asked_by=(DATA_CHECK,),
     ),
     row(
         "shuffle",
@@ -97,7 +87,6 @@ DATA = (
         batches=readings.same_batches,
         way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
-        asked_by=(DATA_CHECK,),
     ),
     documents("reset_position_ids", unless=readings.ids_unread),
     documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets, tries=tries.stops),
@@ -111,12 +100,12 @@ DATA = (
     ),
     loading("merge_file", None, "processor.tokenizer.merges_file", form=readings.blend),
     loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
-    special("bos_token_id", Says(note=OF_TOKENIZER), Says(model("bos_token_id"), None), IDS_OCCUR),
-    special(
+    harmless("bos_token_id", Says(note=OF_TOKENIZER), Says(model("bos_token_id"), None), by_hand=IDS_OCCUR),
+    harmless(
         "eos_token_id",
         Says(("null_tokenizer_eod_id",), None, note=OF_TOKENIZER),
         Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
-        IDS_OCCUR,
+        by_hand=IDS_OCCUR,
     ),
     row(
         "pad_token_id",
@@ -133,7 +122,6 @@ DATA = (
         batches=hidden.counted,
         way_out=message("way_out.hidden"),
         by_hand=message("by_hand.hidden"),
-        asked_by=(SPECIAL_IDS,),
     ),
     row(
         message("row.padding_of_the_data"),
@@ -143,15 +131,18 @@ DATA = (
         unless=readings.replayed,
         batches=readings.same_batches,
         by_hand=BATCHES,
-        asked_by=(SPECIAL_IDS,),
     ),
-    special("ignore_token_id", Says(note=message("note.mask_alone")), Says(model("ignore_token_id"), -100), message("by_hand.ignored_id")),
+    harmless(
+        "ignore_token_id",
+        Says(note=message("note.mask_alone")),
+        Says(model("ignore_token_id"), -100),
+        by_hand=message("by_hand.ignored_id"),
+    ),
     harmless(
         message("row.template_of_training_and_inference"),
         Says(),
         Says(),
         by_hand=message("by_hand.templates"),
-        asked_by=("CheckList: other: Training Inference Template Consistency",),
     ),
     loading("num_workers", 2, "train_dataset.num_parallel_workers"),
     loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),

@@ -14,16 +14,16 @@ rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=E
 """Rows whose differences change the rounding alone, or nothing."""
 
 
-def switched(name: str, advice: Message, keeps: Keeps, sources: tuple[str, ...]) -> Row:
+def switched(name: str, advice: Message, keeps: Keeps) -> Row:
     """A variable that either side may set; it changes nothing that is computed but its order."""
     either = Says(read=variable(name))
-    return rounding(name, either, either, form=None, advice=Advice(advice, keeps), asked_by=sources)
+    return rounding(name, either, either, form=None, advice=Advice(advice, keeps))
 
 
 def megatron_variable(name: str, advice: Argument, *kept: str | None) -> Row:
     """A variable on which it depends whether a GPU repeats itself to the bit."""
     keeps = Advice(advice, lambda value: value in kept)
-    return rounding(name, Says(read=variable(name)), Says(), form=None, advice=keeps, asked_by=("set-up: acceptance: determinism",))
+    return rounding(name, Says(read=variable(name)), Says(), form=None, advice=keeps)
 
 
 ENVIRONMENT = (
@@ -33,7 +33,6 @@ ENVIRONMENT = (
         Says(read=read.version("mindformers")),
         form=None,
         by_hand=message("by_hand.record_versions"),
-        asked_by=("CheckList: other: Version Check",),
     ),
     harmless(
         message("row.mindspore_beside_mindformers"),
@@ -44,57 +43,49 @@ ENVIRONMENT = (
             pairs=terms(message("by_hand.version_pair", mindformers=name, mindspore=released) for name, released in PAIRS.items()),
         ),
         advice=Advice(message("advice.released_with"), lambda pair: pair.fits),
-        asked_by=("CheckList: other: Version Check",),
     ),
-    harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann"), asked_by=("CheckList: other: Version Check",)),
+    harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann")),
     harmless(
         message("row.difference_from_the_open_source_model"),
         Says(),
         Says(),
         by_hand=message("by_hand.shipped_folder"),
-        asked_by=("CheckList: other: Differences with Open Source",),
     ),
     rounding(
         message("row.deterministic_algorithms"),
         Says(("deterministic_mode",), read=read.deterministic_megatron),
         Says(("train_precision_sync", "context.deterministic"), read=read.deterministic_mindformers),
         advice=Advice(message("advice.deterministic"), lambda on: on in (True, "ON")),
-        asked_by=("set-up: acceptance: determinism",),
     ),
-    harmless("seed", Says(("seed",), 1234), Says(("seed",), 1), asked_by=("set-up: stage 1: seed",)),
+    harmless("seed", Says(("seed",), 1234), Says(("seed",), 1)),
     harmless(
         "MS_ASCEND_CHECK_OVERFLOW_MODE",
         Says(),
         Says(read=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
         by_hand=message("by_hand.overflow_mode"),
         advice=Advice(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
-        asked_by=("CheckList: other: Overflow Detection",),
     ),
     rounding(
         "enable_graph_kernel",
         Says(),
         Says(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note=message("note.ignored_by_1_9")),
         advice=Advice(message("advice.off"), lambda on: not on),
-        asked_by=("CheckList: other: Graph Operator Fusion",),
     ),
     rounding(
         "jit_level",
         Says(),
         Says(("context.jit_config.jit_level", "context.jit_level"), None),
         advice=Advice(message("advice.jit_level"), lambda level: level in (None, "O0")),
-        asked_by=("CheckList: other: Graph Operator Fusion",),
     ),
     switched(
         "HCCL_DETERMINISTIC",
         message("advice.true_on_npus"),
         lambda on: on is None or str(on).lower() in ("true", "strict"),
-        ("set-up: stage 1: HCCL_DETERMINISTIC",),
     ),
     switched(
         "ASCEND_LAUNCH_BLOCKING",
         message("advice.one_on_npus"),
         lambda on: on is None or str(on) == "1",
-        ("set-up: stage 1: ASCEND_LAUNCH_BLOCKING",),
     ),
     megatron_variable("NCCL_ALGO", message("advice.ring"), None, "Ring", "^NVLS"),
     megatron_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8", None, ":4096:8", ":16:8"),

@@ -13,7 +13,7 @@ from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_number
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, is_new, model, plain, text
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.EXPERTS, comparison="experts", when="expert_num")
+row = partial(Row, group=Group.EXPERTS, when="expert_num")
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
 """Rows whose differences change the rounding alone, or nothing. All hold of models with experts, unless ``when`` says otherwise."""
 
@@ -26,7 +26,7 @@ def keys(*names: str, older: str) -> tuple[str, ...]:
 def of_groups(kind: str, name: str) -> Row:
     """A load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
     mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
-    return row(name, Says((name,), 0.0), mindformers, asked_by=("beside the guides",))
+    return row(name, Says((name,), 0.0), mindformers)
 
 
 EXPERTS = (
@@ -35,7 +35,6 @@ EXPERTS = (
         Says(("num_experts",), read=read.megatron_experts),
         Says(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
         when="",
-        asked_by=("CheckList: experts: expert_num", "comparison: experts: num-experts"),
     ),
     row(
         message("row.layers_with_experts"),
@@ -57,7 +56,6 @@ EXPERTS = (
         "num_experts_chosen",
         Says(("moe_router_topk",), 2),
         Says(keys("num_experts_per_tok", "moe_router_topk", "num_experts_chosen", older="num_experts_chosen"), default("moe_router_topk")),
-        asked_by=("CheckList: experts: num_experts_chosen", "comparison: experts: moe-router-topk"),
     ),
     row(
         message("row.size_of_an_expert"),
@@ -77,13 +75,11 @@ EXPERTS = (
             note=message("note.shared_size"),
             tries=tries.shared_experts,
         ),
-        asked_by=("CheckList: experts: shared_expert_num", "comparison: experts: moe-shared-expert-intermediate-size"),
     ),
     row(
         "use_shared_expert_gating",
         Says(("moe_shared_expert_gate", "moe_use_shared_expert_gate"), False),
         Says(keys("use_shared_expert_gating", older="use_shared_expert_gating"), False),
-        asked_by=("CheckList: experts: use_shared_expert_gating",),
     ),
     row(
         message("row.score_function"),
@@ -153,7 +149,6 @@ EXPERTS = (
         Says(fixed=True),
         Says(("callbacks",), read=read.bias_is_moved, tries=tries.with_member({"type": read.MOVES_THE_BIAS})),
         when="bias_of_the_experts",
-        asked_by=("comparison: experts: moe-router-bias-update-rate",),
     ),
     row(
         message("row.update_rate_of_that_bias"),
@@ -179,7 +174,6 @@ EXPERTS = (
             beside=("moe_config.aux_loss_factor",),
         ),
         advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
-        asked_by=("CheckList: experts: aux_loss_factor", "comparison: experts: moe-aux-loss-coeff"),
     ),
     row(
         message("row.load_balancing_type"),
@@ -215,7 +209,6 @@ EXPERTS = (
         when="aux_loss_factor",
         unless=balancing.no_loss_is_wanted,
         way_out=message("way_out.no_auxiliary_loss"),
-        asked_by=("beside the guides",),
     ),
     row(
         message("row.groups_that_are_not_chosen"),
@@ -223,7 +216,6 @@ EXPERTS = (
         Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.zero")),
         when="groups_of_experts",
         unsure=lambda reference, candidate: message("by_hand.groups_not_chosen"),
-        asked_by=("beside the guides",),
     ),
     of_groups("device", "moe_device_level_aux_loss_coeff"),
     of_groups("comm", "moe_comm_aux_loss_coeff"),
@@ -242,7 +234,6 @@ EXPERTS = (
             note=message("note.never_drop"),
         ),
         advice=Advice(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
-        asked_by=("CheckList: experts: capacity_factor", "comparison: experts: moe-expert-capacity-factor"),
     ),
     row(
         message("row.tokens_that_are_dropped"),
@@ -253,14 +244,12 @@ EXPERTS = (
             note=message("note.sdrop_drops"),
         ),
         advice=Advice(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
-        asked_by=("CheckList: experts: enable_sdrop", "comparison: experts: moe-token-drop-policy"),
     ),
     rounding(
         message("row.experts_padded_to_their_capacity"),
         Says(("moe_pad_expert_input_to_capacity",), False),
         Says(keys("moe_pad_expert_input_to_capacity", "enable_sdrop", older="enable_sdrop"), False, note=message("note.sdrop_pads")),
         when="capacity_factor",
-        asked_by=("CheckList: experts: enable_sdrop", "comparison: experts: moe-pad-expert-input-to-capacity"),
     ),
     rounding(
         "router_dense_type",
@@ -272,7 +261,6 @@ EXPERTS = (
         Says(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
         advice=Advice(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
-        asked_by=("CheckList: experts: router_dense_type", "comparison: experts: moe-router-dtype"),
     ),
     row(
         message("row.jitter_of_the_input"),
@@ -285,25 +273,21 @@ EXPERTS = (
         Says(),
         Says(keys("routing_policy", older="routing_policy"), None),
         advice=Advice(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
-        asked_by=("CheckList: experts: routing_policy",),
     ),
     rounding(
         "use_fused_ops_topkrouter",
         Says(("moe_router_fusion",), False),
         Says(keys("use_fused_ops_topkrouter", "moe_router_fusion", older="use_fused_ops_topkrouter"), False),
-        asked_by=("CheckList: experts: use_fused_ops_topkrouter",),
     ),
     rounding(
         message("row.grouped_matrix_product_of_experts"),
         Says(("moe_grouped_gemm",), False, beside=("moe_use_legacy_grouped_gemm",)),
         Says(keys("moe_grouped_gemm", "use_gmm", older="use_gmm"), default("moe_grouped_gemm")),
-        asked_by=("comparison: experts: moe-grouped-gemm", "comparison: experts: moe-use-legacy-grouped-gemm"),
     ),
     rounding(
         message("row.token_dispatcher"),
         Says(("moe_token_dispatcher_type",), "allgather", beside=("moe_enable_deepep", "moe_flex_dispatcher_backend")),
         Says(model("moe_token_dispatcher_type"), "alltoall", beside=keys("moe_enable_deepep", older="use_allgather_dispatcher")),
-        asked_by=("comparison: experts: moe-token-dispatcher-type", "comparison: experts: moe-enable-deepep"),
     ),
     rounding(
         message("row.fused_permutation"),
@@ -346,7 +330,6 @@ EXPERTS = (
         ),
         when="mtp_num_layers",
         way_out=message("way_out.no_loss_of_every_token_alike"),
-        asked_by=("beside the guides",),
     ),
     row(
         message("row.loss_that_is_printed"),
@@ -354,6 +337,5 @@ EXPERTS = (
         Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
         unsure=lambda reference, candidate: message("by_hand.printed_loss"),
-        asked_by=("beside the guides",),
     ),
 )

@@ -8,29 +8,24 @@ from align_hooks.checklist import tries
 from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.readings.lookup import is_on
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, model
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, model
 from align_hooks.messages import Message, message
 
 row = partial(Row, group=Group.KERNELS_AND_FUSIONS)
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
 """Rows whose differences change the rounding alone, or nothing."""
 OFF = Advice(message("advice.off_while_aligning"), lambda on: not on)
-FUSION = "CheckList: structure: Fusion computation"
 NOT_THERE = message("note.no_such_switch")
 
 
 def megatron_only(name: Message, key: str, otherwise: bool, advice: Advice | None = None, when: str = "") -> Row:
     """A switch of Megatron's that MindFormers has no counterpart of."""
-    flag = f"{'no-' if otherwise else ''}{key.replace('_', '-')}"
-    sources = () if key == "gradient_accumulation_fusion" else (f"comparison: attention: {flag}",)
-    sources = (*sources, FUSION)
-    return rounding(name, Says((key,), otherwise), Says(note=NOT_THERE), when=when, advice=advice, asked_by=sources)
+    return rounding(name, Says((key,), otherwise), Says(note=NOT_THERE), when=when, advice=advice)
 
 
 def megatron_recompute(name: str, when: str = "") -> Row:
     """What Megatron can compute again, and MindFormers has no counterpart of; it changes nothing that is computed."""
-    sides = Says((name.replace("-", "_"),), False), Says(note=NOT_THERE)
-    return harmless(name, *sides, when=when, asked_by=(f"comparison: recompute: {name}",))
+    return harmless(name, Says((name.replace("-", "_"),), False), Says(note=NOT_THERE), when=when)
 
 
 FEATURES = (
@@ -38,7 +33,6 @@ FEATURES = (
         "use_flash_attention",
         Says(("use_flash_attn", "attention_backend", "transformer_impl"), read=read.megatron_flash, note=message("note.attention_backend")),
         Says(model("use_flash_attention"), read=read.mindformers_flash),
-        asked_by=(FUSION, *asked("comparison: attention", "attention-backend", "use-flash-attn")),
     ),
     megatron_only(message("row.fused_masked_softmax"), "masked_softmax_fusion", True),
     megatron_only(message("row.fused_bias_and_gelu"), "bias_gelu_fusion", True, when="activation_function=gelu"),
@@ -46,20 +40,17 @@ FEATURES = (
         message("row.fused_bias_and_swiglu"),
         Says(("bias_swiglu_fusion",), True),
         Says(model("bias_swiglu_fusion", "use_fused_swiglu"), False, tries=tries.fused_swiglu),
-        asked_by=(FUSION, "comparison: attention: no-bias-swiglu-fusion"),
     ),
     megatron_only(message("row.fused_bias_and_dropout"), "bias_dropout_fusion", True),
     rounding(
         message("row.fused_rotary_embedding"),
         Says(("apply_rope_fusion",), True),
         Says(model("apply_rope_fusion", "use_fused_rope"), False, beside=model("use_rope_slice")),
-        asked_by=(FUSION, "comparison: attention: no-rope-fusion"),
     ),
     rounding(
         message("row.fused_norm"),
         Says(("no_persist_layer_norm",), read=lambda c: not is_on(c, "no_persist_layer_norm")),
         Says(model("fused_rms_norm", "fused_norm"), True),
-        asked_by=(FUSION, "comparison: model: no-persist-layer-norm"),
     ),
     megatron_only(message("row.fused_cross_entropy"), "cross_entropy_loss_fusion", False, OFF),
     megatron_only(message("row.gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
@@ -68,9 +59,8 @@ FEATURES = (
         Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=features.overlap),
         Says(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), read=lambda c: None),
         advice=OFF,
-        asked_by=("CheckList: parallel: data_parallel",),
     ),
-    harmless(message("row.compressed_attention_mask"), Says(), Says(model("use_attn_mask_compression"), False), asked_by=(FUSION,)),
+    harmless(message("row.compressed_attention_mask"), Says(), Says(model("use_attn_mask_compression"), False)),
     harmless(
         "recompute-activations",
         Says(
@@ -78,9 +68,6 @@ FEATURES = (
             read=features.megatron_recomputes,
         ),
         Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=features.mindformers_recomputes),
-        asked_by=asked(
-            "comparison: recompute", "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers"
-        ),
     ),
     megatron_recompute("distribute-saved-activations"),
     megatron_recompute("checkpoint-activations"),

@@ -16,12 +16,12 @@ from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
-from align_hooks.checklist.row import UNSET, Advice, Group, Row, Says, asked, plain, text
+from align_hooks.checklist.row import UNSET, Advice, Group, Row, Says, plain, text
 from align_hooks.checklist.schedule import RATE, differences
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.OPTIMIZER, comparison="optimizer")
+row = partial(Row, group=Group.OPTIMIZER)
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -94,15 +94,13 @@ def beta(at: int, advised: float) -> Row:
         Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at), tries=tries.betas(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Advice(str(advised), lambda value: abs(value - advised) < 1e-6),
-        asked_by=(f"CheckList: optimizer: {name}", "comparison: optimizer: adam-beta1, adam-beta2"),
     )
 
 
 def end_of_decay(name: str) -> Row:
     """The first or last weight decay of one that changes, which only Megatron's does."""
     megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
-    sources = (f"comparison: optimizer: {name.replace('_', '-')}",)
-    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")), asked_by=sources)
+    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")))
 
 
 OPTIMIZER = (
@@ -132,16 +130,11 @@ OPTIMIZER = (
             tries=tries.global_batch,
         ),
         instead=read.ranks_too,
-        asked_by=(
-            *asked("CheckList: optimizer", "global_batch_size"),
-            *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
-        ),
     ),
     row(
         "optimizer",
         Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
         Says(("optimizer.type",), read=read.mindformers_optimizer, tries=tries.optimizer),
-        asked_by=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
     beta(0, 0.9),
     beta(1, 0.95),
@@ -151,13 +144,11 @@ OPTIMIZER = (
         Says(("optimizer.eps",), read=read.mindformers_eps),
         fact="optimizer.groups.0.eps",
         advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
-        asked_by=("CheckList: optimizer: eps", "comparison: optimizer: adam-eps"),
     ),
     row(
         "weight_decay",
         Says(("weight_decay",), read=decay.strength),
         Says(("optimizer.weight_decay",), read=decay.strength),
-        asked_by=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
     ),
     row(
         message("row.weights_that_decay"),
@@ -165,7 +156,6 @@ OPTIMIZER = (
         Says(read=decay.decaying, note=message("note.grouped_decay")),
         tell=decay.apart,
         unless=decay.without,
-        asked_by=("CheckList: optimizer: weight_decay",),
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
@@ -186,14 +176,12 @@ OPTIMIZER = (
         ),
         fact="optimizer.clip_grad",
         advice=Advice("1.0", lambda norm: norm == 1.0),
-        asked_by=("CheckList: optimizer: clip_grad", "comparison: optimizer: clip-grad"),
     ),
     row(
         "lr",
         Says(("lr",)),
         Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
         unless=same_rates,
-        asked_by=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
     ),
     row(
         "lr_decay_style",
@@ -244,22 +232,16 @@ OPTIMIZER = (
         Says(schedule_keys("warmup_ratio"), None, tries=tries.warm_up),
         form=lambda part: plain(part) or 0,
         unless=warms_by_steps,
-        asked_by=(
-            *asked("CheckList: optimizer", "lr_warmup_fraction", "warmup_ratio"),
-            *asked("comparison: optimizer", "lr-warmup-fraction"),
-        ),
     ),
     row("lr_warmup_init", Says(("lr_warmup_init",), 0.0), Says(schedule_keys("warmup_lr_init"), 0.0), unless=same_schedule),
     row(
         message("row.rates_of_their_own_for_the_embedding_and_output"),
         Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
-        asked_by=("CheckList: optimizer: lr",),
     ),
     row(
         message("row.minimum_of_the_embeddings_own_rate"),
         Says(("decoupled_min_lr",), None),
         Says(fixed=None, note=message("note.none")),
-        asked_by=("CheckList: optimizer: lr",),
     ),
 )

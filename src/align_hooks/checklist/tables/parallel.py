@@ -9,15 +9,15 @@ from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.row import Advice, Effect, Group, Instead, Row, Says, Tries, model, plain
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.PARALLEL_LAYOUT, comparison="parallel")
+row = partial(Row, group=Group.PARALLEL_LAYOUT)
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 
 
-def size(name: str, keys: tuple[str, ...], *sources: str, tries: Tries | None = None, instead: Instead | None = None) -> Row:
+def size(name: str, keys: tuple[str, ...], tries: Tries | None = None, instead: Instead | None = None) -> Row:
     """Over how many ranks a model is split in one way."""
     mindformers = Says((f"parallel_config.{name}",), 1, tries=tries)
-    return rounding(name, Says(keys, 1), mindformers, asked_by=sources, instead=instead)
+    return rounding(name, Says(keys, 1), mindformers, instead=instead)
 
 
 PARALLEL = (
@@ -29,19 +29,11 @@ PARALLEL = (
         ),
         Says(("parallel_config.data_parallel", "parallel.parallel_mode", "device_num"), read=read.mindformers_data_parallel),
         by_hand=message("by_hand.processes"),
-        asked_by=("CheckList: parallel: data_parallel",),
     ),
-    size(
-        "model_parallel",
-        ("tensor_model_parallel_size", "model_parallel_size"),
-        "CheckList: parallel: model_parallel",
-        "comparison: parallel: tensor-model-parallel-size",
-    ),
+    size("model_parallel", ("tensor_model_parallel_size", "model_parallel_size")),
     size(
         "pipeline_stage",
         ("pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"),
-        "CheckList: parallel: pipeline_stage",
-        "comparison: parallel: pipeline-model-parallel-size",
         tries=tries.stages,
         instead=read.stages_too,
     ),
@@ -50,7 +42,6 @@ PARALLEL = (
         Says(("sequence_parallel",), False),
         Says(("parallel_config.use_seq_parallel",), False),
         unless=read.alone_on_the_tensor,
-        asked_by=("CheckList: parallel: use_seq_parallel", "comparison: parallel: sequence-parallel"),
     ),
     rounding(
         "context_parallel",
@@ -70,20 +61,17 @@ PARALLEL = (
         Says(("use_distributed_optimizer",), False),
         Says(("parallel.enable_parallel_optimizer",), False, beside=("parallel_config.optimizer_shard",)),
         advice=Advice(message("advice.parallel_optimizer_off"), lambda on: not on),
-        asked_by=("CheckList: parallel: enable_parallel_optimizer", "comparison: parallel: use-distributed-optimizer"),
     ),
     rounding(
         "micro_batch_interleave_num",
         Says(),
         Says(("micro_batch_interleave_num",), 1),
         advice=Advice(message("advice.no_interleaving"), lambda copies: copies == 1),
-        asked_by=("CheckList: parallel: micro_batch_interleave_num",),
     ),
     rounding(
         message("row.micro_batch_size"),
         Says(("micro_batch_size",)),
         Says(("runner_config.batch_size",), read=read.mindformers_micro_batch, tries=tries.micro_batch, cannot=read.adds_up_nothing),
-        asked_by=("comparison: control: batch_size",),
     ),
     rounding(
         message("row.micro_batches_of_a_step"),
@@ -95,7 +83,6 @@ PARALLEL = (
             tries=tries.micro_batches,
             cannot=read.adds_up_nothing,
         ),
-        asked_by=("CheckList: optimizer: global_batch_size",),
         weighs=True,
     ),
     row(
@@ -107,14 +94,12 @@ PARALLEL = (
             tries=tries.averaged,
             note=message("note.gradients_mean"),
         ),
-        asked_by=("CheckList: parallel: data_parallel",),
     ),
     row(
         message("row.loss_of_every_token_alike"),
         Says(("calculate_per_token_loss",), False, note=message("note.mean_of_means")),
         Says(("calculate_per_token_loss", *model("calculate_per_token_loss")), False),
         fact="training.per_token_loss",
-        asked_by=("CheckList: precision: loss",),
         weighs=True,
     ),
 )

@@ -10,11 +10,11 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.readings.lookup import holds_of_all
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, dtype, model
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, model
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.PRECISION, comparison="model")
+row = partial(Row, group=Group.PRECISION)
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
@@ -50,7 +50,6 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
         form=dtype,
         when=when,
         unless=unless,
-        asked_by=("CheckList: precision: Calculation of weights",),
     )
 
 
@@ -61,7 +60,6 @@ PRECISION = (
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
-        asked_by=("CheckList: precision: compute_dtype", "comparison: model: fp16, bf16"),
     ),
     row(
         message("row.type_of_the_main_weights"),
@@ -69,7 +67,6 @@ PRECISION = (
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
         advice=Advice(message("advice.weights_float32"), lambda kind: kind == "float32"),
-        asked_by=("CheckList: weights: param_init_type", "comparison: model: param_init_type", "comparison: model: main-params-dtype"),
     ),
     rounding(
         message("row.type_of_the_gradients_reduction"),
@@ -79,17 +76,12 @@ PRECISION = (
             note=message("note.reduced_float32"),
         ),
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
-        asked_by=(
-            *asked("CheckList: weights", "param_init_type"),
-            *asked("comparison: model", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "main-grads-dtype"),
-        ),
     ),
     rounding(
         "layernorm_compute_type",
         Says(fixed="float32", note=message("note.norms_float32")),
         Says(model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
         form=dtype,
-        asked_by=("CheckList: precision: layernorm_compute_type", "comparison: model: layernorm_compute_type"),
     ),
     rounding(
         "softmax_compute_type",
@@ -103,7 +95,6 @@ PRECISION = (
             read=read.mindformers_softmax_type,
             note=message("note.flash_float32"),
         ),
-        asked_by=("CheckList: precision: softmax_compute_type", "comparison: model: attention-softmax-in-fp32"),
     ),
     rounding(
         "rotary_dtype",
@@ -111,7 +102,6 @@ PRECISION = (
         Says(model("rotary_dtype"), default("rotary_dtype")),
         form=dtype,
         by_hand=message("by_hand.rotary_type"),
-        asked_by=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
     ),
     held("embedding", model("embedding_init_type"), note=message("note.embedding_mindformers")),
     held("norms", model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
@@ -121,7 +111,6 @@ PRECISION = (
         Says(("bf16", "fp16"), read=read.megatron_compute),
         Says(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
         form=dtype,
-        asked_by=("CheckList: precision: Calculation of weights",),
     ),
     rounding(
         message("row.type_in_which_a_bias_is_added"),
@@ -129,13 +118,11 @@ PRECISION = (
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         when="bias_of_linear_layers",
-        asked_by=("CheckList: precision: bias add",),
     ),
     rounding(
         message("row.type_in_which_the_residual_is_added"),
         Says(("fp32_residual_connection", "bf16", "fp16"), read=read.megatron_residual, note=message("note.residual_type")),
         Says(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
-        asked_by=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
     ),
     rounding(
         message("row.types_that_the_built_layers_compute_in"),
@@ -144,25 +131,21 @@ PRECISION = (
         tell=read.types_apart,
         unless=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
-        asked_by=("CheckList: precision: Calculation of weights",),
     ),
     rounding(
         message("row.type_of_the_cross_entropy"),
         Says(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
         Says(fixed="float32", note=message("note.logits_float32")),
-        asked_by=("CheckList: precision: loss", "comparison: model: fp16-lm-cross-entropy"),
     ),
     row(
         "fp8",
         Says(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
         Says(fixed=None, note=message("note.no_fp8")),
-        asked_by=("CheckList: precision: compute_dtype",),
     ),
     rounding(
         "first_last_layers_bf16",
         Says(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),
         Says(fixed=False, note=message("note.none")),
-        asked_by=asked("comparison: model", "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"),
     ),
     rounding(
         "use_precision_aware_optimizer", Says(("use_precision_aware_optimizer",), False), Says(fixed=False, note=message("note.none"))
@@ -184,7 +167,6 @@ PRECISION = (
             tries=tries.loss_scale,
             note=message("note.loss_scale_mindformers"),
         ),
-        asked_by=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
     ),
     scaled("min_loss_scale", 1.0, Says(fixed=1.0, note=message("note.scale_no_lower")), rounding),
     scaled(
@@ -205,6 +187,5 @@ PRECISION = (
             None,
         ),
         by_hand=message("by_hand.high_precision", command=HIGH_PRECISION),
-        asked_by=("CheckList: precision: Operator High Precision Mode",),
     ),
 )

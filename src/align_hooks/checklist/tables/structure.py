@@ -10,33 +10,30 @@ from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
-from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
+from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, model, text
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.STRUCTURE, comparison="model")
+row = partial(Row, group=Group.STRUCTURE)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
-BESIDE = "beside the guides"
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
 def megatron_alone(name: str, otherwise: Setting, note: Message = NONE, read: Read | None = None) -> Row:
-    """Something that changes the model and that only Megatron can be told; the guides do not ask for it."""
+    """Something that changes the model and that only Megatron can be told."""
     megatron = Says((name,), otherwise if read is None else UNSET, read)
-    return row(name, megatron, Says(fixed=otherwise, note=note), asked_by=(BESIDE,))
+    return row(name, megatron, Says(fixed=otherwise, note=note))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> Row:
     """A size of latent attention."""
-    sides = Says((name,), otherwise), Says(model(*keys), mindformers)
-    return row(name, *sides, when="multi_latent_attention", asked_by=(f"comparison: model: {name.replace('_', '-')}",))
+    return row(name, Says((name,), otherwise), Says(model(*keys), mindformers), when="multi_latent_attention")
 
 
 def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
     """A number by which YaRN scales positions."""
-    sides = megatron, Says(model(*keys), mindformers)
-    return row(name, *sides, when=YARN, unless=read.older_does_not_stretch, asked_by=("comparison: model: rotary-scaling-factor",))
+    return row(name, megatron, Says(model(*keys), mindformers), when=YARN, unless=read.older_does_not_stretch)
 
 
 YARN = f"rope_scaling={read.YARN}"
@@ -70,7 +67,6 @@ STRUCTURE = (
         Says(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
         Says(LAYERS, default("num_layers")),
         fact="model.num_hidden_layers",
-        asked_by=("CheckList: structure: num_layers", "comparison: model: num-layers", "comparison: model: encoder-num-layers"),
     ),
     row("decoder_num_layers", Says(("decoder_num_layers",), None), Says(fixed=None, note=message("note.no_second_stack"))),
     row(
@@ -78,7 +74,6 @@ STRUCTURE = (
         Says(("hidden_size",)),
         Says(model("hidden_size", "n_embed"), default("hidden_size")),
         fact="model.hidden_size",
-        asked_by=("CheckList: structure: hidden_size", "comparison: model: hidden-size"),
     ),
     row(
         "intermediate_size",
@@ -90,14 +85,12 @@ STRUCTURE = (
         ),
         fact="model.intermediate_size",
         unless=no_dense_layer,
-        asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
     row(
         "num_heads",
         Says(("num_attention_heads",)),
         Says(HEADS, default("num_attention_heads")),
         fact="model.num_attention_heads",
-        asked_by=("CheckList: structure: num_heads", "comparison: model: num-attention-heads"),
     ),
     row(
         "n_kv_heads",
@@ -109,10 +102,6 @@ STRUCTURE = (
         Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         fact="model.num_key_value_heads",
         unless=read.ungrouped,
-        asked_by=(
-            *asked("CheckList: structure", "n_kv_heads", "Attention"),
-            *asked("comparison: model", "group-query-attention", "num-query-groups"),
-        ),
     ),
     row(
         "head_dim",
@@ -126,27 +115,23 @@ STRUCTURE = (
         Says(("window_size",), None, beside=("window_attn_skip_freq",), tries=tries.window_of_megatron),
         Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window, tries=tries.window),
         form=read.window_pair,
-        asked_by=("CheckList: structure: Attention",),
     ),
     row(
         "normalization",
         Says(("normalization",), "LayerNorm"),
         Says(model("normalization"), default("normalization"), tries=tries.one_of("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
         form=text,
-        asked_by=(*asked("CheckList: structure", "normalization", "Regularization function"), *asked("comparison: model", "normalization")),
     ),
     row(
         "rms_norm_eps",
         Says(("layernorm_epsilon", "norm_epsilon"), 1e-5),
         Says(model("rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps"), default("layernorm_epsilon")),
         fact="model.rms_norm_eps",
-        asked_by=("CheckList: structure: rms_norm_eps", "CheckList: structure: normal_eps", "comparison: model: norm-epsilon"),
     ),
     row(
         message("row.zero_centred_norm_weights"),
         Says(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
         Says(fixed=False, note=message("note.no_such_norm")),
-        asked_by=("comparison: model: apply-layernorm-1p",),
     ),
     row(
         message("row.residual_after_the_norm"),
@@ -166,30 +151,23 @@ STRUCTURE = (
             note=message("note.silu_gated"),
             tries=tries.activation,
         ),
-        asked_by=(
-            *asked("CheckList: structure", "activation function"),
-            *asked("comparison: model", "openai-gelu", "squared-relu", "swiglu, openai-gelu, squared-relu", "swiglu"),
-        ),
     ),
     row(
         message("row.gated_linear_unit"),
         Says(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated, tries=tries.activation),
-        asked_by=("comparison: model: gated_linear_unit",),
     ),
     row(
         message("row.bias_of_linear_layers"),
         Says(("add_bias_linear",), True, note=message("note.disable_bias")),
         Says(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
         fact="model.mlp_bias",
-        asked_by=("comparison: model: disable-bias-linear",),
     ),
     row(
         message("row.bias_of_queries_keys_and_values"),
         Says(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
         Says(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
         fact="model.attention_bias",
-        asked_by=("CheckList: structure: Attention",),
     ),
     row(
         message("row.norm_of_queries_and_keys"),
@@ -212,7 +190,6 @@ STRUCTURE = (
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         fact="model.vocab_size",
         unless=read.padded_size_alone,
-        asked_by=("CheckList: structure: vocab_size", "comparison: data: vocab-size"),
     ),
     row(
         message("row.rows_of_the_embedding"),
@@ -228,7 +205,6 @@ STRUCTURE = (
         fact="padded_vocabulary",
         proof=read.no_multiple,
         advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
-        asked_by=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
     ),
     row(
         "max_position_embeddings",
@@ -247,17 +223,12 @@ STRUCTURE = (
             note=message("note.positions_megatron"),
         ),
         Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
-        asked_by=(
-            *asked("CheckList: structure", "position code"),
-            *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
-        ),
     ),
     row(
         "no_position_embedding",
         Says(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
         Says(model("no_position_embedding", "no-position-embedding"), False),
         unless=read.no_table_of_positions,
-        asked_by=("comparison: model: no-position-embedding",),
     ),
     row(
         "rotary_base",
@@ -303,7 +274,6 @@ STRUCTURE = (
             read=read.mindformers_rope_scaling,
             tries=tries.scaling,
         ),
-        asked_by=("comparison: model: use-rope-scaling", "comparison: model: rope-scaling-factor"),
     ),
     row("mrope_section", Says(("mrope_section",), None), Says(model("mrope_section"), None, note=message("note.mrope_none"))),
     row(
@@ -311,7 +281,6 @@ STRUCTURE = (
         Says(("init_method_std",), 0.02),
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
         unless=training.weights_loaded,
-        asked_by=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
     ),
     row(
         message("row.initial_scale_of_output_projections"),
@@ -320,21 +289,18 @@ STRUCTURE = (
         unless=training.weights_loaded,
         unsure=initialisation.both_draw,
         instead=initialisation.load_too,
-        asked_by=(BESIDE,),
     ),
     row(
         "attention_dropout",
         Says(("attention_dropout",), 0.1),
         Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
         advice=Advice(message("advice.no_random_mask"), lambda rate: rate == 0),
-        asked_by=("CheckList: structure: dropout", "comparison: model: attention-dropout"),
     ),
     row(
         "hidden_dropout",
         Says(("hidden_dropout",), 0.1),
         Says(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
         advice=Advice(message("advice.no_recompute"), lambda rate: rate == 0),
-        asked_by=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
     ),
     row(
         "multi_latent_attention",
@@ -377,7 +343,6 @@ STRUCTURE = (
         ),
         when=YARN,
         unless=read.older_does_not_stretch,
-        asked_by=("comparison: model: rotary-scaling-factor",),
     ),
     yarn(
         "mscale",
@@ -409,19 +374,16 @@ STRUCTURE = (
         when="multi_latent_attention",
         way_out=message("way_out.mscale"),
         by_hand=message("by_hand.stretch"),
-        asked_by=(BESIDE,),
     ),
     harmless(
         message("row.fused_projections"),
         Says(fixed=True, note=message("note.one_weight")),
         Says(model("qkv_concat"), False),
-        asked_by=("CheckList: structure: Attention", "CheckList: structure: Fusion computation"),
     ),
     harmless(
         "use_legacy",
         Says(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
         Says(("use_legacy",), True),
-        asked_by=("comparison: model: use-legacy-model, use-mcore-model",),
     ),
     *ALONE,
 )
