@@ -22,7 +22,6 @@ from align_hooks.errors import shown
 class Fixed:
     """A YAML file as it was and as it is mended, and the configuration that the mended one holds."""
 
-    name: str
     before: str
     after: str
     configuration: Configuration
@@ -51,7 +50,7 @@ def fixed(candidate: str, checklist: Checklist) -> Fixed:
     after = with_settings(before, path.name, {edit.key: None if edit.value is UNSET else in_yaml(edit.value) for edit in edits})
     mended = read_yaml(after, path.name, path.parent)
     _refuse_more(was, mended, checklist.edits)
-    return Fixed(path.name, before, after, mended)
+    return Fixed(before, after, mended)
 
 
 def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -33,14 +32,6 @@ CORE = "megatron-core"
 """The package of Megatron-LM."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A mended YAML, and how it comes out of the same check."""
-
-    mended: Fixed
-    checklist: Checklist
-
-
 def check(
     reference: str,
     candidate: str,
@@ -64,10 +55,10 @@ def check(
     (ours, our_run), (theirs, their_run) = (open_side(side, environment, progress) for side in (reference, candidate))
     special = special_ids(named_ids(ours) | named_ids(theirs))
     ids = hidden_ids(as_read(side, mindformers or installed()) for side in (ours, theirs))
-    looks = look_at(our_run, special, ids, decode, progress), look_at(their_run, special, ids, decode, progress)
+    one, other = (None if run is None else of_run(run, special, decode, progress, ids) for run in (our_run, their_run))
     rates = rates_of(our_run), rates_of(their_run)
     return check_configurations(
-        ours, theirs, looks, mindformers or installed(), megatron or installed(CORE, ""), rates, models_of(our_run, their_run)
+        ours, theirs, (one, other), mindformers or installed(), megatron or installed(CORE, ""), rates, models_of(our_run, their_run)
     )
 
 
@@ -78,8 +69,8 @@ def fix(
     checklist: Checklist,
     mindformers: str | None,
     megatron: str | None = None,
-) -> Fix:
-    """The candidate's YAML with what its check tells to write, and the check of that; nothing is written here.
+) -> tuple[Fixed, Checklist]:
+    """The candidate's YAML with what its check tells to write, and how it comes out of the same check; nothing is written here.
 
     :raises ConfigurationError: the candidate is no YAML of MindFormers, or cannot be mended by its settings alone.
     """
@@ -88,7 +79,7 @@ def fix(
     again = check_configurations(
         ours, mended.configuration, mindformers=mindformers or installed(), megatron=megatron or installed(CORE, "")
     )
-    return Fix(mended, again)
+    return mended, again
 
 
 def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
@@ -150,10 +141,3 @@ def hidden_ids(sides: Iterable[Configuration]) -> set[int]:
     """Token ids that the models of some sides take out."""
     meanings = [read_row(ROW["pad_token_id"], side).meaning for side in sides]
     return {meaning.id for meaning in meanings if isinstance(meaning, Hidden) and meaning.id is not None}
-
-
-def look_at(
-    run: Run | None, special: Mapping[str, int | None], ids: Iterable[int], decode: Decode | None, progress: Progress
-) -> Look | None:
-    """A look at every batch that a run recorded, with ``ids`` counted; None where there is no run, or it recorded no batch."""
-    return None if run is None else of_run(run, special, decode, progress, ids)

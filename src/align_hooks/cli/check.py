@@ -52,9 +52,9 @@ def check(
     if fix is None and checked.block and is_yaml(candidate):
         paragraph(output(), message("check.can_be_fixed", name=candidate), 0)
     if fix is not None:
-        mended = fix_sides(reference, candidate, os.environ, checked, **versions)
-        render_fix(mended.mended.before, mended.mended.after, mended.checklist, (candidate, str(fix)), output())
-        written("--fix", fix, lambda: mended.mended.after)
+        mended, again = fix_sides(reference, candidate, os.environ, checked, **versions)
+        render_fix(mended.before, mended.after, again, (candidate, str(fix)), output())
+        written("--fix", fix, lambda: mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(check_as_json(checked, **about)))
     if html is not None:
