@@ -11,6 +11,7 @@ from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
 from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, model, text
+from align_hooks.configuration.megatron import ARGUMENTS
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -20,10 +21,10 @@ harmless = partial(row, effect=Effect.NOTHING)
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, otherwise: Setting, note: Message = NONE, read: Read | None = None) -> Row:
-    """Something that changes the model and that only Megatron can be told."""
-    megatron = Says((name,), otherwise if read is None else UNSET, read)
-    return row(name, megatron, Says(fixed=otherwise, note=note))
+def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> Row:
+    """Something that changes the model and that only Megatron can be told; both do what is its default."""
+    otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
+    return row(name, Says((name,), otherwise if read is None else UNSET, read), Says(fixed=otherwise, note=note))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> Row:
@@ -39,26 +40,17 @@ def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
 YARN = f"rope_scaling={read.YARN}"
 
 
+ALONE_WITH_MEGATRON = (
+    *("init_method_xavier_uniform", "embedding_init_method_std", "embed_layernorm", "qk_l2_norm", "qk_clip"),
+    *("no_rope_freq", "softmax_type", "attention_output_gate", "activation_func_clamp_value"),
+    *("glu_linear_offset", "experimental_attention_variant", "linear_attention_freq"),
+    *("hybrid_override_pattern", "hybrid_layer_pattern"),
+)
 ALONE = (
-    megatron_alone("init_method_xavier_uniform", False),
-    megatron_alone("embedding_init_method_std", None),
-    megatron_alone("embed_layernorm", False),
-    megatron_alone("qk_l2_norm", False),
-    megatron_alone("qk_clip", False),
-    megatron_alone("no_rope_freq", None),
-    megatron_alone("softmax_type", "vanilla"),
-    megatron_alone("attention_output_gate", False),
-    megatron_alone("activation_func_clamp_value", None),
-    megatron_alone("glu_linear_offset", 0.0),
-    megatron_alone("experimental_attention_variant", None),
-    megatron_alone("linear_attention_freq", None),
-    megatron_alone("hybrid_override_pattern", None),
-    megatron_alone("hybrid_layer_pattern", None),
-    megatron_alone("spec", None, read=mindspeed.layers_of_its_own),
-    megatron_alone("heterogeneous_layers_config_path", None),
-    megatron_alone("use_mup", False),
-    megatron_alone("rampup_batch_size", None, BATCH_CONSTANT),
-    megatron_alone("step_batch_size_schedule", None, BATCH_CONSTANT),
+    *map(megatron_alone, ALONE_WITH_MEGATRON),
+    megatron_alone("spec", read=mindspeed.layers_of_its_own),
+    *map(megatron_alone, ("heterogeneous_layers_config_path", "use_mup")),
+    *(megatron_alone(name, BATCH_CONSTANT) for name in ("rampup_batch_size", "step_batch_size_schedule")),
 )
 
 STRUCTURE = (
