@@ -97,10 +97,10 @@ def test_every_mistake_is_told_with_both_places(name: str, of: Of) -> None:
 @NAMES
 def test_the_yaml_is_mended_as_told_and_no_letter_else(name: str, of: Of, tmp_path: Path) -> None:
     pair, before = REAL[name], of(name)
-    done = fix(str(tmp_path / pair.script), str(tmp_path / Path(pair.yaml).name), {}, before, None)
+    mended, checklist = fix(str(tmp_path / pair.script), str(tmp_path / Path(pair.yaml).name), {}, before, None)
     unmended = {one.row.id for one in before.of(Outcome.DIFFERENT) if one.change is not None and not one.change.keeps}
-    assert names(done.checklist, Outcome.DIFFERENT) <= unmended
-    was, now = done.mended.before.splitlines(), done.mended.after.splitlines()
+    assert names(checklist, Outcome.DIFFERENT) <= unmended
+    was, now = mended.before.splitlines(), mended.after.splitlines()
     comments = [re.findall(r"#.*", line) for line in was]
     assert [comment for comment in comments if comment] == [comment for line in now if (comment := re.findall(r"#.*", line))]
     assert len(set(was) - set(now)) <= len(before.edits)

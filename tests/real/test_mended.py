@@ -41,7 +41,7 @@ HERE = {"train_dataset.num_parallel_workers": "1", "auto_trans_ckpt": "False"}
 def test_a_mended_file_is_taken_by_mindformers(name: str) -> None:
     reference, candidate = str(PAIRS / REAL[name].script), str(installed(REAL[name].yaml))
     checklist = check_files(reference, candidate, {})
-    mended = fix(reference, candidate, {}, checklist, None).mended
+    mended, _ = fix(reference, candidate, {}, checklist, None)
     before, after = advice.read_back([with_settings(text, name, HERE | TAKEN[name]) for text in (mended.before, mended.after)])
     assert checklist.edits and "refused" not in after, after
     assert before["built"] != after["built"]
