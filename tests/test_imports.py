@@ -151,6 +151,7 @@ READS = (
         "terms",
         "activations",
         "ending",
+        "state",
         "look",
         "weighing",
     ),
