@@ -33,7 +33,7 @@ from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, 
 from checklist.test_records import DECAYS, SPARED, facts
 
 TERMS = """
-GPT-2 MindSpeed-LLM Llama epoch iteration
+GPT-2 MindSpeed-LLM Pai-Megatron-Patch Llama epoch iteration
 Adam AdamW Ascend CANN CheckList DeepSeek-V3
 DeepSpeed Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
 MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU TopkRouterV2 True False WarmUpStableDecayLR YAML YaRN
