@@ -29,17 +29,17 @@ class Bounds:
     """Decimal digits of a whole number, all of which fit in a double."""
 
 
-def open_regular(path: str | os.PathLike[str], within: str | os.PathLike[str] | None = None) -> FileIO:
+def open_regular(path: str | os.PathLike[str], within: str | os.PathLike[str] | None = None, *, follow: bool = True) -> FileIO:
     """Open a regular file to read its bytes, unbuffered.
 
     A pipe or a device is refused before anything of it is read, and without waiting for somebody who writes to it. A file of
-    the folder ``within`` is refused where a link leads out of that folder.
+    the folder ``within`` is refused where a link leads out of that folder, and without ``follow`` any that is a link itself.
 
     :raises ValueError: it is no regular file, or lies elsewhere. :raises OSError: it cannot be opened.
     """
     if within is not None and not is_within(path, within):
         raise ValueError("it is a link that leads out of its folder")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is not a regular file")

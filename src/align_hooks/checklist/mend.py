@@ -204,11 +204,16 @@ def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
     return (*own, *(Edit(candidate.side, key, value, anchor) for key, (value, anchor) in tied(edits, candidate).items()))
 
 
+def with_ties(edits: Edits, candidate: Configuration) -> dict[str, Setting]:
+    """Return edits with what anchors make of other keys by them."""
+    return {**edits, **{key: value for key, (value, _) in tied(edits, candidate).items()}}
+
+
 def applied(candidate: Configuration, edits: Edits) -> Configuration:
     """A candidate with some settings written, and what anchors tie to them: a value takes the place of a table, and a table that of a
     value; UNSET takes a key out."""
     values = dict(candidate.values)
-    for key, value in {**edits, **{key: value for key, (value, _) in tied(edits, candidate).items()}}.items():
+    for key, value in with_ties(edits, candidate).items():
         above = [key[:at] for at, letter in enumerate(key) if letter == "."]
         for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
             del values[name]
@@ -222,7 +227,7 @@ def _parted(
     edits: Edits, row: Row, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
 ) -> Row | None:
     """A row that agrees, changes the result, and would differ after these edits; None where there is none."""
-    touched = edits.keys() | tied(edits, candidate).keys()
+    touched = with_ties(edits, candidate).keys()
     for neighbour in ROWS:
         if neighbour.effect is not Effect.RESULT or neighbour is row or neighbour.id not in values:
             continue

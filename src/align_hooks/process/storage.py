@@ -80,12 +80,12 @@ def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
 
 
 @contextmanager
-def opened(path: Path, within: Path | None = None) -> Iterator[Stored]:
+def opened(path: Path, within: Path | None = None, *, follow: bool = True) -> Iterator[Stored]:
     """A regular file; raises as :func:`open_regular` does."""
     if is_remote(path):
         yield _Remote(path)
         return
-    with open_regular(path, within) as file:
+    with open_regular(path, within, follow=follow) as file:
         yield _Local(file)
 
 

@@ -102,8 +102,6 @@ def read(run: Path, rank: int) -> Ended | None:
 
 def _text(place: Path) -> str:
     """The beginning of a regular file, not opened through a link; empty without such a file."""
-    with contextlib.suppress(OSError, ValueError):
-        if not place.is_symlink():
-            with opened(place) as file:
-                return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
+    with contextlib.suppress(OSError, ValueError), opened(place, follow=False) as file:
+        return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
     return ""
