@@ -80,7 +80,7 @@ def of(checklist: Checklist) -> to_change.ToChange:
 
 def test_a_yaml_is_told_its_sections() -> None:
     change = of(checked())
-    assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters"]
+    assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
     assert change.text == checked().block
     assert "rms_norm_eps: 1.0e-06" in change.text
 
@@ -97,7 +97,7 @@ def test_what_the_diagnosis_names_comes_first(diverged: Comparison) -> None:
     suspected = replace(diverged, blame=Blame(Place.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
     change = to_change.of_comparison(suspected, checked())
     assert change is not None
-    assert [setting.name for setting in change.settings] == ["lr_warmup_iters", "rms_norm_eps"]
+    assert [setting.name for setting in change.settings] == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
 
 
 def test_nothing_is_to_change_where_all_numbers_agree(aligned: Comparison, diverged: Comparison) -> None:
