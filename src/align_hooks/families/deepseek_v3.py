@@ -13,13 +13,13 @@ from dataclasses import replace
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
 from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
 from align_hooks.families.qwen3_moe import of_dense, of_sparse
-from align_hooks.names.blocks import HALVES
+from align_hooks.families.rules import CANONICAL, NATIVE, RULES
 from align_hooks.names.table import Rule
 
-HF, NATIVE = f"{llama.CANONICAL}.self_attn", f"{llama.NATIVE}.self_attention"
+HF = f"{CANONICAL}.self_attn"
 AFTER = "model.layers.{after}"
-SHARED = f"{llama.CANONICAL}.mlp.shared_experts"
-BIAS = f"{llama.CANONICAL}.mlp.gate.e_score_correction_bias"
+SHARED = f"{CANONICAL}.mlp.shared_experts"
+BIAS = f"{CANONICAL}.mlp.gate.e_score_correction_bias"
 ENDS = ("enorm", "hnorm")
 
 LATENT: tuple[Level, ...] = (
@@ -53,24 +53,8 @@ LEVELS: tuple[Level, ...] = (
     *llama.LAST,
 )
 
-LATENT_RULES = (
-    Rule(f"{NATIVE}.linear_q_proj.weight", (f"{HF}.q_proj.weight",)),
-    Rule(f"{NATIVE}.linear_q_down_proj.weight", (f"{HF}.q_a_proj.weight",)),
-    Rule(f"{NATIVE}.q_layernorm.weight", (f"{HF}.q_a_layernorm.weight",)),
-    Rule(f"{NATIVE}.linear_q_up_proj.layer_norm_weight", (f"{HF}.q_a_layernorm.weight",)),
-    Rule(f"{NATIVE}.linear_q_up_proj.weight", (f"{HF}.q_b_proj.weight",)),
-    Rule(f"{NATIVE}.linear_kv_down_proj.weight", (f"{HF}.kv_a_proj_with_mqa.weight",)),
-    Rule(f"{NATIVE}.kv_layernorm.weight", (f"{HF}.kv_a_layernorm.weight",)),
-    Rule(f"{NATIVE}.linear_kv_up_proj.layer_norm_weight", (f"{HF}.kv_a_layernorm.weight",)),
-    Rule(f"{NATIVE}.linear_kv_up_proj.weight", (f"{HF}.kv_b_proj.weight",)),
-)
-ROUTED_RULES = (
-    Rule(f"{llama.NATIVE}.mlp.router.expert_bias", (BIAS,)),
-    Rule(f"{llama.NATIVE}.mlp.shared_experts.linear_fc1.weight", tuple(f"{SHARED}.{name}_proj.weight" for name in ("gate", "up")), HALVES),
-    Rule(f"{llama.NATIVE}.mlp.shared_experts.linear_fc2.weight", (f"{SHARED}.down_proj.weight",), axis=1),
-)
-USUAL = tuple(rule for rule in llama.MEGATRON_RULES if not rule.native.endswith(".linear_qkv.weight"))
-LAYER_RULES = (*USUAL, *LATENT_RULES, *llama.MEGATRON_FEED_FORWARD, *qwen3_moe.MEGATRON_EXPERTS, *ROUTED_RULES)
+USUAL = tuple(rule for rule in RULES["attention"] if not rule.native.endswith(".linear_qkv.weight"))
+LAYER_RULES = (*USUAL, *RULES["latent attention"], *RULES["feed-forward"], *RULES["experts"], *RULES["shared experts"])
 
 
 def rules_of_mtp(inner: str) -> tuple[Rule, ...]:
@@ -79,15 +63,12 @@ def rules_of_mtp(inner: str) -> tuple[Rule, ...]:
 
     def of_mtp_layer(rule: Rule) -> Rule:
         canonical = tuple(name.replace("{layer}", "{after}") for name in rule.canonical)
-        return replace(rule, native=rule.native.replace(llama.NATIVE, layer), canonical=canonical)
+        return replace(rule, native=rule.native.replace(NATIVE, layer), canonical=canonical)
 
-    return tuple(map(of_mtp_layer, (rule for rule in LAYER_RULES if rule.native.startswith(llama.NATIVE))))
+    return tuple(map(of_mtp_layer, (rule for rule in LAYER_RULES if rule.native.startswith(NATIVE))))
 
 
-MTP_ENDS = (
-    *(Rule(f"mtp.layers.{{mtp}}.{name}.weight", (f"{AFTER}.{name}.weight",)) for name in (*ENDS, "eh_proj")),
-    Rule("mtp.layers.{mtp}.final_layernorm.weight", (f"{AFTER}.shared_head.norm.weight",)),
-)
+MTP_ENDS = RULES["ends of predicting layers"]
 MEGATRON_INNER, OLDER_INNER = "mtp_model_layer", "transformer_layer"
 """What Megatron-LM calls a predicting layer's transformer layer: since 0.16, and before, as MindFormers still does."""
 MEGATRON_RULES = (*LAYER_RULES, *rules_of_mtp(MEGATRON_INNER), *rules_of_mtp(OLDER_INNER), *MTP_ENDS)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from align_hooks.families import megatron, mindformers
 from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig, tables
-from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
-from align_hooks.names.table import Rule, Table
+from align_hooks.families.rules import CANONICAL, RULES
+from align_hooks.names.blocks import Dims
+from align_hooks.names.table import Table
 
-NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
-"""Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
 QKV = tuple(f"{CANONICAL}.self_attn.{name}_proj.weight" for name in "qkv")
 QKV_BIAS = tuple(f"{CANONICAL}.self_attn.{name}_proj.bias" for name in "qkv")
 GATE_UP = tuple(f"{CANONICAL}.mlp.{name}_proj.weight" for name in ("gate", "up"))
@@ -34,40 +33,8 @@ FEED_FORWARD: tuple[Level, ...] = (dict.fromkeys(GATE_UP, ("ffn", "hidden")), di
 LAST: tuple[Level, ...] = ({"model.norm.weight": ("hidden",)}, {"lm_head.weight": ("vocabulary", "hidden")})
 """The levels before, of and after a layer's feed-forward part."""
 
-MEGATRON_RULES = (
-    Rule("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), VOCABULARY),
-    Rule(f"{NATIVE}.input_layernorm.weight", (f"{CANONICAL}.input_layernorm.weight",)),
-    Rule(f"{NATIVE}.self_attention.linear_qkv.layer_norm_weight", (f"{CANONICAL}.input_layernorm.weight",)),
-    Rule(f"{NATIVE}.self_attention.linear_qkv.weight", QKV, QKV_PER_GROUP),
-    Rule(f"{NATIVE}.self_attention.linear_proj.weight", (f"{CANONICAL}.self_attn.o_proj.weight",), axis=1),
-    Rule(f"{NATIVE}.pre_mlp_layernorm.weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
-    Rule("decoder.final_layernorm.weight", ("model.norm.weight",)),
-    Rule("output_layer.weight", ("lm_head.weight",), VOCABULARY),
-)
-"""What every family with usual attention has, whatever its feed-forward part."""
-MEGATRON_QKV_BIAS = (Rule(f"{NATIVE}.self_attention.linear_qkv.bias", QKV_BIAS, QKV_PER_GROUP),)
-MEGATRON_QK_NORMS = tuple(
-    Rule(f"{NATIVE}.self_attention.{name}_layernorm.weight", (f"{CANONICAL}.self_attn.{name}_norm.weight",)) for name in "qk"
-)
-MEGATRON_FEED_FORWARD = (
-    Rule(f"{NATIVE}.mlp.linear_fc1.layer_norm_weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
-    Rule(f"{NATIVE}.mlp.linear_fc1.weight", GATE_UP, GATE_THEN_UP),
-    Rule(f"{NATIVE}.mlp.linear_fc2.weight", DOWN, axis=1),
-)
-
-MINDFORMERS_RULES = (
-    Rule("model.tok_embeddings.embedding_weight", ("model.embed_tokens.weight",), VOCABULARY),
-    Rule(f"{CANONICAL}.attention_norm.weight", (f"{CANONICAL}.input_layernorm.weight",)),
-    *(Rule(f"{CANONICAL}.attention.w{name}.weight", (projection,)) for name, projection in zip("qkv", QKV, strict=True)),
-    Rule(f"{CANONICAL}.attention.w_qkv.weight", QKV, QKV_PER_GROUP),
-    Rule(f"{CANONICAL}.attention.wo.weight", (f"{CANONICAL}.self_attn.o_proj.weight",), axis=1),
-    Rule(f"{CANONICAL}.ffn_norm.weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
-    *(Rule(f"{CANONICAL}.feed_forward.{name}.weight", (half,)) for name, half in zip(("w1", "w3"), GATE_UP, strict=True)),
-    Rule(f"{CANONICAL}.feed_forward.w_gate_hidden.weight", GATE_UP, GATE_UP_BY_ROW),
-    Rule(f"{CANONICAL}.feed_forward.w2.weight", DOWN, axis=1),
-    Rule("model.norm_out.weight", ("model.norm.weight",)),
-    Rule("lm_head.weight", ("lm_head.weight",), VOCABULARY),
-)
+DENSE = (*RULES["attention"], *RULES["feed-forward"])
+"""What a dense Llama has in Megatron-LM."""
 
 SCALINGS = {"None": None, "": None, "NTK": None, "PI": "linear", "linear": "linear", "LLAMA3": "llama3", "YARN": "yarn"}
 """``extend_method`` of a LlamaConfig to ``rope_type`` of ``config.json``, as ``SeqExtendMethod`` spells it; NTK is another base."""
@@ -167,9 +134,7 @@ LLAMA = Family(
     levels=(*FIRST, *FEED_FORWARD, *LAST),
     configured={**CONFIGURED, "rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
     huggingface=huggingface,
-    megatron=megatron.built(
-        "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), {**megatron.PLAIN, "use_rope_scaling": (False, True)}
-    ),
+    megatron=megatron.built("a dense Llama", DENSE, {**megatron.PLAIN, "use_rope_scaling": (False, True)}),
     mindformers=(
         InMindFormers(
             network="LlamaForCausalLM",
@@ -177,11 +142,11 @@ LLAMA = Family(
             configuration="LlamaConfig",
             model_type="llama",
             legacy=True,
-            table=Table("MindFormers", "a dense Llama", MINDFORMERS_RULES),
+            table=Table("MindFormers", "a dense Llama", RULES["llama in mindformers"]),
             misfits=_misfits,
             dims=_dims,
             decoder=_decoder,
         ),
-        mindformers.newer("TeleChat3", "telechat3", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), mindformers.TELECHAT3),
+        mindformers.newer("TeleChat3", "telechat3", "a dense Llama", DENSE, mindformers.TELECHAT3),
     ),
 )

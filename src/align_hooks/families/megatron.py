@@ -12,7 +12,7 @@ from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, GPTModel, InMegatron, Routing, tables
 from align_hooks.families.rope_scaling import Llama3Scaling
-from align_hooks.names.blocks import EXPERT_GATE_THEN_UP, Dims
+from align_hooks.names.blocks import Dims
 from align_hooks.names.table import Rule, Table
 
 _TABLES = tables("megatron.txt")
@@ -221,15 +221,3 @@ def built(what: str, rules: Sequence[Rule], holds: Allowed) -> InMegatron:
     """Return how Megatron-LM builds a family: ``what`` it is called in refusals, its parameters, and what it allows of a built model."""
     table = Table("Megatron", what, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))
     return InMegatron(table, misfits(holds), dims, decoder)
-
-
-def experts(router: str, gate_up: tuple[str, ...], down: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules of a router and its experts, whether these are layers of their own or grouped into a single matrix product."""
-    mlp = "decoder.layers.{layer}.mlp"
-    return (
-        Rule(f"{mlp}.router.weight", (router,)),
-        Rule(f"{mlp}.experts.local_experts.{{expert}}.linear_fc1.weight", gate_up, EXPERT_GATE_THEN_UP),
-        Rule(f"{mlp}.experts.local_experts.{{expert}}.linear_fc2.weight", down, axis=1),
-        Rule(f"{mlp}.experts.linear_fc1.weight{{expert}}", gate_up, EXPERT_GATE_THEN_UP),
-        Rule(f"{mlp}.experts.linear_fc2.weight{{expert}}", down, axis=1),
-    )

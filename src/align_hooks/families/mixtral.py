@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from align_hooks.families import llama, megatron
 from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
+from align_hooks.families.rules import CANONICAL, RULES
 
-MOE = f"{llama.CANONICAL}.block_sparse_moe"
+MOE = f"{CANONICAL}.block_sparse_moe"
 GATE_UP = tuple(f"{MOE}.experts.{{expert}}.{name}.weight" for name in ("w1", "w3"))
 DOWN = (f"{MOE}.experts.{{expert}}.w2.weight",)
 
@@ -20,9 +21,8 @@ EXPERTS: tuple[Level, ...] = (
 )
 
 MEGATRON_RULES = (
-    *llama.MEGATRON_RULES,
-    *llama.MEGATRON_FEED_FORWARD,  # no Mixtral has dense layers; with these rules a model that has some is refused for that reason
-    *megatron.experts(f"{MOE}.gate.weight", GATE_UP, DOWN),
+    *llama.DENSE,  # no Mixtral has dense layers; with these rules a model that has some is refused for that reason
+    *RULES["experts of mixtral"],
 )
 
 HOLDS: Allowed = {

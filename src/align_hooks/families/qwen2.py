@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
 from align_hooks.families.family import Allowed, Decoder, Family, Level
+from align_hooks.families.rules import RULES
 
 BIASES: Level = dict(zip(llama.QKV_BIAS, (("queries",), ("keys",), ("keys",)), strict=True))
-RULES = (*llama.MEGATRON_RULES, *llama.MEGATRON_QKV_BIAS, *llama.MEGATRON_FEED_FORWARD)
+MEGATRON_RULES = (*RULES["attention"], *RULES["biases"], *RULES["feed-forward"])
 HOLDS: Allowed = {**megatron.PLAIN, "add_qkv_bias": (True,)}
 embedding, norm, projections, *rest = llama.FIRST
 
@@ -28,6 +29,8 @@ QWEN2 = Family(
     levels=(embedding, norm, {**projections, **BIASES}, *rest, *llama.FEED_FORWARD, *llama.LAST),
     configured={**llama.CONFIGURED, "bias_of_queries_keys_and_values": (True,)},
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen2", RULES, HOLDS),
-    mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),),
+    megatron=megatron.built("a Qwen2", MEGATRON_RULES, HOLDS),
+    mindformers=(
+        mindformers.newer("TeleChat3", "telechat3", "a Qwen2", MEGATRON_RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),
+    ),
 )

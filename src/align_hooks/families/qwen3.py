@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
 from align_hooks.families.family import Allowed, Decoder, Family, Level
+from align_hooks.families.rules import CANONICAL, RULES
 
-NORMS: Level = {f"{llama.CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
+NORMS: Level = {f"{CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
 embedding, norm, projections, *rest = llama.FIRST
 FIRST: tuple[Level, ...] = (embedding, norm, projections, NORMS, *rest)
 """The levels before a layer's feed-forward part."""
-ATTENTION = (*llama.MEGATRON_RULES, *llama.MEGATRON_QK_NORMS)
-RULES = (*ATTENTION, *llama.MEGATRON_FEED_FORWARD)
+ATTENTION = (*RULES["attention"], *RULES["norms of queries and keys"])
+MEGATRON_RULES = (*ATTENTION, *RULES["feed-forward"])
 CONFIGURED: Allowed = {**llama.CONFIGURED, "norm_of_queries_and_keys": (True,)}
 HOLDS: Allowed = {**megatron.PLAIN, "qk_layernorm": (True,)}
 
@@ -33,9 +34,9 @@ QWEN3 = Family(
     levels=(*FIRST, *llama.FEED_FORWARD, *llama.LAST),
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen3", RULES, HOLDS),
+    megatron=megatron.built("a Qwen3", MEGATRON_RULES, HOLDS),
     mindformers=(
-        mindformers.newer("Qwen3", "qwen3", "a Qwen3", RULES, mindformers.PLAIN),
-        mindformers.newer("TeleChat3", "telechat3", "a Qwen3", RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),
+        mindformers.newer("Qwen3", "qwen3", "a Qwen3", MEGATRON_RULES, mindformers.PLAIN),
+        mindformers.newer("TeleChat3", "telechat3", "a Qwen3", MEGATRON_RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),
     ),
 )

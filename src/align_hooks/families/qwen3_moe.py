@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers, qwen3
 from align_hooks.families.family import Decoder, Family, Level, tables
+from align_hooks.families.rules import CANONICAL, RULES
 
-EXPERT = f"{llama.CANONICAL}.mlp.experts.{{expert}}"
+EXPERT = f"{CANONICAL}.mlp.experts.{{expert}}"
 GATE_UP, DOWN = tuple(f"{EXPERT}.{name}_proj.weight" for name in ("gate", "up")), (f"{EXPERT}.down_proj.weight",)
-ROUTER = f"{llama.CANONICAL}.mlp.gate.weight"
+ROUTER = f"{CANONICAL}.mlp.gate.weight"
 
 
 def of_sparse(level: Level) -> Level:
@@ -28,9 +29,7 @@ EXPERTS: tuple[Level, ...] = (
     of_sparse(dict.fromkeys(GATE_UP, ("expert_ffn", "hidden"))),
     of_sparse(dict.fromkeys(DOWN, ("hidden", "expert_ffn"))),
 )
-MEGATRON_EXPERTS = megatron.experts(ROUTER, GATE_UP, DOWN)
-"""A router and its experts, whose names are those of Qwen3-MoE and DeepSeek-V3."""
-RULES = (*qwen3.ATTENTION, *llama.MEGATRON_FEED_FORWARD, *MEGATRON_EXPERTS)
+MEGATRON_RULES = (*qwen3.ATTENTION, *RULES["feed-forward"], *RULES["experts"])
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
@@ -56,6 +55,6 @@ QWEN3_MOE = Family(
     levels=(*qwen3.FIRST, *map(of_dense, llama.FEED_FORWARD), *EXPERTS, *llama.LAST),
     configured={**qwen3.CONFIGURED, **tables("configured.txt")["qwen3_moe"]},
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen3-MoE", RULES, {**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
-    mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), RULES, mindformers.WITH_EXPERTS),),
+    megatron=megatron.built("a Qwen3-MoE", MEGATRON_RULES, {**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
+    mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), MEGATRON_RULES, mindformers.WITH_EXPERTS),),
 )
