@@ -70,10 +70,9 @@ def test_a_difference_with_both_values_their_places_and_the_change(tmp_path: Pat
     assert words("place.line", line=number) in lines[at + 1]
 
 
-def test_it_fits_eighty_columns(tmp_path: Path) -> None:
-    done = command(
-        script(tmp_path / "train.sh", norm_epsilon="1e-6", lr="1e-5"), configuration(tmp_path / "llama.yaml"), "--all", COLUMNS="80"
-    )
+def test_it_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a path is printed whole, however long it is
+    done = command(script(Path("train.sh"), norm_epsilon="1e-6", lr="1e-5"), configuration(Path("llama.yaml")), "--all", COLUMNS="80")
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
