@@ -9,14 +9,9 @@ from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.names.table import Table
 
 
-def megatron(family: Family) -> Table:
-    assert family.megatron is not None
-    return family.megatron.table
-
-
 def mindformers(family: Family) -> Table:
     return family.mindformers[0].table
 
 
-MEGATRON_LLAMA, MEGATRON_MIXTRAL, MEGATRON_DEEPSEEK = megatron(LLAMA), megatron(MIXTRAL), megatron(DEEPSEEK_V3)
+MEGATRON_LLAMA, MEGATRON_MIXTRAL, MEGATRON_DEEPSEEK = LLAMA.megatron, MIXTRAL.megatron, DEEPSEEK_V3.megatron
 MINDFORMERS_LLAMA = mindformers(LLAMA)

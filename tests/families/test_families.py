@@ -18,9 +18,7 @@ from align_hooks.comparison.places import KINDS
 from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, Routing, rows_of, size_of
-from align_hooks.families.llama import LLAMA
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
-from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.names.blocks import Dims
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
@@ -79,11 +77,10 @@ def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family:
 @EVERY
 def test_both_tables_know_every_tensor(family: Family) -> None:
     names = {re.sub(r"\{(dense|sparse)\}", "{layer}", name) for name in family.shapes(tied=False, buffers=True)}
-    for built in (family.megatron, *family.mindformers):
-        if built is not None:
-            assert names <= {name for rule in built.table.rules for name in rule.canonical}
-            assert len({rule.native for rule in built.table.rules}) == len(built.table.rules)
-            assert built.table.native(family.embedding) != built.table.native(family.output)
+    for table in (family.megatron, *(built.table for built in family.mindformers)):
+        assert names <= {name for rule in table.rules for name in rule.canonical}
+        assert len({rule.native for rule in table.rules}) == len(table.rules)
+        assert table.native(family.embedding) != table.native(family.output)
 
 
 @EVERY
@@ -104,11 +101,6 @@ def test_a_kind_has_one_place() -> None:
     assert registry.end_kinds() == {"embed_tokens", "lm_head"}
 
 
-def test_the_families_are_named_as_a_refusal_needs_them() -> None:
-    assert registry.models([LLAMA]) == "dense Llama models"
-    assert registry.models([LLAMA, MIXTRAL]) == "Llama models, dense or with experts as in Mixtral,"
-
-
 def silu() -> None:
     """A function of the name of torch's."""
 
@@ -126,12 +118,8 @@ def gpt(**changes: object) -> SimpleNamespace:
 
 
 def nearest(model: SimpleNamespace, **args: object) -> tuple[str, list[str]]:
-    def misfits(family: Family) -> list[str]:
-        assert family.megatron is not None
-        return family.megatron.misfits(model, SimpleNamespace(**args))
-
-    closest = registry.closest((LLAMA, MIXTRAL), misfits, experts=bool(model.config.num_moe_experts))
-    return closest[0].name, closest[1]
+    family, misfits = registry.nearest(model, SimpleNamespace(**args))
+    return family.name, misfits
 
 
 def test_a_built_model_is_of_the_family_that_it_says() -> None:
@@ -153,14 +141,10 @@ def test_a_built_model_is_of_the_family_that_it_says() -> None:
         ({"position_embedding_type": "none"}, {}, "Llama", ["position_embedding_type is none, not rope"]),
         ({"activation_func": math.sqrt}, {}, "Llama", ["activation_func is math.sqrt, not silu"]),
         (
-            {"num_moe_experts": 8, "moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True, "moe_layer_freq": [0, 1]},
+            {"num_moe_experts": 8, "moe_router_score_function": "sigmoid", "moe_layer_freq": [0, 1]},
             {},
             "Mixtral",
-            [
-                "moe_router_score_function is sigmoid, not softmax",
-                "moe_router_enable_expert_bias is True, not False",
-                "dense layers between experts is True, not False",
-            ],
+            ["moe_router_score_function is sigmoid, not softmax", "dense layers between experts is True, not False"],
         ),
         ({"num_moe_experts": 8, "moe_layer_freq": [1, 1], "mtp_num_layers": 1}, {}, "Mixtral", ["mtp_num_layers is 1, not None"]),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from align_hooks.checklist.defaults import family as model_type
 from align_hooks.checklist.meaning import ExpertLayers, Origin, Scaling
 from align_hooks.checklist.readings.lookup import known
@@ -10,19 +12,19 @@ from align_hooks.checklist.side_value import SideValue, read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown
 from align_hooks.families.family import Family
-from align_hooks.families.registry import closest, megatron_families, mindformers_families
+from align_hooks.families.registry import FAMILIES, closest
 from align_hooks.messages import Message, message, rendered
 
 NETWORK = "model.arch.type"
 """The key that names MindFormers' older models."""
 
 
-def of_side(configuration: Configuration) -> list[Family]:
+def of_side(configuration: Configuration) -> Sequence[Family]:
     """The families that have canonical names on the side of a configuration."""
-    return mindformers_families() if configuration.side == MINDFORMERS else megatron_families()
+    return [family for family in FAMILIES if family.mindformers] if configuration.side == MINDFORMERS else FAMILIES
 
 
-def named(configuration: Configuration) -> list[Family]:
+def named(configuration: Configuration) -> Sequence[Family]:
     """The families whose class of model a configuration names; a configuration of Megatron's names none, and has them all, as one whose
     class is not known has."""
     families = of_side(configuration)

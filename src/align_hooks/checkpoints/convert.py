@@ -11,7 +11,7 @@ from align_hooks.checkpoints.folder import refuse_existing, written
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.kinds import NAMED, cast, narrows
-from align_hooks.checkpoints.megatron import in_megatron, write_megatron
+from align_hooks.checkpoints.megatron import write_megatron
 from align_hooks.checkpoints.mindformers import tables, write_mindformers
 from align_hooks.checkpoints.mindspore import write_ckpt
 from align_hooks.checkpoints.native import padded, plans
@@ -98,7 +98,7 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
         outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
     else:
         model, path = checkpoint.model, checkpoint.path
-        table, told = (in_megatron(model, path).table, list[str]()) if to == "megatron" else tables(model, path)[0]
+        table, told = (model.family.megatron, list[str]()) if to == "megatron" else tables(model, path)[0]
         notes += [note for note in told if note not in notes]
         made_of = plans(checkpoint, tensors, rows, table, choices.first)
         outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in made_of]

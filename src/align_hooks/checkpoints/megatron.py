@@ -19,7 +19,6 @@ from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_write import Tensor, write_archive
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
-from align_hooks.families.family import InMegatron
 from align_hooks.record import atomic
 from align_hooks.record.files import is_folder_in, list_folder
 
@@ -142,7 +141,6 @@ def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
 
 
 def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, rows: int | None) -> Parameters:
-    side = in_megatron(model, ranks[0].archive.path)
     dims, parameters = model.dims(rows), Parameters(ranks[0].archive.path.parent.parent)
     begins = _first_layers(ranks)
     for rank in ranks:
@@ -155,7 +153,7 @@ def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, row
                     continue  # a copy of what the first expert-parallel rank has
                 try:
                     fused = placed(
-                        *(side.table, native, value.shape, model, dims),
+                        *(model.family.megatron, native, value.shape, model, dims),
                         rank=(rank.tensor, counts[0]),
                         first_layer=begins[number, rank.pipeline],
                         first_expert=expert,
@@ -189,13 +187,6 @@ def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
         begins[place] = begin
         begin += layers[place]
     return begins
-
-
-def in_megatron(model: Model, path: Path) -> InMegatron:
-    """How Megatron-LM builds a model; raises RefusedRun where it has no names there."""
-    if model.family.megatron is None:
-        raise RefusedRun(f"{path}: {model.family.name} has no names in Megatron-LM here; convert it between the other forms")
-    return model.family.megatron
 
 
 def write_megatron(path: Path, model: Model, outputs: Sequence[Output]) -> None:

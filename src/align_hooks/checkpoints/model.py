@@ -19,8 +19,9 @@ from typing import Any
 from align_hooks.checkpoints.pickles import plain
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.families.family import Family
+from align_hooks.families.megatron import decoder, dims
 from align_hooks.families.own import described
-from align_hooks.families.registry import FAMILIES, closest, megatron_families, switched_off
+from align_hooks.families.registry import FAMILIES, nearest, switched_off
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.table import any_layer
 from align_hooks.quantities.weights import UNKNOWN
@@ -248,14 +249,8 @@ def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Mode
     )
     beside = SimpleNamespace(**args)
 
-    def misfits(family: Family) -> list[str]:
-        assert family.megatron is not None
-        return family.megatron.misfits(gpt, beside)
-
-    family, apart = closest(megatron_families(), misfits, experts=bool(config.num_moe_experts))
+    family, apart = nearest(gpt, beside)
     if apart:
         raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(apart))}; convert a model of a family")
-    assert family.megatron is not None
-    dims = family.megatron.dims(gpt, args.get("vocab_size") or gpt.vocab_size)
-    model = described(family, family.megatron.decoder(gpt, dims, beside), ())
-    return model_of(plain(model), path)
+    sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
+    return model_of(plain(described(family, decoder(gpt, sizes, beside), ())), path)

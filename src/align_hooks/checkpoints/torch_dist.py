@@ -19,7 +19,7 @@ import numpy as np
 
 from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters
 from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
-from align_hooks.checkpoints.megatron import ALLOWED, in_megatron, notes_of
+from align_hooks.checkpoints.megatron import ALLOWED, notes_of
 from align_hooks.checkpoints.model import Model, of_arguments, open_model
 from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
@@ -163,14 +163,14 @@ def _arguments(metadata: Object, path: Path) -> Mapping[str, Any]:
 
 
 def _parameters(wholes: Sequence[_Whole], model: Model, rows: int | None, path: Path) -> Parameters:
-    side, dims, parameters = in_megatron(model, path), model.dims(rows), Parameters(path)
+    dims, parameters = model.dims(rows), Parameters(path)
     for whole in wholes:
         places = _natives(whole, model)
         chunks_at = _by_index(whole, len(places[0][1]) if places else 0)
         for native, index in places:
             shape = whole.shape[len(index) :]
             try:
-                fused = side.table.fused(native, shape, dims)
+                fused = model.family.megatron.fused(native, shape, dims)
             except RefusedRun as error:
                 raise RecordError(f"{path}: {error}") from None
             if fused is None or (model.tied and fused.pieces[:1] == (model.family.output,)):

@@ -102,7 +102,7 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
     }
 
 
-def _nearest(families: list[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
+def _nearest(families: Sequence[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
     """The families of a sort, dense or with experts, from which a configuration differs least."""
     counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
     fewest = min((count for count, _ in counts), default=0)

@@ -119,12 +119,12 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 DEEPSEEK_V3 = Family(
     name="DeepSeek-V3",
-    kind="with latent attention and experts as in DeepSeek-V3",
     experts=True,
     levels=LEVELS,
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=megatron.built("a DeepSeek-V3", MEGATRON_RULES, HOLDS),
+    megatron=megatron.table("a DeepSeek-V3", MEGATRON_RULES),
+    holds=HOLDS,
     mindformers=tuple(
         mindformers.newer(network, model_type, "a DeepSeek-V3", (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS), mindformers.LATENT)
         for network, model_type in (("DeepseekV3", "deepseek_v3"), ("TeleChat3Moe", "telechat3_moe"))

@@ -92,20 +92,6 @@ class Decoder:
 
 
 @dataclass(frozen=True, slots=True)
-class InMegatron:
-    """How Megatron-LM builds a family.
-
-    ``misfits`` lists in what a built model differs from the family. ``dims`` and ``decoder`` read the model's sizes; ``dims`` takes
-    the vocabulary without padding, and works for a model of another family too.
-    """
-
-    table: Table
-    misfits: Callable[[GPTModel, Args], list[str]]
-    dims: Callable[[GPTModel, int], Dims]
-    decoder: Callable[[GPTModel, Dims, Args], Decoder]
-
-
-@dataclass(frozen=True, slots=True)
 class InMindFormers:
     """How MindFormers builds a family.
 
@@ -138,20 +124,20 @@ class InMindFormers:
 class Family:
     """A family of models with canonical names, which are Hugging Face's.
 
-    ``kind`` says in what it differs from other Llamas, ``experts`` whether its layers have experts. A side without an entry has no
-    canonical names yet; MindFormers may build a family by several classes. ``levels`` are its tensors in the order of a forward pass, where
-    the words of :data:`NUMBERS` stand for numbers; ``buffers`` are those that training moves without gradients. ``configured`` maps rows
-    of the CheckList to the values that the family allows. ``embedding`` and ``output`` are the model's ends; a tied model has the embedding
-    only.
+    ``experts`` says whether its layers have experts, ``levels`` are its tensors in the order of a forward pass, where the words of
+    :data:`NUMBERS` stand for numbers; ``buffers`` are those that training moves without gradients. ``configured`` maps rows of the
+    CheckList to the values that the family allows. ``megatron`` is the table of its names in Megatron-LM, and ``holds`` the values that it
+    allows of a built model's properties there. MindFormers may build a family by several classes, or by none yet. ``embedding`` and
+    ``output`` are the model's ends; a tied model has the embedding only.
     """
 
     name: str
-    kind: str
     experts: bool
     levels: tuple[Level, ...]
     configured: Allowed
     huggingface: Callable[[Decoder], dict[str, object]]
-    megatron: InMegatron | None = None
+    megatron: Table
+    holds: Allowed
     mindformers: tuple[InMindFormers, ...] = ()
     embedding: str = "model.embed_tokens.weight"
     output: str = "lm_head.weight"

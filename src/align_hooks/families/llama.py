@@ -129,12 +129,12 @@ def _rotary_base(config: ModelConfig) -> float | None:
 
 LLAMA = Family(
     name="Llama",
-    kind="dense",
     experts=False,
     levels=(*FIRST, *FEED_FORWARD, *LAST),
     configured={**CONFIGURED, "rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
     huggingface=huggingface,
-    megatron=megatron.built("a dense Llama", DENSE, {**megatron.PLAIN, "use_rope_scaling": (False, True)}),
+    megatron=megatron.table("a dense Llama", DENSE),
+    holds={**megatron.PLAIN, "use_rope_scaling": (False, True)},
     mindformers=(
         InMindFormers(
             network="LlamaForCausalLM",

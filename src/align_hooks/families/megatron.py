@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from align_hooks.families.family import Allowed, Args, Decoder, GPTModel, InMegatron, Routing, tables
+from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, Routing, tables
 from align_hooks.families.rope_scaling import Llama3Scaling
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import Rule, Table
@@ -46,14 +46,10 @@ def function_name(function: object) -> str:
     return name if module.partition(".")[0] in OWN else f"{module}.{name}"
 
 
-def misfits(holds: Allowed) -> Callable[[GPTModel, Args], list[str]]:
-    """A function that says, in words, in what a built model differs from ``holds``."""
-
-    def misfits_of(gpt: GPTModel, args: Args) -> list[str]:
-        beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in holds}
-        return differing({name: getattr(gpt.config, name, None) for name in holds} | beside, holds)
-
-    return misfits_of
+def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:
+    """In words, in what a built model differs from a family."""
+    beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in family.holds}
+    return differing({name: getattr(gpt.config, name, None) for name in family.holds} | beside, family.holds)
 
 
 def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:
@@ -217,7 +213,6 @@ def yarn(config: Any, positions: int) -> dict[str, object]:
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
 
 
-def built(what: str, rules: Sequence[Rule], holds: Allowed) -> InMegatron:
-    """Return how Megatron-LM builds a family: ``what`` it is called in refusals, its parameters, and what it allows of a built model."""
-    table = Table("Megatron", what, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))
-    return InMegatron(table, misfits(holds), dims, decoder)
+def table(model: str, rules: Sequence[Rule]) -> Table:
+    """The table of a model's names in Megatron-LM; ``model`` is what refusals call it."""
+    return Table("Megatron", model, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))

@@ -44,10 +44,10 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 MIXTRAL = Family(
     name="Mixtral",
-    kind="with experts as in Mixtral",
     experts=True,
     levels=(*llama.FIRST, *EXPERTS, *llama.LAST),
     configured={**llama.CONFIGURED, **tables("configured.txt")["mixtral"]},
     huggingface=huggingface,
-    megatron=megatron.built("a Llama with experts as in Mixtral", MEGATRON_RULES, HOLDS),
+    megatron=megatron.table("a Llama with experts as in Mixtral", MEGATRON_RULES),
+    holds=HOLDS,
 )

@@ -24,12 +24,12 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 QWEN2 = Family(
     name="Qwen2",
-    kind="with biases of queries, keys and values as in Qwen2",
     experts=False,
     levels=(embedding, norm, {**projections, **BIASES}, *rest, *llama.FEED_FORWARD, *llama.LAST),
     configured={**llama.CONFIGURED, "bias_of_queries_keys_and_values": (True,)},
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen2", MEGATRON_RULES, HOLDS),
+    megatron=megatron.table("a Qwen2", MEGATRON_RULES),
+    holds=HOLDS,
     mindformers=(
         mindformers.newer("TeleChat3", "telechat3", "a Qwen2", MEGATRON_RULES, {**mindformers.TELECHAT3, "add_qkv_bias": (True,)}),
     ),

@@ -29,12 +29,12 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 QWEN3 = Family(
     name="Qwen3",
-    kind="with norms of queries and keys as in Qwen3",
     experts=False,
     levels=(*FIRST, *llama.FEED_FORWARD, *llama.LAST),
     configured=CONFIGURED,
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen3", MEGATRON_RULES, HOLDS),
+    megatron=megatron.table("a Qwen3", MEGATRON_RULES),
+    holds=HOLDS,
     mindformers=(
         mindformers.newer("Qwen3", "qwen3", "a Qwen3", MEGATRON_RULES, mindformers.PLAIN),
         mindformers.newer("TeleChat3", "telechat3", "a Qwen3", MEGATRON_RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),

@@ -50,11 +50,11 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 QWEN3_MOE = Family(
     name="Qwen3-MoE",
-    kind="with experts as in Qwen3-MoE",
     experts=True,
     levels=(*qwen3.FIRST, *map(of_dense, llama.FEED_FORWARD), *EXPERTS, *llama.LAST),
     configured={**qwen3.CONFIGURED, **tables("configured.txt")["qwen3_moe"]},
     huggingface=huggingface,
-    megatron=megatron.built("a Qwen3-MoE", MEGATRON_RULES, {**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
+    megatron=megatron.table("a Qwen3-MoE", MEGATRON_RULES),
+    holds={**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)},
     mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), MEGATRON_RULES, mindformers.WITH_EXPERTS),),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from align_hooks.families import megatron
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
-from align_hooks.families.family import Family, InMindFormers, kind_of
+from align_hooks.families.family import Args, Family, GPTModel, kind_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.families.qwen2 import QWEN2
@@ -18,30 +18,9 @@ T = TypeVar("T")
 FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3)
 
 
-def megatron_families() -> list[Family]:
-    """The families that have canonical names in Megatron-LM."""
-    return [family for family in FAMILIES if family.megatron is not None]
-
-
-def mindformers_families() -> list[Family]:
-    """The families that have canonical names in MindFormers."""
-    return [family for family in FAMILIES if family.mindformers]
-
-
-def in_mindformers() -> list[InMindFormers]:
-    """How MindFormers builds each of its families, by every class."""
-    return [built for family in FAMILIES for built in family.mindformers]
-
-
 def switched_off() -> dict[str, object]:
     """Properties of Megatron-LM's models that are off unless something sets them, each with that value."""
     return {name: allowed[0] for name, allowed in {**megatron.PLAIN, **megatron.ROUTER}.items() if not allowed[0]}
-
-
-def models(families: Sequence[Family]) -> str:
-    """The models of some families, as a refusal names what it would take."""
-    kinds = [family.kind for family in families]
-    return f"{kinds[0]} Llama models" if len(kinds) == 1 else f"Llama models, {' or '.join(kinds)},"
 
 
 def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *, experts: bool | None) -> tuple[Family, list[T]]:
@@ -53,6 +32,11 @@ def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *,
     candidates = list(families)
     alike = [family for family in candidates if experts in (None, family.experts)]
     return min(((family, misfits(family)) for family in alike or candidates), key=lambda pair: len(pair[1]))
+
+
+def nearest(gpt: GPTModel, args: Args) -> tuple[Family, list[str]]:
+    """The family that a model built by Megatron-LM is of, or from which it differs least, and in what it differs."""
+    return closest(FAMILIES, lambda family: megatron.misfits(family, gpt, args), experts=bool(gpt.config.num_moe_experts))
 
 
 def levels() -> tuple[tuple[str, ...], ...]:

@@ -16,7 +16,7 @@ from mindspore import communication
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
 from align_hooks.families.own import described, with_unknown
-from align_hooks.families.registry import mindformers_families
+from align_hooks.families.registry import FAMILIES
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
@@ -281,7 +281,7 @@ def model_of(cell: Cell) -> Model:
         network = getattr(network, inner)
     kind = type(network)
     name, theirs = kind.__name__, any(base.__module__.startswith("mindformers.") for base in kind.__mro__ if base.__name__ == kind.__name__)
-    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if theirs and built.network == name]
+    ways = [(family, built) for family in FAMILIES for built in family.mindformers if theirs and built.network == name]
     config = network.model.config if ways and not ways[0][1].legacy else getattr(network, "config", None)
     if not ways or config is None:
         return Model(network, config, None, None, (f"{name} is of no family",))
@@ -293,7 +293,7 @@ def model_of(cell: Cell) -> Model:
 def model_of_config(config: ModelConfig) -> Model:
     """The model of a configuration of MindFormers' older models alone; raises RefusedRun for another."""
     kind = type(config).__name__
-    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if built.configuration == kind]
+    ways = [(family, built) for family in FAMILIES for built in family.mindformers if built.configuration == kind]
     if not ways or not ways[0][1].legacy:
         raise RefusedRun(f"a {kind} does not tell which model is built from it; pass the training cell, or a LlamaConfig")
     return _nearest(None, config, ways)

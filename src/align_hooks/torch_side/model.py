@@ -18,9 +18,10 @@ from megatron.core.models.gpt import gpt_model
 from megatron.core.transformer import transformer_block
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.family import Family, InMegatron
+from align_hooks.families.family import Family
+from align_hooks.families.megatron import decoder, dims
 from align_hooks.families.own import described
-from align_hooks.families.registry import closest, megatron_families
+from align_hooks.families.registry import nearest
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, held_elsewhere
@@ -166,7 +167,7 @@ class Parameters:
     def elsewhere(self) -> Callable[[str], bool]:
         """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
         sizes = {"layers": self.layers, "experts": self.experts, "predicted": self.predicted}
-        return held_elsewhere(built_by(self.family).table, MEGATRON, self.wanted().keys(), **sizes)
+        return held_elsewhere(self.family.megatron, MEGATRON, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters, without copies."""
@@ -256,20 +257,20 @@ def parameters_of(
         refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
     family, misfits = nearest(first, args)
-    dims = built_by(family).dims(first, vocabulary)
+    sizes = dims(first, vocabulary)
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
     parameters: list[Parameter] = []
     for gpt in map(unwrap, chunks):
         for name, model in named_tensors(gpt):
-            fused = fused_of(name, model, gpt, family, dims, place)
+            fused = fused_of(name, model, gpt, family, sizes, place)
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, place, ranges))
     config = first.config
-    misfits = misfits or lacking(family, dims, chunks, parameters)
+    misfits = misfits or lacking(family, sizes, chunks, parameters)
     experts = config.num_moe_experts or 0
     predicted = getattr(config, "mtp_num_layers", None) or 0
     alone = dict(place) == ALONE
-    return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone, predicted)
+    return Parameters(tuple(parameters), family, sizes, config.num_layers, experts, tuple(misfits), alone, predicted)
 
 
 def refuse_unknown(gpt: Module) -> None:
@@ -320,7 +321,7 @@ def class_name(kind: type) -> str:
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
     """The pieces of a tensor of a chunk; None for an entry that is no parameter."""
-    table, part = built_by(family).table, cut(name, model, place)
+    table, part = family.megatron, cut(name, model, place)
     native = table.native(family.embedding) if is_tied_copy(name, gpt, family) else name
     layers = gpt.decoder.layers
     first_layer = layers[0].layer_number - 1 if len(layers) else 0
@@ -369,7 +370,7 @@ def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
 
 def is_tied_copy(name: str, gpt: Module, family: Family) -> bool:
     """Whether a parameter is the last pipeline stage's copy of the embedding."""
-    return name == built_by(family).table.native(family.output) and bool(gpt.share_embeddings_and_output_weights)
+    return name == family.megatron.native(family.output) and bool(gpt.share_embeddings_and_output_weights)
 
 
 def unwrap(model: Module) -> Module:
@@ -379,19 +380,8 @@ def unwrap(model: Module) -> Module:
     return model
 
 
-def built_by(family: Family) -> InMegatron:
-    """How Megatron builds one of its families."""
-    assert family.megatron is not None
-    return family.megatron
-
-
-def nearest(gpt: Module, args: Arguments) -> tuple[Family, list[str]]:
-    """The family that a built model is of, or from which it differs least, and in what it differs."""
-    return closest(megatron_families(), lambda family: built_by(family).misfits(gpt, args), experts=bool(gpt.config.num_moe_experts))
-
-
 def model_facts(gpt: Module, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes, and in
     what it differs from the nearest."""
     family = parameters.family
-    return described(family, built_by(family).decoder(gpt, parameters.dims, args), parameters.misfits)
+    return described(family, decoder(gpt, parameters.dims, args), parameters.misfits)

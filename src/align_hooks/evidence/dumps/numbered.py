@@ -56,14 +56,11 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
             f"{source} has {len(files)} gradients, the model of {named.path} has {len(parameters)} parameters; name its own record"
         )
     model = model_of(named.facts.model, named.path)
-    side = model.family.megatron
-    if side is None:
-        raise RecordError(f"{named.path} is of {model.family.name}, which has no names in Megatron-LM; convert a list of another model")
     padded = sum(shard.shape[0] for shard in named.shards(0) if shard.name in (model.family.embedding, model.family.embedding + PADDING))
     for file, (native, shapes) in zip(files, parameters.items(), strict=True):
         array = read_array(file, within=source).astype(np.float32)
         try:
-            fused = side.table.fused(native, array.shape, model.dims(padded))
+            fused = model.family.megatron.fused(native, array.shape, model.dims(padded))
             pieces = dict(fused.split(array)) if fused is not None else {}
         except RefusedRun as error:
             raise RecordError(f"{file}: {error}") from None

@@ -19,7 +19,7 @@ from mindformers.tools.register import MindFormerConfig, MindFormerModuleType, M
 from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
-from align_hooks.families.registry import in_mindformers
+from align_hooks.families.registry import FAMILIES
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job import arguments_only
@@ -157,7 +157,7 @@ def of_model(config: Config, name: str) -> int:
 
 def configured(config: Config) -> InMindFormers:
     """How MindFormers builds the model that the YAML names; for a model of no family, refused once it is built, that of the first."""
-    ways = [built for built in in_mindformers() if built.legacy is not is_newer(config)]
+    ways = [built for family in FAMILIES for built in family.mindformers if built.legacy is not is_newer(config)]
     name = get(config, "model.model_config.model_type" if is_newer(config) else "model.arch.type")
     return next((built for built in ways if name == (built.network if built.legacy else built.model_type)), ways[0])
 
