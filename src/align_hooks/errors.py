@@ -40,6 +40,12 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
+def no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    """Say that nothing of a kind has a name, and which was meant where one is near."""
+    question = meant(name, known)
+    return f"there is no {kind} {shown(name)!r}{question and f'; {question}'}"
+
+
 def shown(text: str) -> str:
     """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
     return printable(text if len(text) <= LONG else f"{text[:LONG]}…")

@@ -160,6 +160,11 @@ def test_usage(here: Path, arguments: tuple[str, ...]) -> None:
     assert "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND" in done.err
 
 
+def test_an_option_that_there_is_not(here: Path) -> None:
+    done = end(here, sys.executable, "-m", "align_hooks", "run", "--arguments-onyl", "true")
+    assert (done.code, done.err) == (2, "align_hooks: there is no option '--arguments-onyl'; did you mean --arguments-only?\n")
+
+
 def test_the_console_script_takes_the_same(here: Path) -> None:
     done = end(
         here,

@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, HelpFormatter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from align_hooks import __version__
-from align_hooks.errors import AlignHooksError, RecordError, in_a_line, meant, printable, shown
+from align_hooks.errors import AlignHooksError, RecordError, in_a_line, no_such, printable, shown
 from align_hooks.messages import language_of, speaking
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
@@ -150,7 +150,7 @@ class Command:
         for word in itertools.takewhile(lambda word: word != "--", words):
             option = word.partition("=")[0]
             if word.startswith("--") and " " not in word and option not in parser.options:
-                parser.error(_no_such("option", option, parser.options))
+                parser.error(no_such("option", option, parser.options))
             if rest and not word.startswith("-"):
                 break
         values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
@@ -172,11 +172,6 @@ def parameters() -> Iterator[tuple[str, object, bool]]:
     whether that is surely a path."""
     for parameter, value in _given.get():  # a caller from Python has named no parameter
         yield parameter.opts[0], value, parameter.type is Path
-
-
-def _no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    question = meant(name, known)
-    return f"there is no {kind} {shown(name)!r}{question and f'; {question}'}"
 
 
 class Application:
@@ -208,7 +203,7 @@ class Application:
             parser.print_help()
             parser.exit(2 if not words else 0)
         if words[0] not in self.commands:
-            parser.error(_no_such("command", words[0], self.commands))
+            parser.error(no_such("command", words[0], self.commands))
         self.commands[words[0]](words[1:])
 
 

@@ -20,7 +20,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 
-from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
+from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError, no_such
 from align_hooks.job import arguments_only
 from align_hooks.job.entry import variables
 from align_hooks.process.command import exported
@@ -55,6 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         option, _, out = command.pop(0).partition("=") if "=" in command[0] else (command.pop(0), "", out)
         only |= option == "--arguments-only"
         out = command.pop(0) if option == "--out" and not out and command else out
+    if command and command[0].startswith("-") and command[0] not in ("--", "-h", "--help"):
+        report(AlignHooksError(no_such("option", command[0].partition("=")[0], ("--arguments-only", "--out", "--help"))))
+        return AlignHooksError.exit_code
     command = command[1:] if command[:1] == ["--"] else command
     asked = command[:1] in (["-h"], ["--help"])
     if not command or asked or (out and not only):
