@@ -76,6 +76,16 @@ def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     assert re.search(r"ALIGN_HOOKS_LOAD_WEIGHTS=(\S+)@0", fed)[1] == re.search(r"ALIGN_HOOKS_RUN=(\S+)", again)[1]
 
 
+def test_a_reference_that_was_fed_is_fed_again(compared: Compared) -> None:
+    """By a third run: without its batches and weights it would be another run, or none."""
+    reference, candidate = HONEST_SKETCHED.drifted(), HONEST_SKETCHED.drifted()
+    reference.settings |= {"replay_batches": "/third@all", "load_weights": "/third@0"}
+    candidate.gradients[0] = {name: -gradient for name, gradient in candidate.gradients[0].items()}
+    again, fed, _ = lines(compared(candidate, against=reference))
+    assert {"ALIGN_HOOKS_REPLAY_BATCHES=/third@all", "ALIGN_HOOKS_LOAD_WEIGHTS=/third@0"} <= set(again.split())
+    assert "third" not in fed
+
+
 def lines(outcome: Comparison) -> list[str]:
     """The commands of an advice, as they are printed."""
     return rendered(outcome.next).splitlines()[1:]

@@ -110,9 +110,11 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
     routed = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
     its_own = f"ALIGN_HOOKS_REPLAY_BATCHES={quoted['reference']}@{span} ALIGN_HOOKS_LOAD_WEIGHTS={quoted['reference']}@{first} "
+    as_fed = variables(reference, (*FED, *HANDED))
     return quoted | {
         "first": str(first),
-        "its_own": its_own if feeds(reference, first) else "",
+        "its_own": its_own if feeds(reference, first) else as_fed,
+        "as_fed": as_fed,
         "routed": routed,
         "kept": variables(candidate, KEPT),
         "kept_of_reference": variables(reference, KEPT),
