@@ -30,7 +30,7 @@ from real import frameworks
 from zoo import run as zoo
 from zoo.case import Case
 from zoo.cases import CASES, REFERENCES
-from zoo.grade import WAYS, WithNorms, grade, parts_of
+from zoo.grade import OF_ADVICE, WithNorms, grade, parts_of
 from zoo.kept import keep
 
 FOLLOWED = 4
@@ -48,7 +48,7 @@ class End(Enum):
     CANNOT = "says that it cannot"
     MISLEADS = "misleads"
     UNSEEN = "not seen at all"
-    """*Aligned* at first sight, so that nothing is advised: a fault below what rounding does."""
+    """*Aligned* at first sight, and after all that is advised then: a fault below what rounding does."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,7 @@ def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
     if way == "norms":
         runs = [WithNorms(*parts_of(run)) for run in runs]
     comparison = compare(*runs, noise=[open_run(noise)] if way == "measured" else [])
-    if comparison.verdict is Verdict.ALIGNED:
-        return Chain(case.name, way, End.UNSEEN.value, (), "")
+    aligned = End.UNSEEN if comparison.verdict is Verdict.ALIGNED else End.MISLEADS
     made = [folder.with_name(f"run_{ending}") for folder in (reference, candidate) for ending in ("again", "noise", "again_again")]
     steps: list[str] = []
     variables = commands(case, where, precision)
@@ -155,7 +154,7 @@ def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
             steps.append(advice_of(comparison))
             named = grade(case, comparison)
             if not lines or len(steps) > FOLLOWED or steps[-1] in steps[:-1]:
-                end = End.NAMES if named.culprit else End.CANNOT if comparison.verdict is not Verdict.ALIGNED else End.MISLEADS
+                end = End.NAMES if named.culprit else End.CANNOT if comparison.verdict is not Verdict.ALIGNED else aligned
                 return Chain(case.name, way, end.value, tuple(steps), words)
             pair: list[Path] = []
             for line in lines:
@@ -175,7 +174,7 @@ def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
             comparison = compare(*map(open_run, pair))
             if comparison.verdict is Verdict.ALIGNED:
                 announced = any(text in words for text in ANNOUNCED)
-                return Chain(case.name, way, (End.NARROWS if announced else End.MISLEADS).value, tuple(steps), f"{words} -> aligned")
+                return Chain(case.name, way, (End.NARROWS if announced else aligned).value, tuple(steps), f"{words} -> aligned")
 
 
 def judged(case: Case, way: str, steps: Sequence[str], tool: str, code: int, printed: str, *, named: bool) -> Chain:
@@ -197,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="cases of cases.py; every fault unless named")
     parser.add_argument("--precision", choices=zoo.PRECISIONS, default="float32")
-    parser.add_argument("--way", choices=[way for way in WAYS if way in ("measured", "defaults", "norms")], default="defaults")
+    parser.add_argument("--way", choices=OF_ADVICE, default="defaults")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="keep what came out among the results")

@@ -27,6 +27,8 @@ WAYS = {
     "guide": "the guide's own acceptance standard",
 }
 """How every pair is judged."""
+OF_ADVICE = {way: WAYS[way] for way in ("measured", "defaults")} | {"norms": WAYS["norms"].replace("measured", "default")}
+"""What is recorded of a pair whose advice is followed, and by which limits it is judged."""
 TENSORS = ("gradients", "weights", "optimizer_state", "activations")
 
 

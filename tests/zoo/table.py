@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from zoo.cases import CASES
-from zoo.grade import WAYS, Grade, rates
+from zoo.grade import OF_ADVICE, WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
 HEIGHT, OF_TELEPHONE = 900, 844
@@ -55,7 +55,7 @@ def followed() -> str:
         _, precision, way = path.stem.split("_")
         chains = json.loads(path.read_text(encoding="utf-8"))
         counts = [sum(chain["end"] == end for chain in chains) for end in ends]
-        lines.append(f"| {precision} | {WAYS[way]} | {len(chains)} | {' | '.join(map(str, counts))} |")
+        lines.append(f"| {precision} | {OF_ADVICE[way]} | {len(chains)} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines) + "\n"
 
 
