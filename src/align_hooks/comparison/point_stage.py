@@ -25,7 +25,7 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
     last; the origins of the error stand first."""
     pair = ladder.pair
-    if not any(pair.asks("activations")):
+    if not any(run.asked("activations") for run in pair.runs):
         return None
     recorded = pair.steps("activations")
     steps = [step for step in recorded if (pair.is_exact(step) or step == ladder.near_step) and step not in pair.skipped]

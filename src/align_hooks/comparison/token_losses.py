@@ -152,13 +152,13 @@ def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses |
     return np.where(counted, reference, 0), np.where(counted, candidate, 0)
 
 
-def finding(losses: Losses, step: int, limit: float) -> tuple[Finding, Where]:
+def finding(losses: Losses, step: int, limit: float) -> Finding:
     """Their relative distance, and where they part, if they do."""
     distance, size, _ = distances(*losses)
     error, subject = ratio(distance, size), message("token_losses.of", step=when(step))
     where, first = (Where.NOWHERE, 0) if error <= limit else positions(losses, limit)
     ours, theirs = map(_shown, means(losses))
-    return Finding(_parting(subject, where, first), ours, theirs, error, limit, step=step, quantity=Quantity.TOKEN_LOSSES), where
+    return Finding(_parting(subject, where, first), ours, theirs, error, limit, step=step, quantity=Quantity.TOKEN_LOSSES)
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:

@@ -177,8 +177,7 @@ class Watch:
         drawn = []
         for name, number in self.numbers.items():
             steps = sorted(self.shown[name])
-            kept = [*steps[:: max(1, -(-len(steps) // most))], *steps[-1:]]
-            kept = sorted({*kept})
+            kept = sorted({*steps[:: max(1, -(-len(steps) // most))], *steps[-1:]})
             noise = [number.widest.get(step) for step in kept] if isinstance(number, Band) else []
             ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
             drawn += [Curve(name, kept, ours, theirs, noise=noise)] if kept else []

@@ -25,7 +25,7 @@ def curve(ladder: Ladder) -> StageResult:
     so signs are said and not judged. Where repeats make a band, that judges.
     """
     rows = ladder.pair.rows
-    losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
+    losses = [(ours, theirs) for _, ours, theirs in ladder.pair.numbers("loss")]
     if len(losses) < CURVE:
         return StageResult(curve, Status.NOT_COMPARED, message("curve.too_few", count=len(losses), needed=CURVE))
     if not all(math.isfinite(loss) for pair in losses for loss in pair):

@@ -41,7 +41,7 @@ def token_losses(ladder: Ladder) -> StageResult:
         if apart is not None and not tokens.counts(losses).any():
             continue
         limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
-        together, _ = tokens.finding(losses, step, limit)
+        together = tokens.finding(losses, step, limit)
         mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
         if together.excess > 1 and ladder.parted.step is None:
             ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))

@@ -117,9 +117,7 @@ def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
     errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
-    coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
-    known = [(ours, theirs) for ours, theirs in coefficients if ours is not None and theirs is not None]
-    clipped = max((relative_difference(*pair) for pair in known), default=0.0)
+    clipped = max((relative_difference(ours, theirs) for _, ours, theirs in pair.numbers("clip_coefficient")), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):
         errors += moment_errors(pair, step, UPDATE + 2 * clipped, work)
     return errors
