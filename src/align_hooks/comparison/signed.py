@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.places import place
 from align_hooks.comparison.verdict import Quantity, relative
@@ -37,7 +38,7 @@ def drifts(reference: Run, candidate: Run, eps: float) -> list[Drift]:
     """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
     that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
     found: list[Drift] = []
-    for quantity, name in ((Quantity.LOSS, "loss"), (Quantity.GRAD_NORM, "grad_norm")):
+    for name, quantity in NUMBERS.items():
         differences = [relative(ours, theirs) for _, ours, theirs in Pair(reference, candidate).numbers(name)]
         found += drift(quantity, differences, len(differences))
     return [*found, *of_kinds(reference, candidate, eps)]

@@ -43,8 +43,8 @@ class Unmoved:
 def unmoved(pairs: Sequence[tuple[Row, Row]]) -> list[Unmoved]:
     """Every number that both sides have, of rows at a rate of 0."""
     found = []
-    for name, number in NUMBERS.items():
-        values = [(ours.step, number(ours), number(theirs)) for ours, theirs in pairs]
+    for name in NUMBERS:
+        values = [(ours.step, getattr(ours, name), getattr(theirs, name)) for ours, theirs in pairs]
         apart = [(step, relative(a, b)) for step, a, b in values if a is not None and b is not None]
         finite = [pair for pair in apart if np.isfinite(pair[1])]
         lost = [pair for pair in apart if not np.isfinite(pair[1])]

@@ -16,13 +16,12 @@ from statistics import fmean
 
 import numpy as np
 
-from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
+from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Detector
 from align_hooks.comparison.band.level import honest
 from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
-from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
+from align_hooks.comparison.verdict import Curve, Judgement, relative
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 
@@ -98,7 +97,7 @@ class Guide:
             return 0.0
         apart = fmean(abs(theirs - ours) for _, ours, theirs in self.last)
         of_size = fmean(abs(relative(ours, theirs)) for _, ours, theirs in self.last)
-        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN_ABSOLUTE, of_size / MEAN_RELATIVE)
+        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN.absolute, of_size / MEAN.relative)
 
     def see(self, step: int, value: float) -> Alarm | None:
         """Judge a finite value of a step that the reference has."""
@@ -130,11 +129,6 @@ class Watch:
         return any(isinstance(number, Band) for number in self.numbers.values())
 
     @property
-    def trusted(self) -> RunSummary:
-        """The reference, for a report."""
-        return side(self.reference)
-
-    @property
     def last(self) -> int:
         """The last step that the reference has."""
         return self.reference.steps[-1] if self.reference.steps else -1
@@ -143,7 +137,7 @@ class Watch:
         """Judge one row of the job, of a step after the last; returns the alarms that are new."""
         new = []
         for name, number in self.numbers.items():
-            value = NUMBERS[name](row)
+            value = getattr(row, name)
             if row.step not in number.reference or value is None or row.skipped:
                 continue
             self.shown[name][row.step] = value
@@ -184,7 +178,7 @@ class Watch:
         return drawn
 
     def _number(self, name: str) -> Band | Guide:
-        ours = values(self.reference, NUMBERS[name])
+        ours = values(self.reference, name)
         of_repeats, apart = differences(name, self.reference, self.repeats)
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
