@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,8 @@ NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
 """What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
 Limit = Callable[[str], float]
 """Of a quantity's name."""
+Apart: TypeAlias = tuple[int, Distance, Limit]
+"""A step, how far two runs are apart there, and with which limit."""
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
@@ -169,6 +172,13 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
     kept = furthest(findings)
     lost = next(filter(without_reference, findings), None)
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
+
+
+def telling_distances(of: Sequence[Apart], quantity: Quantity) -> list[Finding]:
+    """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
+    excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
+    chosen = telling_of(excesses, [without_reference(distance) for _, distance, _ in of])
+    return [as_finding(distance, step, limit, quantity) for step, distance, limit in (of[index] for index in chosen)]
 
 
 def telling_of(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:

@@ -35,13 +35,6 @@ class Series:
     repeats: Array
 
 
-def series(name: str, reference: Run, candidate: Run, repeats: Sequence[Run]) -> Series:
-    """The differences of one number, of the steps at which the reference, the candidate and every repeat have it finite, and the reference
-    not 0."""
-    steps, apart = differences(name, reference, (candidate, *repeats))
-    return Series(name, steps, apart[0], apart[1:])
-
-
 def differences(name: str, reference: Run, others: Sequence[Run]) -> tuple[Array, Array]:
     """The steps at which all have a number finite, and the reference not 0, int64 ``[steps]``; and each other run's relative difference
     there, signed, fp64 ``[others, steps]``."""
