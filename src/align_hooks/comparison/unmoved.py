@@ -52,7 +52,7 @@ def unmoved(pairs: Sequence[tuple[Row, Row]]) -> list[Unmoved]:
             continue
         differences = np.array([difference for _, difference in finite])
         far = [finite[index] for index in outliers(differences, ROUNDING[name])]
-        at, largest = max(finite, key=lambda pair: abs(pair[1]), default=(lost[0][0] if lost else 0, np.nan))
+        at, largest = max(finite, key=lambda pair: abs(pair[1]), default=(apart[0][0], np.nan))
         median = float(np.median(np.abs(differences))) if finite else np.nan
         out = (*lost, *sorted(far, key=lambda pair: -abs(pair[1])))
         found.append(Unmoved(name, len(apart), median, abs(largest), at, out))
