@@ -62,15 +62,17 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
     ]
 
 
-def judged(stage: Stage, summary: Words, findings: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
-    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
+def judged(
+    stage: Stage, summary: Words, findings: Sequence[Finding], short: Words, *, incomplete: bool = False, most: int | None = WORST
+) -> StageResult:
+    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable. ``short`` is
+    the summary in a few words."""
     bad = [finding for finding in findings if finding.excess > 1]
     if any(map(without_reference, bad)):
         why = sentences(message("stage.reference_not_finite"), summary)
-        return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad))
-    return StageResult(
-        stage, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(findings, most)
-    )
+        return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad), short=short)
+    status = Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME
+    return StageResult(stage, status, summary, furthest(findings, most), short=short)
 
 
 def worse_loss(ours: Row, theirs: Row, limit: Limit) -> Distance | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from align_hooks.comparison.band.watching import Watch, Watched
-from align_hooks.comparison.curves import side
 from align_hooks.messages import Message, message
 from align_hooks.report import glossary, identity, plots
 from align_hooks.report.curve_plots import curve_plot
@@ -26,7 +25,7 @@ def watch_page(watch: Watch, candidate: str, outcome: Watched | None, why: Messa
         version=version,
         title=f"align_hooks: {candidate}",
         sections=[("verdict", message("page.nav_verdict")), *([("curves", message("page.nav_curves"))] if curves else [])],
-        identities=identity.of_watched(side(watch.reference), candidate),
+        identities=identity.of_watched(watch.trusted, candidate),
         look=LOOKS[shown] if shown else "inconclusive",
         chip=shown or message("watch.running"),
         progress=progress_words(watch),

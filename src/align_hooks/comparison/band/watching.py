@@ -20,8 +20,9 @@ from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Detector
 from align_hooks.comparison.band.level import honest
 from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
+from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Curve, Judgement, relative
+from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 
@@ -127,6 +128,11 @@ class Watch:
     def has_bands(self) -> bool:
         """Whether repeats showed how far honest runs are apart."""
         return any(isinstance(number, Band) for number in self.numbers.values())
+
+    @property
+    def trusted(self) -> RunSummary:
+        """The reference, for a report."""
+        return side(self.reference)
 
     @property
     def last(self) -> int:

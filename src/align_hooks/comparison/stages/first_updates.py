@@ -51,10 +51,10 @@ def first_updates(ladder: Ladder) -> StageResult:
     summary = message("first_updates.compared", tensors=tensors, updates=len(steps))
     parted = next((errors for errors in by_step if any(error.excess > 1 for error in errors)), None)  # later ones follow from it
     findings = parted or [error for errors in by_step for error in errors]
-    result = judged(first_updates, summary, findings, most=None)
     short = message("short.updates", count=len(steps), tensors=tensors)
+    result = judged(first_updates, summary, findings, short, most=None)
     ordered = sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))
-    result = replace(result, findings=tuple(ordered), short=short)
+    result = replace(result, findings=tuple(ordered))
     if result.status is not Status.DIFFERENT:
         return result
     result = replace(result, differs=of_tensors(first_updates, findings))

@@ -35,8 +35,9 @@ def later_losses(ladder: Ladder) -> StageResult:
     of_exact, of_free = (telling_distances(of, Quantity.LOSS) for of in (exact, free))
     wrong = [finding for finding in (*of_exact, *of_free) if finding.excess > 1]  # the first that is beyond its limit is among them
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
-    summary = sentences(message("steps.count", count=count), beyond)
-    result = replace(drifting(ladder, later_losses, summary, of_exact, judged_free), short=message("steps.count", count=count))
+    short = message("steps.count", count=count)
+    summary = sentences(short, beyond)
+    result = drifting(ladder, later_losses, summary, of_exact, judged_free, short)
     if wrong and result.status is Status.DIFFERENT:
         result = replace(result, differs=from_step(Quantity.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):

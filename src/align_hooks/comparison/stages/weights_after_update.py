@@ -81,7 +81,7 @@ def weights_after_update(ladder: Ladder) -> StageResult:
         notes = [message("after_update.neither_checked", why=why)]
     summary = sentences(injected, *notes, *gaps[:1])
     short = message("short.after_update", injected=len(pair.handed)) if pair.handed else message("short.follow")
-    result = replace(judged(weights_after_update, summary, equal, incomplete=bool(gaps)), short=short)
+    result = judged(weights_after_update, summary, equal, short, incomplete=bool(gaps))
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
     wrong = [finding for checked in sides for finding in checked.findings]
     if result.status is Status.NOT_COMPARABLE:
