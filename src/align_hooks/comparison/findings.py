@@ -25,7 +25,7 @@ NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
 """What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
 Limit = Callable[[str], float]
 """Of a quantity's name."""
-Apart: TypeAlias = tuple[int, Distance, Limit]
+StepDistance: TypeAlias = tuple[int, Distance, Limit]
 """A step, how far two runs are apart there, and with which limit."""
 
 
@@ -176,7 +176,7 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
 
 
-def telling_distances(of: Sequence[Apart], quantity: Quantity) -> list[Finding]:
+def worst_findings(of: Sequence[StepDistance], quantity: Quantity) -> list[Finding]:
     """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
     excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
     chosen = telling_of(excesses, [without_reference(distance) for _, distance, _ in of])

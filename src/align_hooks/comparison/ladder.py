@@ -11,7 +11,7 @@ from typing import TypeAlias
 from align_hooks.comparison import distances
 from align_hooks.comparison.arguments import recomputes
 from align_hooks.comparison.band.banded import Banded, banded
-from align_hooks.comparison.findings import Limit, as_finding, telling_distances, tensor_errors, told_otherwise, worse_loss
+from align_hooks.comparison.findings import Limit, as_finding, tensor_errors, told_otherwise, worse_loss, worst_findings
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.overridden import Change, changes
@@ -110,7 +110,7 @@ class Ladder:
         limit = self.noise.limits("local_norms", step, default)
         measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
         if telling:
-            return telling_distances([(step, distance, limit) for distance in measured], Quantity.LOCAL_NORMS)
+            return worst_findings([(step, distance, limit) for distance in measured], Quantity.LOCAL_NORMS)
         return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:

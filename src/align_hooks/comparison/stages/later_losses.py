@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from align_hooks.comparison.findings import Apart, from_step, telling_distances, worse_loss
+from align_hooks.comparison.findings import StepDistance, from_step, worse_loss, worst_findings
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.steps import drifting
@@ -15,8 +15,8 @@ from align_hooks.messages import message, sentences
 @stage("later losses", Phase.FORWARD, place=Place.NEXT_LOSS, draws=True)
 def later_losses(ladder: Ladder) -> StageResult:
     """Losses after the first."""
-    exact: list[Apart] = []
-    free: list[Apart] = []
+    exact: list[StepDistance] = []
+    free: list[StepDistance] = []
     skipped = 0  # by both runs, of which Megatron-LM's log has no loss
     rows = ladder.pair.rows[1:]
     for ours, theirs in rows:
@@ -31,8 +31,8 @@ def later_losses(ladder: Ladder) -> StageResult:
         return StageResult(
             later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
         )
-    judged_free = telling_distances([apart for apart in free if not ladder.is_banded(apart[0])], Quantity.LOSS)
-    of_exact, of_free = (telling_distances(of, Quantity.LOSS) for of in (exact, free))
+    judged_free = worst_findings([apart for apart in free if not ladder.is_banded(apart[0])], Quantity.LOSS)
+    of_exact, of_free = (worst_findings(of, Quantity.LOSS) for of in (exact, free))
     wrong = [finding for finding in (*of_exact, *of_free) if finding.excess > 1]  # the first that is beyond its limit is among them
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
     short = message("steps.count", count=count)
