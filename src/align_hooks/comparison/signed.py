@@ -37,9 +37,9 @@ class Drift:
 def drifts(reference: Run, candidate: Run, eps: float) -> list[Drift]:
     """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
     that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
-    found: list[Drift] = []
+    pair, found = Pair(reference, candidate), list[Drift]()
     for name, quantity in NUMBERS.items():
-        differences = [relative(ours, theirs) for _, ours, theirs in Pair(reference, candidate).numbers(name)]
+        differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
         found += drift(quantity, differences, len(differences))
     return [*found, *of_kinds(reference, candidate, eps)]
 
