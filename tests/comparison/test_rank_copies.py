@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.rank_copies import FAULTS, ORDER, not_shared
+from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Place, Verdict
 from align_hooks.messages import Message, Side, all_of, message, rendered
@@ -49,7 +49,3 @@ def test_what_a_self_check_finds_beside_copies_is_no_missing_reduction(tmp_path:
     assert not_shared(run, Side.CANDIDATE, found) is not None
     assert not_shared(run, Side.CANDIDATE, [*found, Contradiction(0, Kind.BATCH, copies.first, copies.second)]) is None
     assert not_shared(run, Side.CANDIDATE, []) is None
-
-
-def test_every_kind_of_copy_has_its_words() -> None:
-    assert ORDER.keys() == FAULTS.keys()

@@ -37,19 +37,18 @@ def test_a_pattern_is_told(where: slice, told: Where, first: int) -> None:
 
 
 def test_a_finding_says_what_the_pattern_means() -> None:
-    outcome, where = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
-    assert where is Where.FROM_ONE_ON
+    outcome = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
     assert isinstance(outcome.what, Message)
     assert (outcome.what.id, outcome.what.arguments["position"]) == ("token_losses.from_one_on", 16)
     assert (outcome.step, outcome.quantity) == (2, Quantity.TOKEN_LOSSES)
     assert outcome.excess > 10
-    assert finding((LOSSES, LOSSES), 0, 1e-5)[0].what == message("token_losses.of", step=when(0))
+    assert finding((LOSSES, LOSSES), 0, 1e-5).what == message("token_losses.of", step=when(0))
 
 
 def test_a_loss_that_is_not_finite_is_out() -> None:
     candidate = LOSSES.copy()
     candidate[1, 3] = np.nan
-    outcome, _ = finding((LOSSES, candidate), 0, 1e-5)
+    outcome = finding((LOSSES, candidate), 0, 1e-5)
     assert outcome.excess == float("inf")
     assert isinstance(outcome.candidate, float)
     assert math.isnan(outcome.candidate)
@@ -61,7 +60,7 @@ def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -
     candidate[:, 30:] = np.nan
     masks = None if mask is None else np.broadcast_to(mask, LOSSES.shape).astype(np.float32)
     outcome = compared(SimpleNamespace(token_losses=LOSSES, loss_mask=masks), SimpleNamespace(token_losses=candidate, loss_mask=None))
-    assert (finding(outcome, 0, 1e-5)[0].excess > 1) == (mask is None or bool(mask.all()))
+    assert (finding(outcome, 0, 1e-5).excess > 1) == (mask is None or bool(mask.all()))
 
 
 def test_a_column_alone_is_no_pattern() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from align_hooks.checkpoints.model import model_of
-from align_hooks.comparison.settings import hyper_parameters, model_settings, unknown_of
+from align_hooks.comparison.settings import hyper_parameters, model_settings
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
 from align_hooks.hf_side.inputs import refuse_unknown
 from align_hooks.messages import rendered
-from align_hooks.quantities.weights import UNKNOWN
+from align_hooks.quantities.weights import UNKNOWN, unknown_of
 from align_hooks.record import layout
 from align_hooks.record.schema import Group, Optimizer
 from align_hooks.report.configuration import models

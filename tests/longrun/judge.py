@@ -25,7 +25,7 @@ from align_hooks.comparison.band.banded import banded
 from align_hooks.comparison.band.detector import leaves
 from align_hooks.comparison.band.drift import drifts
 from align_hooks.comparison.band.level import honest, innovations
-from align_hooks.comparison.band.series import NUMBERS, series
+from align_hooks.comparison.band.series import NUMBERS, differences
 from align_hooks.comparison.band.watching import Watch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -80,10 +80,10 @@ def alike(folder: Path) -> None:
     paths = sorted(path / "run" for path in folder.glob("repeat_*") if (path / "done").exists())
     reference, repeats = open_run(folder / "reference/run"), [open_run(path) for path in paths]
     for name in NUMBERS:
-        of_number = series(name, reference, repeats[0], repeats)
-        model = honest(of_number.repeats)
-        apart = of_number.repeats / np.maximum(model.scale, np.finfo(float).tiny)
-        new = [innovations(each, model.gain, model.scale) / model.scale for each in of_number.repeats]
+        _, of_repeats = differences(name, reference, repeats)
+        model = honest(of_repeats)
+        apart = of_repeats / np.maximum(model.scale, np.finfo(float).tiny)
+        new = [innovations(each, model.gain, model.scale) / model.scale for each in of_repeats]
         cells = [f"{np.mean([np.corrcoef(one[:-lag], one[lag:])[0, 1] for one in of]):.2f}" for of in (apart, new) for lag in (1, 10, 30)]
         print(f"| {folder.name} | {name} | {model.gain} | {' | '.join(cells)} |", flush=True)
 

@@ -26,7 +26,7 @@ from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
-from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
+from align_hooks.quantities.weights import NO_FAMILY, not_compared
 from align_hooks.record.look import Look, side_by_side, weigh_alike
 from align_hooks.record.schema import Table
 
@@ -220,9 +220,8 @@ def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argu
     two tables those are the entries that differ."""
     if NO_FAMILY in reference or NO_FAMILY in candidate:
         return ()
-    unknown = {UNKNOWN, *map(str, (*(reference.get(UNKNOWN) or ()), *(candidate.get(UNKNOWN) or ())))}  # type: ignore[misc]
     pairs: dict[str, tuple[object, object]] = {}
-    for name in reference.keys() & candidate.keys() - unknown - {"max_position_embeddings"}:  # the longest sequence changes no number
+    for name in reference.keys() & candidate.keys() - not_compared(reference, candidate):
         ours, theirs = reference[name], candidate[name]
         if isinstance(ours, dict) and isinstance(theirs, dict):
             pairs |= {f"{name}.{key}": (ours.get(key), theirs.get(key)) for key in ours | theirs}

@@ -17,8 +17,6 @@ from align_hooks.comparison.verdict import Criterion, Judgement
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.schema import Row
 
-FIRST_ABSOLUTE, FIRST_RELATIVE = 0.005, 0.005
-MEAN_ABSOLUTE, MEAN_RELATIVE = 0.01, 0.01
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000
 """How long a run is observed: steps or hours, and the fewest steps that the standard advises."""
@@ -69,7 +67,7 @@ class Measure:
         return Gap(fmean(abs(theirs - ours) for ours, theirs in known), fmean(relative_difference(*pair) for pair in known))
 
 
-FIRST, MEAN = Gap(FIRST_ABSOLUTE, FIRST_RELATIVE), Gap(MEAN_ABSOLUTE, MEAN_RELATIVE)
+FIRST, MEAN = Gap(0.005, 0.005), Gap(0.01, 0.01)
 MEASURES = (
     Measure("first_loss", message("acceptance.first_loss", absolute=FIRST.absolute, percent=100 * FIRST.relative), FIRST, first_alone=True),
     Measure("mean_loss", message("acceptance.mean_loss", absolute=MEAN.absolute, percent=100 * MEAN.relative), MEAN),

@@ -8,11 +8,11 @@ truth where it is further away than that many times and than ``compare`` lets tw
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from align_hooks.comparison.limits import SKETCHED, limits_for
-from align_hooks.comparison.points import healed as of_points
+from align_hooks.comparison.points import healed
 from align_hooks.comparison.verdict import Finding, Judgement, Named, RunSummary, Words
 from align_hooks.messages import Side
 from align_hooks.names.points import consumers, sources
@@ -183,8 +183,15 @@ class Arbitration:
 
     def healed(self, side: Side) -> list[Judged]:
         """Points at which a side is off and all that is made from them is right, as where positions begin at 1: the same function, written
-        otherwise. Only what is recorded behind a point can say so."""
-        return healed([judged for judged in self.points if side in judged.distances], side)
+        otherwise. Only what is recorded behind a point can say so. A gradient is handed back to what its point is made from."""
+        found: list[Judged] = []
+        for kind in (PointKind.VALUE, PointKind.GRADIENT):
+            of_kind = {judged.point: judged for judged in self.points if side in judged.distances and judged.kind is kind}
+            made_from = sources(of_kind)
+            behind = consumers(made_from) if kind is PointKind.VALUE else made_from
+            excess = {name: judged.distances[side].excess for name, judged in of_kind.items()}
+            found += [of_kind[name] for name in healed(excess, list(of_kind), behind)]
+        return found
 
     @property
     def first_wrong(self) -> Judged | None:
@@ -199,16 +206,3 @@ class Arbitration:
         if first is None or first.ruling is not Ruling.NEITHER_RIGHT or first.apart is None:
             return False
         return first.apart <= max(each.limit for each in first.distances.values())
-
-
-def healed(points: Sequence[Judged], side: Side) -> list[Judged]:
-    """Those of a side's points that are off while what is made from them is right. A gradient is handed back to what its point is made
-    from."""
-    found: list[Judged] = []
-    for kind in (PointKind.VALUE, PointKind.GRADIENT):
-        of_kind = {judged.point: judged for judged in points if judged.kind is kind}
-        made_from = sources(of_kind)
-        behind = consumers(made_from) if kind is PointKind.VALUE else made_from
-        excess = {name: judged.distances[side].excess for name, judged in of_kind.items()}
-        found += [of_kind[name] for name in of_points(excess, list(of_kind), behind)]
-    return found

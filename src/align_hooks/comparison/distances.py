@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from align_hooks.comparison import token_losses as tokens
 from align_hooks.comparison.limits import ROUNDED, weights_eps
-from align_hooks.comparison.measures import distances, ratio, relative_difference
+from align_hooks.comparison.measures import distances, ratio, relative_difference, root_mean_square
 from align_hooks.comparison.routing import apart, shares
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
 from align_hooks.comparison.verdict import Quantity, Words, when
@@ -226,10 +226,10 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
         elif not (norm and length):
             yield Distance(name, norm, length, ratio(max(norm, length), norm))
         elif not (known := float(reference @ reference)):
-            yield Distance(name, norm, length, max(abs(length - norm), _root_mean_square(candidate)) / norm)
+            yield Distance(name, norm, length, max(abs(length - norm), root_mean_square(candidate)) / norm)
         else:
             scale = float(reference @ candidate) / known
-            left = _root_mean_square(candidate - scale * reference)
+            left = root_mean_square(candidate - scale * reference)
             of_norms = abs(length - norm)
             distance = max(math.hypot((scale - 1) * norm, left), of_norms if of_norms > ROUNDED * norm else 0.0)
             yield Distance(name, norm, length, distance / norm, scale, left / length)
@@ -238,10 +238,6 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
 def error_of_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """How far two tensors are apart, relative to the first, by their sketches."""
     return next(of_sketches({"": ours}, {"": theirs})).error
-
-
-def _root_mean_square(sums: NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.mean(np.square(sums))))
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,8 @@ NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
 """What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
 Limit = Callable[[str], float]
 """Of a quantity's name."""
+StepDistance: TypeAlias = tuple[int, Distance, Limit]
+"""A step, how far two runs are apart there, and with which limit."""
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
@@ -59,15 +62,17 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
     ]
 
 
-def judged(stage: Stage, summary: Words, findings: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
-    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
+def judged(
+    stage: Stage, summary: Words, findings: Sequence[Finding], short: Words, *, incomplete: bool = False, most: int | None = WORST
+) -> StageResult:
+    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable. ``short`` is
+    the summary in a few words."""
     bad = [finding for finding in findings if finding.excess > 1]
     if any(map(without_reference, bad)):
         why = sentences(message("stage.reference_not_finite"), summary)
-        return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad))
-    return StageResult(
-        stage, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(findings, most)
-    )
+        return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad), short=short)
+    status = Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME
+    return StageResult(stage, status, summary, furthest(findings, most), short=short)
 
 
 def worse_loss(ours: Row, theirs: Row, limit: Limit) -> Distance | None:
@@ -169,6 +174,13 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
     kept = furthest(findings)
     lost = next(filter(without_reference, findings), None)
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
+
+
+def worst_findings(of: Sequence[StepDistance], quantity: Quantity) -> list[Finding]:
+    """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
+    excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
+    chosen = telling_of(excesses, [without_reference(distance) for _, distance, _ in of])
+    return [as_finding(distance, step, limit, quantity) for step, distance, limit in (of[index] for index in chosen)]
 
 
 def telling_of(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:

@@ -13,12 +13,12 @@ from statistics import median
 
 from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.findings import contradictions, copies_alike
-from align_hooks.comparison.settings import of_no_family, unknown_of
+from align_hooks.comparison.settings import of_no_family
 from align_hooks.comparison.sharding import AXES
 from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
-from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.quantities.weights import NO_FAMILY, unknown_of
 from align_hooks.record.holdings import Holding
 from align_hooks.record.look import of_data
 from align_hooks.record.problems import Problem

@@ -11,17 +11,18 @@ from typing import TypeAlias
 from align_hooks.comparison import distances
 from align_hooks.comparison.arguments import recomputes
 from align_hooks.comparison.band.banded import Banded, banded
-from align_hooks.comparison.findings import Limit, as_finding, telling_of, tensor_errors, told_otherwise, without_reference, worse_loss
+from align_hooks.comparison.findings import Limit, as_finding, tensor_errors, told_otherwise, worse_loss, worst_findings
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.overridden import Change, changes
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import Drawn, first_difference
-from align_hooks.comparison.settings import argument_settings, model_settings, unknown_of
+from align_hooks.comparison.settings import argument_settings, model_settings
 from align_hooks.comparison.token_losses import Parted
 from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, fed_sides, when
 from align_hooks.messages import Message, Side, all_of, message, terms
 from align_hooks.process.work import Work
+from align_hooks.quantities.weights import unknown_of
 from align_hooks.record.batch import Batch
 from align_hooks.record.look import Look, problems_of
 
@@ -109,8 +110,7 @@ class Ladder:
         limit = self.noise.limits("local_norms", step, default)
         measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
         if telling:
-            excesses = [excess(distance.error, limit(distance.name)) for distance in measured]
-            measured = [measured[index] for index in telling_of(excesses, [without_reference(distance) for distance in measured])]
+            return worst_findings([(step, distance, limit) for distance in measured], Quantity.LOCAL_NORMS)
         return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:

@@ -58,6 +58,11 @@ def aligned(ours: Iterator[Array], theirs: Iterator[Array]) -> Iterator[tuple[Ar
         one, other = one[size:], other[size:]
 
 
+def root_mean_square(values: Array) -> float:
+    """The root mean square of some numbers, fp64."""
+    return math.sqrt(float(np.square(values).mean()))
+
+
 def relative_difference(reference: float, candidate: float) -> float:
     """``|candidate - reference| / |reference|`` of two numbers."""
     return ratio(abs(candidate - reference), abs(reference))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,11 @@ class Pair:
         """Rows of scalars of the steps that both completed."""
         theirs = {row.step: row for row in self.candidate.rows}
         return [(row, theirs[row.step]) for row in self.reference.rows if row.step in theirs]
+
+    def numbers(self, name: str) -> list[tuple[int, Any, Any]]:
+        """A number of the rows at each common step of which both have it: the step, and either side's."""
+        values = ((ours.step, getattr(ours, name), getattr(theirs, name)) for ours, theirs in self.rows)
+        return [each for each in values if None not in each]
 
     @property
     def has_one_layout(self) -> bool:
@@ -178,10 +184,6 @@ class Pair:
             return message("gaps.skipped" if self.skipped and BY_NAME[kind].of_gradients else "gaps.different_steps")
         recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
-
-    def asks(self, name: str) -> list[bool]:
-        """Whether each run was asked for a quantity at any step."""
-        return [bool(run.asked(BY_NAME[name].variable)) for run in self.runs]
 
     def is_taught(self, step: int) -> bool:
         """Whether blocks of one run were fed, at a step, what those of the other were."""

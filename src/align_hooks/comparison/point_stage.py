@@ -14,7 +14,6 @@ from align_hooks.comparison.stages.stage import Stage
 from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, message, sentences, terms
 from align_hooks.names.points import GRADIENT, consumers
-from align_hooks.record.activations import Activations
 
 Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
 """The points of a pass in its order, and what each is made from."""
@@ -25,7 +24,7 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
     last; the origins of the error stand first."""
     pair = ladder.pair
-    if not any(pair.asks("activations")):
+    if not any(run.asked("activations") for run in pair.runs):
         return None
     recorded = pair.steps("activations")
     steps = [step for step in recorded if (pair.is_exact(step) or step == ladder.near_step) and step not in pair.skipped]
@@ -134,7 +133,7 @@ def _parts(ladder: Ladder, finding: Finding, step: int) -> Message | None:
 
 def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message | None:
     """How many points one run alone has, and which is the first."""
-    ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
+    ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in ladder.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
 
@@ -144,8 +143,3 @@ def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> list[str]:
     ours, theirs = (run.activations(step) for run in ladder.pair.runs)
     common = [name for name in names if name in ours.names and name in theirs.names]
     return [name for name in common if not (ours[name].sketched and theirs[name].sketched)]
-
-
-def activations(recorded: Activations, chosen: Callable[[str], bool]) -> list[str]:
-    """The points of one pass."""
-    return [name for name in recorded.names if chosen(name)]

@@ -15,14 +15,13 @@ from align_hooks.messages import Message, Side, all_of, message
 from align_hooks.record.reader import Run
 from align_hooks.record.self_check import Contradiction, Kind
 
-ORDER = {Kind.WEIGHT_COPIES: 0, Kind.GRADIENT_COPIES: 1, Kind.GRAD_NORM: 2}
-"""What ranks should share, in the order in which a step makes it."""
 FAULTS = {
     Kind.WEIGHT_COPIES: ("rank_copies.updated_apart", Place.OPTIMIZER),
     Kind.GRADIENT_COPIES: ("rank_copies.not_reduced", Place.GRADIENTS),
     Kind.GRAD_NORM: ("rank_copies.norm_of_a_group", Place.CLIPPING),
 }
-"""The message and the place of each."""
+"""What ranks should share, in the order in which a step makes it, with the message and the place of each."""
+ORDER = [*FAULTS]
 OF_NORMS = (Kind.RANKS_OF_NORM, Kind.NORM_TAKEN_AGAIN, Kind.NORM_OF_RANKS, Kind.ELEMENTS, Kind.LEFT_OUT, Kind.COUNTED_ALONE)
 """What a norm says of gradients that are not shared: it follows from them."""
 
@@ -33,7 +32,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
     causes = [each for each in found if each.kind in ORDER]
     if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
-    first = min(causes, key=lambda each: (each.step, ORDER[each.kind]))
+    first = min(causes, key=lambda each: (each.step, ORDER.index(each.kind)))
     if first.step > min(each.step for each in found):
         return None
     alike = [each for each in found if (each.step, each.kind) == (first.step, first.kind)]

@@ -11,7 +11,7 @@ from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
-from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, not_compared
 from align_hooks.record.schema import Facts, Group, Optimizer, Table
 
 
@@ -30,8 +30,6 @@ class HyperParameter(Named):
 
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
-LONGEST = "max_position_embeddings"
-"""How long sequences may be; it changes nothing for those that are shorter."""
 MICRO_BATCH = "micro_batch_size"
 FAMILY = "family"
 """What the finding goes by that the model of one side alone is of a family."""
@@ -133,17 +131,10 @@ def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations: whether both are of a family, then the settings. Of a model of no family only
     sizes are on record, so that what it does not hold is no difference. A setting that is unknown on a side is none either."""
     known = NO_FAMILY not in reference and NO_FAMILY not in candidate
-    left_out = {LONGEST, UNKNOWN, *OF_NONE, *unknown_of(reference), *unknown_of(candidate)}
-    keys = sorted((reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()) - left_out)
-    pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
+    keys = reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()
+    pairs = {key: (reference.get(key), candidate.get(key)) for key in sorted(keys - not_compared(reference, candidate))}
     differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
     return [*recognised(reference, candidate), *differing]
-
-
-def unknown_of(model: Table) -> list[str]:
-    """The names of a recorded model's settings that could not be read."""
-    names = model.get(UNKNOWN)
-    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def recognised(reference: Table, candidate: Table) -> list[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -47,9 +48,7 @@ def shared_ids(run: Run, steps: Sequence[int], others: Sequence[int]) -> list[Sh
     if len(steps) < FEWEST:
         return []
     every = [_ids(run, step) for step in steps]
-    common = every[0]
-    for ids in every[1:]:
-        common = np.intersect1d(common, ids)
+    common = reduce(np.intersect1d, every)
     elsewhere, known = np.zeros(len(common), np.int64), np.unique(np.concatenate(every))
     for step in others if len(common) else ():
         ids = _ids(run, step)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from align_hooks.comparison.band.series import NUMBERS
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.places import place
 from align_hooks.comparison.verdict import Quantity, relative
 from align_hooks.record.reader import Run
@@ -35,14 +37,11 @@ class Drift:
 def drifts(reference: Run, candidate: Run, eps: float) -> list[Drift]:
     """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
     that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
-    theirs = {row.step: row for row in candidate.rows}
-    rows = [(row, theirs[row.step]) for row in reference.rows if row.step in theirs]
-    losses = [relative(ours.loss, other.loss) for ours, other in rows if ours.loss is not None and other.loss is not None]
-    norms = [
-        relative(ours.grad_norm, other.grad_norm) for ours, other in rows if ours.grad_norm is not None and other.grad_norm is not None
-    ]
-    found = [drift(Quantity.LOSS, losses, len(losses)), drift(Quantity.GRAD_NORM, norms, len(norms))]
-    return [*(each for each in found if each is not None), *of_kinds(reference, candidate, eps)]
+    pair, found = Pair(reference, candidate), list[Drift]()
+    for name, quantity in NUMBERS.items():
+        differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
+        found += drift(quantity, differences, len(differences))
+    return [*found, *of_kinds(reference, candidate, eps)]
 
 
 def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[Drift]:
@@ -57,14 +56,13 @@ def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[Drift]:
                 where = place(name)
                 kinds.setdefault((where.order, where.kind), []).append(relative(ours[name], theirs[name]))
     for (_, kind), differences in sorted(kinds.items()):
-        found = drift(Quantity.LOCAL_NORMS, differences, len(steps), kind)
-        yield from () if found is None else (found,)
+        yield from drift(Quantity.LOCAL_NORMS, differences, len(steps), kind)
 
 
-def drift(quantity: Quantity, differences: Iterable[float], steps: int, kind: str = "") -> Drift | None:
-    """The drift of relative differences, those that are not finite left out; None where there are none."""
+def drift(quantity: Quantity, differences: Iterable[float], steps: int, kind: str = "") -> list[Drift]:
+    """The drift of relative differences, those that are not finite left out; nothing where there are none."""
     finite = [difference for difference in differences if math.isfinite(difference)]
-    return Drift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind) if finite else None
+    return [Drift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
 
 
 def spread(steps: Sequence[int]) -> list[int]:

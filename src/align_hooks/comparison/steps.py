@@ -25,8 +25,8 @@ def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[
         equal = sum(finding.by_digest for finding in findings)
         by_digest = message("same_weights.equal_by_digest", count=equal) if equal else None
         summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), by_digest, *gaps[:1])
-        result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
-        result = replace(result, short=message("short.tensors", count=len(findings), steps=in_short(steps)))
+        short = message("short.tensors", count=len(findings), steps=in_short(steps))
+        result = judged(stage, summary, findings, short, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
         told = result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
         return told if told.common else replace(told, differs=of_tensors(stage, findings) if differs else None)
@@ -46,12 +46,12 @@ def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool
     return message("same_weights.at_steps", count=count, steps=steps_text(steps))
 
 
-def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding]) -> StageResult:
+def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words) -> StageResult:
     """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
     that a band judges are not judged here."""
     free = [finding for finding in free if not ladder.is_banded(finding.step)]
     findings = [*exact, *free]
     worst = max((finding.excess for finding in free), default=0.0)
     if any(finding.excess > 1 for finding in exact) or worst > ladder.pair.limits.clear:
-        return judged(stage, summary, findings)
-    return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings))
+        return judged(stage, summary, findings, short)
+    return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings), short=short)

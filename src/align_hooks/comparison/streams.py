@@ -9,38 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
 from align_hooks.comparison.measures import aligned, distances, of_blocks
 from align_hooks.record.layout import Array
 from align_hooks.record.tensors import Whole
-
-
-class Tensor(Protocol):
-    """What is compared: :class:`~align_hooks.record.tensors.Whole`, or :class:`Moved`."""
-
-    @property
-    def bytes(self) -> int:
-        """How much there is to read."""
-
-    @property
-    def order(self) -> object:
-        """In which order :meth:`blocks` has the elements."""
-
-    @property
-    def digests(self) -> object | None:
-        """What is equal only of tensors that are; None where that is not known."""
-
-    def blocks(self) -> Iterator[Array]:
-        """All elements, fp32, in blocks that are valid until the next."""
-
-    def read(self) -> Array:
-        """All of it, fp32."""
-
-    def refuse_gaps(self) -> None:
-        """Raise RecordError unless every element is recorded once."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +58,10 @@ class Moved:
         """Raise RecordError unless every element of both is recorded once."""
         self.before.refuse_gaps()
         self.after.refuse_gaps()
+
+
+Tensor: TypeAlias = Whole | Moved
+"""What is compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,13 +152,16 @@ def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses |
     return np.where(counted, reference, 0), np.where(counted, candidate, 0)
 
 
-def finding(losses: Losses, step: int, limit: float) -> tuple[Finding, Where]:
+def finding(losses: Losses, step: int, limit: float) -> Finding:
     """Their relative distance, and where they part, if they do."""
     distance, size, _ = distances(*losses)
     error, subject = ratio(distance, size), message("token_losses.of", step=when(step))
     where, first = (Where.NOWHERE, 0) if error <= limit else positions(losses, limit)
+    if where is not Where.NOWHERE:
+        position = {"position": first} if where is Where.FROM_ONE_ON else {}
+        subject = message(f"token_losses.{where.name.lower()}", what=subject, **position)
     ours, theirs = map(_shown, means(losses))
-    return Finding(_parting(subject, where, first), ours, theirs, error, limit, step=step, quantity=Quantity.TOKEN_LOSSES), where
+    return Finding(subject, ours, theirs, error, limit, step=step, quantity=Quantity.TOKEN_LOSSES)
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:
@@ -178,14 +181,6 @@ def means(losses: Losses) -> list[float]:
 def _shown(mean: float) -> Value:
     """The value shown beside a distance of all tokens: their mean, or that it is not finite."""
     return message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan
-
-
-def _parting(subject: Message, where: Where, first: int) -> Message:
-    """Token losses of a step with where they part, from position ``first`` on, and what that means."""
-    if where is Where.NOWHERE:
-        return subject
-    position = {"position": first} if where is Where.FROM_ONE_ON else {}
-    return message(f"token_losses.{where.name.lower()}", what=subject, **position)
 
 
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:

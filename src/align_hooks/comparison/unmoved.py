@@ -43,21 +43,19 @@ class Unmoved:
 def unmoved(pairs: Sequence[tuple[Row, Row]]) -> list[Unmoved]:
     """Every number that both sides have, of rows at a rate of 0."""
     found = []
-    for name, number in NUMBERS.items():
-        values = [(ours.step, number(ours), number(theirs)) for ours, theirs in pairs]
+    for name in NUMBERS:
+        values = [(ours.step, getattr(ours, name), getattr(theirs, name)) for ours, theirs in pairs]
         apart = [(step, relative(a, b)) for step, a, b in values if a is not None and b is not None]
-        finite = [(step, difference) for step, difference in apart if np.isfinite(difference)]
-        lost = [(step, difference) for step, difference in apart if not np.isfinite(difference)]
+        finite = [pair for pair in apart if np.isfinite(pair[1])]
+        lost = [pair for pair in apart if not np.isfinite(pair[1])]
         if not apart:
             continue
-        steps, differences = np.array([step for step, _ in finite], np.int64), np.array([difference for _, difference in finite])
-        far = outliers(differences, ROUNDING[name])
-        order = sorted(far, key=lambda index: -abs(differences[index]))
-        out = (*lost, *((int(steps[index]), float(differences[index])) for index in order))
-        sizes = np.abs(differences)
-        at = int(steps[sizes.argmax()]) if len(sizes) else lost[0][0]
-        median, largest = (float(np.median(sizes)), float(sizes.max())) if len(sizes) else (np.nan, np.nan)
-        found.append(Unmoved(name, len(apart), median, largest, at, out))
+        differences = np.array([difference for _, difference in finite])
+        far = [finite[index] for index in outliers(differences, ROUNDING[name])]
+        at, largest = max(finite, key=lambda pair: abs(pair[1]), default=(apart[0][0], np.nan))
+        median = float(np.median(np.abs(differences))) if finite else np.nan
+        out = (*lost, *sorted(far, key=lambda pair: -abs(pair[1])))
+        found.append(Unmoved(name, len(apart), median, abs(largest), at, out))
     return found
 
 

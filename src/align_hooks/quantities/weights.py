@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from align_hooks.quantities.kind import Kind, Numbering, Switch
 
 MODEL = "weights/model.safetensors"
@@ -23,3 +25,15 @@ WEIGHTS = Kind(
     whole=MODEL,
     copies=1,
 )
+
+
+def unknown_of(model: Mapping[str, object]) -> list[str]:
+    """The names of a recorded model's settings that could not be read."""
+    names = model.get(UNKNOWN)
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def not_compared(*models: Mapping[str, object]) -> set[str]:
+    """The names by which recorded models are not compared: what could not be read of one, what is no setting, and how long sequences may
+    be, which changes nothing for those that are shorter."""
+    return {UNKNOWN, NO_FAMILY, NEAREST, "max_position_embeddings"}.union(*map(unknown_of, models))

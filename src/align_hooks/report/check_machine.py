@@ -5,13 +5,11 @@ What a person reads stands as English text, and beside it under ``messages`` as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from align_hooks.checklist.change import Change
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
-from align_hooks.messages import Argument, as_data, rendered
+from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import advice
@@ -85,13 +83,13 @@ def _course(course: Course) -> Table:
         "name": rendered(course.name),
         "same": course.same,
         "text": rendered(course.text),
-        "schedules": _texts(course.schedules),
+        "schedules": list(map(rendered, course.schedules)),
         "steps": list(course.steps),
         "reference": list(course.reference),
         "candidate": list(course.candidate),
         **members(course, "differing", "first", "most"),
         "id": course.name.value,
-        "messages": {"text": as_data(course.text), "schedules": _data(course.schedules)},
+        "messages": {"text": as_data(course.text), "schedules": list(map(as_data, course.schedules))},
     }
 
 
@@ -99,12 +97,12 @@ def _side(side: CheckedSide) -> Table:
     said = members(side, "notes", "traps", "gaps")
     return {
         **members(side, "framework", "source", "recorded"),
-        **{name: _texts(words) for name, words in said.items()},
+        **{name: list(map(rendered, words)) for name, words in said.items()},
         "not_covered": [
             {"name": one.name, "value": rendered(one.value), "where": one.where, "matters": one.matters} for one in side.not_covered
         ],
         "data": _look(side),
-        "messages": {name: _data(words) for name, words in said.items()},
+        "messages": {name: list(map(as_data, words)) for name, words in said.items()},
     }
 
 
@@ -114,16 +112,8 @@ def _look(side: CheckedSide) -> Table | None:
         return None
     return {
         **members(look, *OF_LOOK),
-        "problems": _texts(look.problems),
-        "notes": _texts(look.notes),
+        "problems": list(map(rendered, look.problems)),
+        "notes": list(map(rendered, look.notes)),
         "decoded": [(rendered(place), text) for place, text in look.decoded],
-        "messages": {"problems": _data(look.problems), "notes": _data(look.notes)},
+        "messages": {"problems": list(map(as_data, look.problems)), "notes": list(map(as_data, look.notes))},
     }
-
-
-def _texts(arguments: Iterable[Argument]) -> list[str]:
-    return [rendered(argument) for argument in arguments]
-
-
-def _data(arguments: Iterable[Argument]) -> list[object]:
-    return [as_data(argument) for argument in arguments]

@@ -140,22 +140,22 @@ def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome],
 
 def headline(checklist: Checklist) -> Joined:
     """What follows the verdict."""
-    differing, problems = len(checklist.of(Outcome.DIFFERENT)), len(checklist.problems)
-    untold = len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
-    strange, refused = len(checklist.uncovered), sum(len(side.refusals) for side in checklist.sides)
-    rounding, same = len(checklist.of(Outcome.ROUNDING)), len(checklist.of(Outcome.SAME))
+    differing = len(checklist.of(Outcome.DIFFERENT))
+    counts = {
+        "headline.refused": sum(len(side.refusals) for side in checklist.sides),
+        "headline.problems": len(checklist.problems),
+        "headline.untold": len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(one.same is None for one in checklist.courses),
+        "headline.not_covered": len(checklist.uncovered),
+        "headline.rounding": len(checklist.of(Outcome.ROUNDING)),
+    }
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
     parts += [message("headline.batches")] if checklist.alike is False else []
     parts += [message("headline.built", names=terms(name for name, *_ in checklist.built))] if checklist.built else []
     return sentences(
         *(parts or [message("headline.nothing")]),
-        message("headline.refused", count=refused) if refused else None,
-        message("headline.problems", count=problems) if problems else None,
-        message("headline.untold", count=untold) if untold else None,
-        message("headline.not_covered", count=strange) if strange else None,
-        message("headline.rounding", count=rounding) if rounding else None,
-        message("headline.same", count=same),
+        *(message(id, count=count) for id, count in counts.items() if count),
+        message("headline.same", count=len(checklist.of(Outcome.SAME))),
     )
 
 

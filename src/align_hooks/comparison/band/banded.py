@@ -8,7 +8,7 @@ from functools import cached_property
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Alarm, leaves
 from align_hooks.comparison.band.drift import LEAST, Drift, drifts, is_installed
 from align_hooks.comparison.band.level import Honest, honest
-from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, Series, of_rounding, series
+from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, Series, differences, of_rounding
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 
@@ -64,7 +64,8 @@ def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
         return ()
     found = []
     for name in NUMBERS:
-        of_number = series(name, pair.reference, pair.candidate, noise.repeats)
+        steps, apart = differences(name, pair.reference, (pair.candidate, *noise.repeats))
+        of_number = Series(name, steps, apart[0], apart[1:])
         rounding = of_rounding(name, pair.limits)
         model = honest(of_number.repeats, rounding / PARTS_OF_ROUNDING)
         if len(of_number.steps) - model.settled >= LEAST:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.band.banded import Banded
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Words, when
@@ -29,19 +28,14 @@ def departure(ladder: Ladder) -> Iterator[Words]:
     """Sentences on the first departure of any number; on a drift of parts alone only what is usual."""
     left = [band for band in ladder.bands if band.start is not None]
     first = min(left, key=lambda band: band.start or 0, default=None)
-    if first is not None and first.start is not None:
+    if first is not None and first.start is not None and first.alarm is not None:
         yield message("departure.jump" if first.is_jump else "departure.drift", step=when(first.start))
         yield from moved_first(ladder, first.start)
         yield from skipped(ladder, first.start)
         yield from decoded(ladder, first.start)
-    if first is None or (not first.is_jump and is_small(first)):
-        yield message("departure.small")
-
-
-def is_small(band: Banded) -> bool:
-    """Whether differences stay below 1 % from the departure on."""
-    start = band.alarm.start if band.alarm else 0
-    return bool(abs(band.series.candidate[start:]).mean() < SMALL)
+        if first.is_jump or abs(first.series.candidate[first.alarm.start :]).mean() >= SMALL:
+            return
+    yield message("departure.small")
 
 
 def moved_first(ladder: Ladder, step: int) -> Iterator[Words]:

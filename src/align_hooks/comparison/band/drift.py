@@ -19,6 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from align_hooks.comparison.measures import root_mean_square
 from align_hooks.record.layout import Array
 
 PARTS = 4
@@ -51,16 +52,11 @@ def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float =
 
     edges = parts(settled, candidate.size)
     means = [repeats[:, start:stop].mean(axis=1) for start, stop in edges]
-    usual = rms(np.concatenate(means)) if means else 0.0  # of all parts: a single one may happen to be small
+    usual = root_mean_square(np.concatenate(means)) if means else 0.0  # of all parts: a single one may happen to be small
     for (start, stop), others in zip(edges, means, strict=True):
         within = max(error_of_mean(series[start:stop]) for series in (candidate, *repeats))
         times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(others)))
-        yield Drift(start, stop, float(candidate[start:stop].mean()), max(times * max(rms(others), usual, within), least))
-
-
-def rms(values: Array) -> float:
-    """The root mean square of some numbers."""
-    return math.sqrt(float(np.square(values).mean()))
+        yield Drift(start, stop, float(candidate[start:stop].mean()), max(times * max(root_mean_square(others), usual, within), least))
 
 
 def is_installed() -> bool:

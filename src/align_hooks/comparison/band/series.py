@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from align_hooks.comparison.limits import Limits
+from align_hooks.comparison.verdict import Quantity
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Row
 
-NUMBERS: dict[str, Callable[[Row], float | None]] = {"loss": lambda row: row.loss, "grad_norm": lambda row: row.grad_norm}
-"""What has a band: numbers of a step that no setting gives."""
-
-
+NUMBERS = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
+"""What has a band: numbers of a step that no setting gives, by their names in a row."""
 PARTS_OF_ROUNDING = 3.0
 """What rounding makes at most, over what it usually makes."""
 
@@ -37,24 +35,17 @@ class Series:
     repeats: Array
 
 
-def series(name: str, reference: Run, candidate: Run, repeats: Sequence[Run]) -> Series:
-    """The differences of one number, of the steps at which the reference, the candidate and every repeat have it finite, and the reference
-    not 0."""
-    steps, apart = differences(name, reference, (candidate, *repeats))
-    return Series(name, steps, apart[0], apart[1:])
-
-
 def differences(name: str, reference: Run, others: Sequence[Run]) -> tuple[Array, Array]:
     """The steps at which all have a number finite, and the reference not 0, int64 ``[steps]``; and each other run's relative difference
     there, signed, fp64 ``[others, steps]``."""
-    ours, *theirs = (values(run, NUMBERS[name]) for run in (reference, *others))
+    ours, *theirs = (values(run, name) for run in (reference, *others))
     steps = sorted(step for step, value in ours.items() if value and all(step in other for other in theirs))
     base = np.array([ours[step] for step in steps], np.float64)
     apart = [(np.array([other[step] for step in steps], np.float64) - base) / np.abs(base) for other in theirs]
     return np.array(steps, np.int64), np.array(apart, np.float64).reshape(len(theirs), len(steps))
 
 
-def values(run: Run, number: Callable[[Row], float | None]) -> Mapping[int, float]:
+def values(run: Run, name: str) -> Mapping[int, float]:
     """Step to a number of a run, where that is finite."""
-    read = ((row.step, number(row)) for row in run.rows)
+    read = ((row.step, getattr(row, name)) for row in run.rows)
     return {step: value for step, value in read if value is not None and np.isfinite(value)}

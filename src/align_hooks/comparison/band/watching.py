@@ -16,7 +16,7 @@ from statistics import fmean
 
 import numpy as np
 
-from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
+from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
 from align_hooks.comparison.band.detector import FALSE_ALARMS, Detector
 from align_hooks.comparison.band.level import honest
 from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
@@ -98,7 +98,7 @@ class Guide:
             return 0.0
         apart = fmean(abs(theirs - ours) for _, ours, theirs in self.last)
         of_size = fmean(abs(relative(ours, theirs)) for _, ours, theirs in self.last)
-        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN_ABSOLUTE, of_size / MEAN_RELATIVE)
+        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN.absolute, of_size / MEAN.relative)
 
     def see(self, step: int, value: float) -> Alarm | None:
         """Judge a finite value of a step that the reference has."""
@@ -143,7 +143,7 @@ class Watch:
         """Judge one row of the job, of a step after the last; returns the alarms that are new."""
         new = []
         for name, number in self.numbers.items():
-            value = NUMBERS[name](row)
+            value = getattr(row, name)
             if row.step not in number.reference or value is None or row.skipped:
                 continue
             self.shown[name][row.step] = value
@@ -177,15 +177,14 @@ class Watch:
         drawn = []
         for name, number in self.numbers.items():
             steps = sorted(self.shown[name])
-            kept = [*steps[:: max(1, -(-len(steps) // most))], *steps[-1:]]
-            kept = sorted({*kept})
+            kept = sorted({*steps[:: max(1, -(-len(steps) // most))], *steps[-1:]})
             noise = [number.widest.get(step) for step in kept] if isinstance(number, Band) else []
             ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
             drawn += [Curve(name, kept, ours, theirs, noise=noise)] if kept else []
         return drawn
 
     def _number(self, name: str) -> Band | Guide:
-        ours = values(self.reference, NUMBERS[name])
+        ours = values(self.reference, name)
         of_repeats, apart = differences(name, self.reference, self.repeats)
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)

@@ -185,9 +185,8 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     ordered = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     ordered += routed
-    ordered[len(settings) :] = (
-        [*points_of(seen, place), *ordered[len(settings) :]] if place is not Place.NORMALISATION else ordered[len(settings) :]
-    )
+    if place is not Place.NORMALISATION:
+        ordered[len(settings) : len(settings)] = [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
@@ -203,13 +202,8 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     return tuple(unlike.values()) or shown
 
 
-def points_of(seen: Seen, place: Place) -> list[Suspect]:
-    """The points at which the error comes about, in the pass in which the fault sits."""
-    return [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
-
-
 def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
-    """The same, with what they are made from."""
+    """The points at which the error comes about, in the pass in which the fault sits."""
     stage = registry.activation_gradients if place is Place.GRADIENTS else registry.activations
     return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 

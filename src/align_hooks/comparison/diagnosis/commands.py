@@ -119,7 +119,7 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
         "kept": variables(candidate, KEPT),
         "kept_of_reference": variables(reference, KEPT),
         "at_step": f" --step {parted}" if parted > first else "",
-        "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if has_points(pair, first) else ""),
+        "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if first in pair.steps("activations") else ""),
         "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),
         "updates": span,
         "states": f"{first}-{updates[-1] + 1}",
@@ -129,11 +129,6 @@ def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
 def feeds(run: Run, step: int) -> bool:
     """Whether another run can start from what a run recorded of a step: its batch and its weights."""
     return step in run.batch_steps() and step in run.weight_steps()
-
-
-def has_points(pair: Pair, step: int) -> bool:
-    """Whether both runs recorded what their layers made at a step."""
-    return step in pair.steps("activations")
 
 
 def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, has_points, updates_to_inject
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
@@ -108,7 +108,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     updates = updates_to_inject(pair, stages)
-    reasons, rows = {stage.reason for stage in stages}, padded_rows(ladder)
+    reasons, rows = {stage.reason for stage in stages}, [run.facts.padded_vocabulary for run in pair.runs]
     padding = Reason.OTHER_PADDING in reasons
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
@@ -140,7 +140,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.TIED: any(stage.stage is registry.routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.LATE: any(stage.stage is registry.band and stage.status is Status.DIFFERENT for stage in stages),
-        Fact.POINTS: has_points(pair, first),
+        Fact.POINTS: first in pair.steps("activations"),
         Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
         Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
         Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
@@ -193,7 +193,7 @@ def grouped(stages: Sequence[StageResult]) -> Finding | None:
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
     settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, registry.hyper_parameters))))]
-    rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
+    rows, side = ladder.pair.reference.facts.padded_vocabulary, str(ladder.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     mended = "" if first in Row.__struct_fields__ else first  # a number of a step is no thing to mend
@@ -224,11 +224,6 @@ def unrecognised(ladder: Ladder) -> Side | None:
 def not_seen(ladder: Ladder) -> Message | None:
     """What no recorder of a side could see of its batches, with the way out: the first reason, the reference's before the candidate's."""
     return next((message("next.unseen_of", side=side, why=reason.words) for side, run in ladder.pair.sides for reason in run.unseen), None)
-
-
-def padded_rows(ladder: Ladder) -> list[int | None]:
-    """Rows of both embeddings, with padding; None where a record does not say."""
-    return [run.facts.padded_vocabulary for run in ladder.pair.runs]
 
 
 def setting(finding: Finding) -> Argument:

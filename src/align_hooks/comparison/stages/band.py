@@ -8,11 +8,9 @@ from align_hooks.comparison.band.drift import is_installed
 from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, when
+from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Words, when
 from align_hooks.extras import installing
 from align_hooks.messages import Message, message, sentences
-
-QUANTITIES = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
 
 
 @stage("band", Phase.AFTER_ALL, place=Place.CURVE, draws=True, decides=False, source=message("method.local_level"))
@@ -40,15 +38,15 @@ def left(ladder: Ladder, each: Banded) -> list[Finding]:
     """Where a number leaves its band; the values are those of the step at which it was seen."""
     if each.alarm is None or each.start is None:
         return []
-    quantity, seen = QUANTITIES[each.series.name], int(each.series.steps[each.alarm.seen])
+    quantity, seen = NUMBERS[each.series.name], int(each.series.steps[each.alarm.seen])
     what = message("band.left", what=quantity, start=when(each.start), step=when(seen))
-    ours, theirs = (None if (row := run.row(seen)) is None else NUMBERS[each.series.name](row) for run in ladder.pair.runs)
+    ours, theirs = (getattr(run.row(seen), each.series.name, None) for run in ladder.pair.runs)
     return [Finding(what, ours, theirs, step=each.start, quantity=quantity)]
 
 
 def parts(each: Banded) -> list[Finding]:
     """The mean difference of each part of the run."""
-    quantity, found = QUANTITIES[each.series.name], []
+    quantity, found = NUMBERS[each.series.name], []
     for part in each.drifts:
         first, last = (int(each.series.steps[index]) for index in (part.start, part.stop - 1))
         what = message("band.part", what=quantity, first=first, last=last, from_iteration=first + 1, to_iteration=last + 1)

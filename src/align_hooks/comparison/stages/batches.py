@@ -118,8 +118,7 @@ def _first(findings: Sequence[Finding]) -> Words | None:
 def _valid_tokens(pair: Pair, masked: Collection[int]) -> tuple[int, list[Finding]]:
     """Of how many steps both sides counted the tokens that count, and where their numbers differ: of steps that are not ``masked`` alone.
     Where masks were compared, a number that differs is the loss function's, and no matter of the data."""
-    counts = [(ours.step, ours.valid_tokens, theirs.valid_tokens) for ours, theirs in pair.rows if ours.step not in masked]
-    known = [row for row in counts if None not in row]
+    known = [row for row in pair.numbers("valid_tokens") if row[0] not in masked]
     unlike, kind = [row for row in known if row[1] != row[2]], Quantity.VALID_TOKENS
     return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
@@ -128,12 +127,9 @@ def _consumed(pair: Pair) -> list[Finding]:
     """Where the two had consumed other numbers of samples after a step, of runs that others recorded: their steps go by number alone."""
     if not pair.converted:
         return []
-    kind, found = Quantity.CONSUMED_SAMPLES, []
-    for ours, theirs in pair.rows:
-        reference, candidate = ours.consumed_samples, theirs.consumed_samples
-        if isinstance(reference, int | float) and isinstance(candidate, int | float) and reference != candidate:
-            found.append(Finding(at_step(kind, ours.step), reference, candidate, step=ours.step, quantity=kind))
-    return found
+    kind, counts = Quantity.CONSUMED_SAMPLES, pair.numbers("consumed_samples")
+    unlike = [row for row in counts if isinstance(row[1], int | float) and isinstance(row[2], int | float) and row[1] != row[2]]
+    return [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
 
 def _weighs_otherwise(ladder: Ladder) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TypeAlias
 
 from align_hooks.comparison.findings import WORST, judged, telling_of
@@ -43,14 +42,13 @@ def clipping(ladder: Ladder) -> StageResult:
     if not numbers:
         return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
     short = message("steps.count", count=len(ladder.pair.rows))
-    result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]])
+    result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]], short)
     if result.status is not Status.SAME:
-        return replace(result, short=short)
+        return result
     free = [number for number in numbers if not ladder.is_banded(number[1])]
     excesses = [excess(error, CLIPPING) for *_, error in free]
     lost = [not math.isfinite(reference) for _, _, reference, _, _ in free]
-    result = drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)])
-    return replace(result, short=short)
+    return drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)], short)
 
 
 def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:

@@ -25,7 +25,7 @@ def curve(ladder: Ladder) -> StageResult:
     so signs are said and not judged. Where repeats make a band, that judges.
     """
     rows = ladder.pair.rows
-    losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
+    losses = [(ours, theirs) for _, ours, theirs in ladder.pair.numbers("loss")]
     if len(losses) < CURVE:
         return StageResult(curve, Status.NOT_COMPARED, message("curve.too_few", count=len(losses), needed=CURVE))
     if not all(math.isfinite(loss) for pair in losses for loss in pair):
@@ -36,6 +36,6 @@ def curve(ladder: Ladder) -> StageResult:
     limit = fmean(ladder.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
     finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Quantity.LOSS)
     summary = message("curve.compared", count=len(losses), above=above)
-    result = drifting(ladder, curve, summary, [finding] if still else [], [] if still or ladder.bands else [finding])
-    differs = message("curve.differs", by=drift) if result.status is Status.DIFFERENT else None
-    return replace(result, short=message("steps.count", count=len(losses)), differs=differs)
+    short, free = message("steps.count", count=len(losses)), [] if still or ladder.bands else [finding]
+    result = drifting(ladder, curve, summary, [finding] if still else [], free, short)
+    return replace(result, differs=message("curve.differs", by=drift)) if result.status is Status.DIFFERENT else result

@@ -25,8 +25,8 @@ def first_loss(ladder: Ladder) -> StageResult:
         return StageResult(first_loss, Status.NOT_COMPARED, message("first_loss.of_a_dump"), other_title=title)
     if not findings:
         return StageResult(first_loss, Status.INCOMPLETE, message("first_loss.none"), other_title=title)
-    result = judged(first_loss, at_step(message("first_loss.loss_and_objective"), step), findings)
-    result = replace(result, other_title=title, short=message("first_loss.loss_and_objective"))
+    short = message("first_loss.loss_and_objective")
+    result = replace(judged(first_loss, at_step(short, step), findings, short), other_title=title)
     if result.status is not Status.DIFFERENT:
         return result
     if ladder.pair.converted:  # and nothing else tells what they started from

@@ -47,14 +47,14 @@ def first_updates(ladder: Ladder) -> StageResult:
         handed = any(ours.step + 1 in pair.handed for ours, _ in rows)
         why = message("first_updates.handed_over" if handed else "first_updates.not_on_record")
         return StageResult(first_updates, Status.NOT_COMPARED, why)
-    summary = message("first_updates.compared", tensors=sum(bool(finding.name) for finding in by_step[0]), updates=len(steps))
+    tensors = sum(bool(finding.name) for finding in by_step[0])
+    summary = message("first_updates.compared", tensors=tensors, updates=len(steps))
     parted = next((errors for errors in by_step if any(error.excess > 1 for error in errors)), None)  # later ones follow from it
     findings = parted or [error for errors in by_step for error in errors]
-    result = judged(first_updates, summary, findings, most=None)
-    short = message("short.updates", count=len(steps), tensors=sum(bool(finding.name) for finding in by_step[0]))
-    result = replace(
-        result, findings=tuple(sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))), short=short
-    )
+    short = message("short.updates", count=len(steps), tensors=tensors)
+    result = judged(first_updates, summary, findings, short, most=None)
+    ordered = sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))
+    result = replace(result, findings=tuple(ordered))
     if result.status is not Status.DIFFERENT:
         return result
     result = replace(result, differs=of_tensors(first_updates, findings))
@@ -62,8 +62,9 @@ def first_updates(ladder: Ladder) -> StageResult:
     if not clear and not ladder.noise.repeats:
         return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings), short=short)
     factor = common_factor([replace(finding, limit=pair.limits.update) for finding in findings if finding.scale is not None])
-    scaled = message("first_updates.every_update_scaled", factor=factor) if factor is not None else None
-    return result if scaled is None else replace(result, differs=None).telling(scaled)
+    if factor is None:
+        return result
+    return replace(result, differs=None).telling(message("first_updates.every_update_scaled", factor=factor))
 
 
 def _errors(ladder: Ladder, step: int) -> list[Finding]:

@@ -41,8 +41,8 @@ def free_running(ladder: Ladder) -> StageResult:
     if not exact and not free:
         return StageResult(free_running, Status.NOT_COMPARED, message("free_running.none"))
     compared = terms(message("free_running.compared", kind=kind, count=count) for kind, count in counts.items())
-    result = drifting(ladder, free_running, compared, exact, free)
-    result = replace(result, short=message("short.free_running", count=max(counts.values()), kinds=len(counts)))
+    short = message("short.free_running", count=max(counts.values()), kinds=len(counts))
+    result = drifting(ladder, free_running, compared, exact, free, short)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result

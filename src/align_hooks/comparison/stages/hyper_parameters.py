@@ -47,8 +47,7 @@ def unlike(built: Sequence[Finding], rate: Message | None) -> Words | None:
 def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
     """Where the learning rates of the common steps first differ, that as a sentence, and of how many steps both are known; those of a log
     to its digits."""
-    rates = [(ours.step, ours.learning_rate, theirs.learning_rate) for ours, theirs in pair.rows]
-    known = [(step, ours, theirs) for step, ours, theirs in rates if ours is not None and theirs is not None]
+    known = pair.numbers("learning_rate")
     within = SETTING + pair.resolution_of("learning_rate")
     apart = [(step, ours, theirs) for step, ours, theirs in known if not _equal(pair, ours, theirs, within)]
     if not apart:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from align_hooks.comparison.findings import judged, moment_errors
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import limits_for
@@ -17,8 +15,8 @@ def initial_optimizer_state(ladder: Ladder) -> StageResult:
     """The optimizers' states where updates were made before: of a resumed run, or where a state was loaded. To the bit, or within the
     rounding of the type that either keeps moments in."""
     pair = ladder.pair
-    first, no_update = pair.first, StageResult(initial_optimizer_state, Status.SAME, message("optimizer_state.no_update"))
-    no_update = replace(no_update, short=message("short.no_update"))
+    first, none = pair.first, message("optimizer_state.no_update")
+    no_update = StageResult(initial_optimizer_state, Status.SAME, none, short=message("short.no_update"))
     if first is None or first not in pair.steps("optimizer_state"):
         fresh = first == 0 and not pair.converted and all(run.manifests for run in pair.runs)
         return no_update if fresh else StageResult(initial_optimizer_state, Status.NOT_COMPARED, pair.why_not("optimizer_state"))
@@ -32,7 +30,7 @@ def initial_optimizer_state(ladder: Ladder) -> StageResult:
     if ours != theirs:
         findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Quantity.OPTIMIZER_STATE))
     compared = message("optimizer_state.within_rounding" if rounding else "optimizer_state.to_the_bit", count=len(findings))
-    result = replace(judged(initial_optimizer_state, compared, findings), short=message("short.moments", count=len(findings)))
+    result = judged(initial_optimizer_state, compared, findings, message("short.moments", count=len(findings)))
     moments = {side: (tensor for named in state.moments.values() for tensor in named.values()) for side, state in states.items()}
     lost = [side for side, tensors in moments.items() if not any(tensor.any() for tensor in tensors)]
     return result.telling(message("optimizer_state.not_restored", side=lost[0]) if len(lost) == 1 else None)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
-from align_hooks.comparison.distances import Distance
-from align_hooks.comparison.findings import Limit, as_finding, from_step, telling_of, without_reference, worse_loss
+from align_hooks.comparison.findings import StepDistance, from_step, worse_loss, worst_findings
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.stages.stage import Phase, stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, excess
+from align_hooks.comparison.verdict import Place, Quantity, StageResult, Status
 from align_hooks.messages import message, sentences
-
-Apart: TypeAlias = tuple[int, Distance, Limit]
-"""A step, how far its losses are apart, and with which limit."""
 
 
 @stage("later losses", Phase.FORWARD, place=Place.NEXT_LOSS, draws=True)
 def later_losses(ladder: Ladder) -> StageResult:
     """Losses after the first."""
-    exact: list[Apart] = []
-    free: list[Apart] = []
+    exact: list[StepDistance] = []
+    free: list[StepDistance] = []
     skipped = 0  # by both runs, of which Megatron-LM's log has no loss
     rows = ladder.pair.rows[1:]
     for ours, theirs in rows:
@@ -37,11 +31,13 @@ def later_losses(ladder: Ladder) -> StageResult:
         return StageResult(
             later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
         )
-    of_exact, judged_free = findings(exact), findings([apart for apart in free if not ladder.is_banded(apart[0])])
-    wrong = [finding for finding in (*of_exact, *findings(free)) if finding.excess > 1]
+    judged_free = worst_findings([apart for apart in free if not ladder.is_banded(apart[0])], Quantity.LOSS)
+    of_exact, of_free = (worst_findings(of, Quantity.LOSS) for of in (exact, free))
+    wrong = [finding for finding in (*of_exact, *of_free) if finding.excess > 1]  # the first that is beyond its limit is among them
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
-    summary = sentences(message("steps.count", count=count), beyond)
-    result = replace(drifting(ladder, later_losses, summary, of_exact, judged_free), short=message("steps.count", count=count))
+    short = message("steps.count", count=count)
+    summary = sentences(short, beyond)
+    result = drifting(ladder, later_losses, summary, of_exact, judged_free, short)
     if wrong and result.status is Status.DIFFERENT:
         result = replace(result, differs=from_step(Quantity.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
@@ -50,10 +46,3 @@ def later_losses(ladder: Ladder) -> StageResult:
     if lost and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(summary, message("later_losses.lost", count=lost)))
     return result
-
-
-def findings(of: Sequence[Apart]) -> list[Finding]:
-    """The findings that a judgement of all steps needs, in the order of their steps; the first that is beyond its limit is among them."""
-    excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
-    chosen = [of[index] for index in telling_of(excesses, [without_reference(distance) for _, distance, _ in of])]
-    return [as_finding(distance, step, limit, Quantity.LOSS) for step, distance, limit in chosen]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import judged, steps_text
 from align_hooks.comparison.ladder import Ladder
@@ -35,5 +33,5 @@ def loss_terms(ladder: Ladder) -> StageResult | None:
             findings.append(Finding(what, *values, term.error, limit(term.name), **by))  # type: ignore[arg-type]
     if not findings:
         return StageResult(loss_terms, Status.NOT_COMPARED, message("loss_terms.none"))
-    result = judged(loss_terms, message("loss_terms.compared", steps=steps_text([ours.step for ours, _ in exact])), findings)
-    return replace(result, short=message("steps.count", count=len(exact)))
+    summary = message("loss_terms.compared", steps=steps_text([ours.step for ours, _ in exact]))
+    return judged(loss_terms, summary, findings, message("steps.count", count=len(exact)))

@@ -42,7 +42,8 @@ def routing(ladder: Ladder) -> StageResult | None:
     summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))
     shown = first_wrong(wrong) if wrong else furthest(changed or findings)
     short = message("short.layers", count=len(by_step[steps[0]]), steps=in_short(steps))
-    result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown, short=short)
+    first_changed = message("routing.first_changed", what=first_wrong(changed)[0].what) if changed else None
+    result = StageResult(routing, status, sentences(summary, first_changed), shown, short=short)
     result = replace(result, differs=shown[0].what) if wrong and isinstance(shown[0].what, Message) else result
     free = [step for step in steps if any(finding.error for finding in by_step[step]) and not is_given(*pair.runs, step)]
     return replace(result, ties=min(free, default=None))
@@ -66,11 +67,3 @@ def first_wrong(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings beyond their limits in the order of a forward pass: what stands first hands its error on."""
     ordered = sorted(findings, key=lambda finding: (finding.step or 0, in_layers(finding.name)))
     return tuple(ordered[:WORST])
-
-
-def first_changed(changed: Sequence[Finding]) -> Message | None:
-    """Where tokens first changed their experts; None where none did."""
-    if not changed:
-        return None
-    first = first_wrong(changed)[0]
-    return message("routing.first_changed", what=first.what)

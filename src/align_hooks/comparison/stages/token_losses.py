@@ -41,7 +41,7 @@ def token_losses(ladder: Ladder) -> StageResult:
         if apart is not None and not tokens.counts(losses).any():
             continue
         limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
-        together, _ = tokens.finding(losses, step, limit)
+        together = tokens.finding(losses, step, limit)
         mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
         if together.excess > 1 and ladder.parted.step is None:
             ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
@@ -53,10 +53,10 @@ def token_losses(ladder: Ladder) -> StageResult:
         return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.all_apart" if left_out else "token_losses.none"))
     without = message("token_losses.without", count=left_out) if left_out else None
     summary = sentences(_tokens(sizes, list(by_step)), without)
-    result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings])
+    short = message("short.tokens", count=max(sizes), steps=in_short(list(by_step)))
+    result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings], short)
     shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
-    tokens_in_short = message("short.tokens", count=max(sizes), steps=in_short(list(by_step)))
-    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1], short=tokens_in_short)  # all of a step show where
+    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
     if result.status is not Status.DIFFERENT:
         return result
     common = ladder.parted.words(pair.runs)

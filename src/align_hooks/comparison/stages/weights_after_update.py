@@ -81,7 +81,7 @@ def weights_after_update(ladder: Ladder) -> StageResult:
         notes = [message("after_update.neither_checked", why=why)]
     summary = sentences(injected, *notes, *gaps[:1])
     short = message("short.after_update", injected=len(pair.handed)) if pair.handed else message("short.follow")
-    result = replace(judged(weights_after_update, summary, equal, incomplete=bool(gaps)), short=short)
+    result = judged(weights_after_update, summary, equal, short, incomplete=bool(gaps))
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
     wrong = [finding for checked in sides for finding in checked.findings]
     if result.status is Status.NOT_COMPARABLE:
@@ -117,9 +117,7 @@ def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
     errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
-    coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
-    known = [(ours, theirs) for ours, theirs in coefficients if ours is not None and theirs is not None]
-    clipped = max((relative_difference(*pair) for pair in known), default=0.0)
+    clipped = max((relative_difference(ours, theirs) for _, ours, theirs in pair.numbers("clip_coefficient")), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):
         errors += moment_errors(pair, step, UPDATE + 2 * clipped, work)
     return errors
