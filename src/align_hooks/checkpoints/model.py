@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -105,7 +105,7 @@ class Model:
             "layers": self.layers,
             "q_lora": sizes["query_rank"] or 0,
         }
-        return Dims(**{field.name: known[field.name] for field in fields(Dims)})  # type: ignore[arg-type]
+        return Dims(**known)  # type: ignore[arg-type]
 
     def shape(self, name: str) -> tuple[int | None, ...] | None:
         """The shape of a canonical tensor, None for a size that is not known; None where the model has no tensor of the name."""

@@ -67,7 +67,7 @@ def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
     if backend != "torch_dist":
         raise RecordError(f"{path} was saved as {shown(str(backend))}; save it with --ckpt-format torch_dist")
     metadata = _metadata(path)
-    wholes = [whole for whole in _wholes(metadata, path) if not OTHERS.fullmatch(whole.name)]
+    wholes = list(_wholes(metadata, path))
     rows = next((whole.shape[0] for whole in wholes if whole.name.endswith("word_embeddings.weight") and whole.shape), None)
     args = {} if config is not None else _arguments(metadata, path)
     model = open_model(config) if config is not None else of_arguments(args, rows, path)
