@@ -186,7 +186,8 @@ def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
             found = {int(match[1]) for name in stage if name.startswith("decoder.") and (match := LAYER.search(name))}
             layers[number, rank.pipeline] = max(layers.get((number, rank.pipeline), 0), max(found, default=-1) + 1)
     places = sorted(layers)
-    return dict(zip(places, accumulate((layers[place] for place in places), initial=0), strict=False))
+    begins = accumulate((layers[place] for place in places), initial=0)
+    return dict(zip(places, begins, strict=False))
 
 
 def in_megatron(model: Model, path: Path) -> InMegatron:

@@ -191,9 +191,8 @@ def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) ->
     with path.open("xb") as file:
         for output in outputs:
             content = bytes_of(output.make())
-            described = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape) + _bytes(
-                2, TYPE_OF[output.kind].encode()
-            )
+            dims = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape)
+            described = dims + _bytes(2, TYPE_OF[output.kind].encode())
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))

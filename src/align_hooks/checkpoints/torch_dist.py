@@ -71,9 +71,8 @@ def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
     rows = next((whole.shape[0] for whole in wholes if whole.name.endswith("word_embeddings.weight") and whole.shape), None)
     args = {} if config is not None else _arguments(metadata, path)
     model = open_model(config) if config is not None else of_arguments(args, rows, path)
-    return Checkpoint(
-        path, "Megatron-LM, torch_dist", model, _parameters(wholes, model, rows, path).tensors(), notes_of(args, model, config)
-    )
+    tensors = _parameters(wholes, model, rows, path).tensors()
+    return Checkpoint(path, "Megatron-LM, torch_dist", model, tensors, notes_of(args, model, config))
 
 
 def _metadata(path: Path) -> Object:

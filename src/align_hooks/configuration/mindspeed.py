@@ -83,7 +83,8 @@ def fork_of_program(program: str, folder: Path | None) -> str:
     if folder is None or not program or Path(program).is_absolute():
         return ""
     try:
-        path = next((place for above in folders_above(folder) if (place := above / program).is_file()), None)
+        places = [above / program for above in folders_above(folder)]
+        path = next((place for place in places if place.is_file()), None)
         imported = set(IMPORTS.findall(read_text(path))) if path is not None else set()
     except (ConfigurationError, OSError, ValueError):
         return ""

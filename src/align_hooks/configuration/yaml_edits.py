@@ -122,7 +122,8 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
 
 def _end_of(text: str, entry: Entry) -> int:
     """Where the last character of a key and its value stands."""
-    return int(entry.key.end_mark.index if entry.is_alias else max(entry.key.end_mark.index, _end(text, entry.value)))
+    after_key = int(entry.key.end_mark.index)
+    return after_key if entry.is_alias else max(after_key, _end(text, entry.value))
 
 
 def _end(text: str, node: YamlNode) -> int:
@@ -134,4 +135,5 @@ def _end(text: str, node: YamlNode) -> int:
     if node.id == "sequence":
         return _end(text, node.value[-1])
     last = Entry(*node.value[-1])
-    return int(text.find("\n", last.key.end_mark.index) if last.is_alias else max(last.key.end_mark.index + 1, _end(text, last.value)))
+    after_key = int(last.key.end_mark.index)
+    return text.find("\n", after_key) if last.is_alias else max(after_key + 1, _end(text, last.value))

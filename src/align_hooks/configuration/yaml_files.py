@@ -20,6 +20,8 @@ YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
 YamlNodes: TypeAlias = tuple[YamlNode, ...]
 """A node, and those that it lies in, the innermost first."""
+Leaf: TypeAlias = tuple[str, Value, YamlNodes]
+"""The dotted key of a value, the value, and its node with those above it."""
 YamlLoader: TypeAlias = Any
 """PyYAML's safe loader of a text."""
 ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
@@ -68,7 +70,8 @@ def leaves(text: str, name: str) -> dict[str, Value]:
     :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
     """
     with parsed(text, name) as (loader, node):
-        found = list(_flatten(loader, node, "", name, ())) if node is not None and node.id == "mapping" else []
+        is_mapping = node is not None and node.id == "mapping"
+        found = list(_flatten(loader, node, "", name, ())) if is_mapping else []
         ties = _ties(text, {key: nodes for key, _, nodes in found})
     return {key: replace(value, tie=ties.get(key)) for key, value, _ in found}
 
@@ -95,8 +98,8 @@ def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]
         yield from _within(inner, (*path, step))
 
 
-def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: YamlNodes) -> Iterator[tuple[str, Value, YamlNodes]]:
-    """Every leaf of a mapping by its dotted key, as a value and as its node with those above it."""
+def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: YamlNodes) -> Iterator[Leaf]:
+    """Every leaf of a mapping."""
     if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
     seen: dict[str, int] = {}
@@ -113,7 +116,8 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: 
         if isinstance(value_node, yaml.MappingNode):
             yield from _flatten(loader, value_node, f"{key}.", name, (node, *above))
         else:
-            yield key, Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1)), (value_node, node, *above)
+            value = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            yield key, value, (value_node, node, *above)
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:

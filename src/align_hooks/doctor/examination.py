@@ -228,5 +228,5 @@ def _of_devices(installed: Sequence[Framework], settings: Settings) -> list[str]
 def _beside(environment: Mapping[str, str], sides: Sequence[str]) -> dict[str, str]:
     """Variables of other libraries on which a run depends, as they are set."""
     rooms = [room(side) for side in sides]
-    variables = dict.fromkeys((*AT_START, *(name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))))
-    return {name: environment[name] for name in variables if name in environment}
+    watched = (name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))
+    return {name: environment[name] for name in (*AT_START, *watched) if name in environment}

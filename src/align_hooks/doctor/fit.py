@@ -148,7 +148,8 @@ def _check_batches(source: Source, configuration: Configuration, settings: Setti
 def _check_gradients(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for gradients that do not fit, or of steps that it does not make."""
     injection = Injection(source)
-    injection.check(model.whole, _planned(injection, configuration, settings, elsewhere), elsewhere=model.is_unknown)
+    planned = _planned(injection, configuration, settings, elsewhere)
+    injection.check(model.whole, planned, elsewhere=model.is_unknown)
 
 
 def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
@@ -177,8 +178,8 @@ def _check_teacher(source: Source, configuration: Configuration, settings: Setti
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:
     """The batches that feed a run, from the step at which it starts where that is known."""
     assert settings.replay_batches is not None
-    feed = Replay(settings.replay_batches)
-    return feed if first_step(configuration, elsewhere) is not None else Replay(feed.source, feed.first_chosen)
+    feed, first = Replay(settings.replay_batches), first_step(configuration, elsewhere)
+    return feed if first is not None else Replay(feed.source, feed.first_chosen)
 
 
 def _planned(handed: Handed, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
@@ -186,7 +187,8 @@ def _planned(handed: Handed, configuration: Configuration, settings: Settings, e
     fed."""
     first, stop = first_step(configuration, elsewhere), None
     if configuration.side != MINDFORMERS:
-        stop = None if "exit_interval" in configuration.values else whole_number(known(configuration, "train_iters"))
+        if "exit_interval" not in configuration.values:
+            stop = whole_number(known(configuration, "train_iters"))
     elif first is not None and settings.replay_batches:
         with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
             stop = first + len(_replay(configuration, settings, elsewhere).steps)

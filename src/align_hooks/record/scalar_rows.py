@@ -103,11 +103,13 @@ def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: M
     for indices in _alike(columns):
         every = len(indices) == len(steps)
         chosen = columns if every else {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
-        merged |= {row.step: row for row in _of_columns(chosen, numbers[indices], manifests, per_token=per_token)}
-    return [
-        merged.get(step) or merged_row({rank: of_rank[step] for rank, of_rank in rows.items()}, manifests, per_token=per_token)
-        for step in steps
-    ]
+        alike = _of_columns(chosen, numbers[indices], manifests, per_token=per_token)
+        merged |= {row.step: row for row in alike}
+    for step in steps:
+        if step not in merged:
+            of_ranks = {rank: of_rank[step] for rank, of_rank in rows.items()}
+            merged[step] = merged_row(of_ranks, manifests, per_token=per_token)
+    return [merged[step] for step in steps]
 
 
 def _alike(columns: Mapping[int, Columns]) -> Iterator[Array]:

@@ -32,8 +32,8 @@ def refuse_unfit(
         if wanted[name] != given[name]
     ]
     if problems:
-        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise RefusedRun(f"{source} do not fit this model: {'; '.join(problems[:3])}{more}; {_way_out(wanted, given)}")
+        few = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if problems[3:] else "")
+        raise RefusedRun(f"{source} do not fit this model: {few}; {_way_out(wanted, given)}")
 
 
 def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:

@@ -60,9 +60,10 @@ class Writing:
                 thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
                 thread.start()  # may fail, where a process has all the threads that it may have
                 self._thread = thread
-            if job.size and self._held and self._held + job.size > BUFFER:
+            room = max(BUFFER - job.size, 0)  # a job that is larger than the buffer waits for all others
+            if job.size and self._held > room:
                 started = time.perf_counter()
-                self._changed.wait_for(lambda: self._broken or not self._held or self._held + job.size <= BUFFER)
+                self._changed.wait_for(lambda: self._broken or self._held <= room)
                 self.waited += time.perf_counter() - started
             if not self._broken:
                 self._jobs.append(job)

@@ -49,7 +49,8 @@ def read_events(source: Path) -> Found:
     try:
         reader = EventAccumulator(str(source), size_guidance={"scalars": 0}, purge_orphaned_data=False)
         reader.Reload()
-        points = {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+        tags = reader.Tags()["scalars"]
+        points = {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in tags}
     except Exception as error:  # TensorBoard and protobuf have many kinds for bytes that are no events
         raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; copy it again") from None
     if not points:

@@ -280,6 +280,5 @@ def _entry(row: _Row, module: tuple[str, str], step: int) -> Entry:
     if shape is None:
         shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
     name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
-    return Entry(
-        name, path, FORWARD, row.side, row.slot, 0, step, shape, row.dtype, row.statistics, row.file, operator=operator, moment=row.time
-    )
+    of_row = (row.side, row.slot, 0, step, shape, row.dtype, row.statistics, row.file)
+    return Entry(name, path, FORWARD, *of_row, operator=operator, moment=row.time)

@@ -133,7 +133,8 @@ def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
     columns, cuts = column_signs((0, width)), np.cumsum(rows)[:-1]
     tokens = np.arange(len(tensor) * length).reshape(len(tensor), length)
     parts = zip(np.split(tensor, cuts), np.split(tokens, cuts), strict=True)
-    return np.stack([measured(part.reshape(-1, width), row_signs(of_part.reshape(-1)), columns) for part, of_part in parts])
+    signed = ((part.reshape(-1, width), row_signs(places.reshape(-1))) for part, places in parts)
+    return np.stack([measured(part, signs, columns) for part, signs in signed])
 
 
 def _of_statistics(said: Statistics, elements: int) -> Numbers:

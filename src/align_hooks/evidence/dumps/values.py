@@ -225,10 +225,9 @@ class _Taking:
         return heads if heads.width == width else None
 
     def _shape(self, step: int, path: str, side: str, indices: Iterable[str]) -> tuple[int, ...]:
-        entries = [
-            one for one in self.inside.get((step, path), ()) if one.direction == FORWARD and one.side == side and one.index in indices
-        ]
-        return max((one.shape for one in entries), key=lambda shape: (len(shape), math.prod(shape)), default=())
+        entries = (one for one in self.inside.get((step, path), ()) if one.index in indices)
+        shapes = [one.shape for one in entries if (one.direction, one.side) == (FORWARD, side)]
+        return max(shapes, key=lambda shape: (len(shape), math.prod(shape)), default=())
 
     def _gated(self, step: int, path: str, width: int) -> bool:
         """Whether what follows a projection is given half of its width: a gate has been taken of it."""
