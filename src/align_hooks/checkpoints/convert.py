@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Stored
+from align_hooks.checkpoints.checkpoint import Stored
 from align_hooks.checkpoints.folder import refuse_existing, written
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
@@ -21,7 +21,8 @@ from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import Rule
 from align_hooks.record.layout import Array
 
-TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
+WRITERS = {"huggingface": write_huggingface, "megatron": write_megatron, "mindspore": write_mindformers}
+TO = (*WRITERS, "mindspore-ckpt")
 """The forms of a destination."""
 LAYERS = ("transformer-engine", "local")
 """How Megatron-LM builds its layers (``--transformer-impl``), on which the names of some parameters depend."""
@@ -103,7 +104,10 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
         made_of = plans(checkpoint, tensors, rows, table, choices.first)
         outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in made_of]
     with written(destination) as temporary:
-        _write(temporary, to, checkpoint, outputs)
+        if to == "mindspore-ckpt":
+            write_ckpt(temporary, outputs)
+        else:
+            WRITERS[to](temporary, checkpoint.model, outputs)
     notes += rounding.notes(choices.dtype)
     notes += _of_megatron(rows, choices) if to == "megatron" else []
     return Converted(checkpoint.form, checkpoint.model.words, len(outputs), notes)
@@ -141,10 +145,3 @@ def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:
     if kind == tensor.kind:
         return tensor
     return Stored(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))
-
-
-def _write(path: Path, to: str, checkpoint: Checkpoint, outputs: list[Output]) -> None:
-    if to == "mindspore-ckpt":
-        write_ckpt(path, outputs)
-        return
-    {"huggingface": write_huggingface, "megatron": write_megatron, "mindspore": write_mindformers}[to](path, checkpoint.model, outputs)

@@ -89,9 +89,9 @@ def _reader(path: Path) -> Reader:
 
 def _is_huggingface(path: Path) -> bool:
     """Whether a directory of safetensors has Hugging Face's names: MindFormers writes such directories too, with names of its own."""
-    if not (path / MODEL).exists() and not (path / INDEX).exists():
+    if (path / INDEX).exists():
+        return True
+    if not (path / MODEL).exists() or not (path / "config.json").exists():
         return False
-    if not (path / "config.json").exists() or (path / INDEX).exists():
-        return (path / INDEX).exists()
     model = open_model(path)
     return any(model.shape(name) is not None and name == model.family.embedding for name in tensors_of(path))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +183,9 @@ def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
         for number, stage in enumerate(rank.stages()):
             found = {int(match[1]) for name in stage if name.startswith("decoder.") and (match := LAYER.search(name))}
             layers[number, rank.pipeline] = max(layers.get((number, rank.pipeline), 0), max(found, default=-1) + 1)
-    begins, begin = {}, 0
-    for place in sorted(layers):
-        begins[place] = begin
-        begin += layers[place]
-    return begins
+    places = sorted(layers)
+    begins = accumulate((layers[place] for place in places), initial=0)
+    return dict(zip(places, begins, strict=False))
 
 
 def write_megatron(path: Path, model: Model, outputs: Sequence[Output]) -> None:

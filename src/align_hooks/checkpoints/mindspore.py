@@ -11,7 +11,6 @@ only what stands between the tensors is read, and their numbers when they are wa
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -106,39 +105,32 @@ def _parts(file: BinaryIO) -> Iterator[_Part]:
     if end > 17:
         file.seek(end - 17)
         end -= 17 * (file.read(len(CHECKSUM)) == CHECKSUM)
-    place = 0
-    for count in itertools.count():
-        if place >= end:
-            return
-        number, wire, start, place = _field(file, place, end)
+    for count, (number, wire, start, stop) in enumerate(_fields(file, 0, end)):
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values")
         if (number, wire) != (1, LENGTH):
             raise ValueError(f"at byte {start} it holds what is no value")
-        yield _value(file, start, place)
+        yield _value(file, start, stop)
 
 
 def _value(file: BinaryIO, place: int, end: int) -> _Part:
     name, tensor = None, None
-    while place < end:
-        number, wire, start, place = _field(file, place, end)
+    for number, wire, start, stop in _fields(file, place, end):
         if (number, wire) == (1, LENGTH):
-            name = _text(file, start, place)
+            name = _text(file, start, stop)
         elif (number, wire) == (2, LENGTH):
-            tensor = (start, place)
+            tensor = (start, stop)
     if name is None or tensor is None:
         raise ValueError("a value is no tensor")
     dims: list[int] = []
     kind, content = None, (0, 0)
-    place, end = tensor
-    while place < end:
-        number, wire, start, place = _field(file, place, end)
+    for number, wire, start, stop in _fields(file, *tensor):
         if number == 1:
-            dims += _dims(file, wire, start, place)
+            dims += _dims(file, wire, start, stop)
         elif (number, wire) == (2, LENGTH):
-            kind = _text(file, start, place)
+            kind = _text(file, start, stop)
         elif (number, wire) == (3, LENGTH):
-            content = (start, place)
+            content = (start, stop)
     if kind is None or len(dims) > 8 or any(dim >= 1 << 48 for dim in dims):
         raise ValueError(f"{shown(name)} is no tensor")
     return _Part(name, tuple(dims), kind, content[0], content[1] - content[0])
@@ -157,22 +149,24 @@ def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
     return found
 
 
-def _field(file: BinaryIO, place: int, end: int) -> tuple[int, int, int, int]:
-    """The number and the kind of the field at ``place``, and where its content begins and ends."""
-    key, start = _varint(file, place, end)
-    wire = key & 7
-    if wire == VARINT:
-        stop = _varint(file, start, end)[1]
-    elif wire == LENGTH:
-        size, start = _varint(file, start, end)
-        stop = start + size
-    elif wire in (FIXED64, FIXED32):
-        stop = start + (8 if wire == FIXED64 else 4)
-    else:
-        raise ValueError(f"at byte {place} it holds no field")
-    if stop > end:
-        raise ValueError(f"it ends at byte {end}, before what begins at {start}")
-    return key >> 3, wire, start, stop
+def _fields(file: BinaryIO, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The number and the kind of each field of a message, and where its content begins and ends."""
+    while place < end:
+        key, start = _varint(file, place, end)
+        wire = key & 7
+        if wire == VARINT:
+            stop = _varint(file, start, end)[1]
+        elif wire == LENGTH:
+            size, start = _varint(file, start, end)
+            stop = start + size
+        elif wire in (FIXED64, FIXED32):
+            stop = start + (8 if wire == FIXED64 else 4)
+        else:
+            raise ValueError(f"at byte {place} it holds no field")
+        if stop > end:
+            raise ValueError(f"it ends at byte {end}, before what begins at {start}")
+        yield key >> 3, wire, start, stop
+        place = stop
 
 
 def _varint(file: BinaryIO, place: int, end: int) -> tuple[int, int]:
@@ -197,9 +191,8 @@ def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) ->
     with path.open("xb") as file:
         for output in outputs:
             content = bytes_of(output.make())
-            described = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape) + _bytes(
-                2, TYPE_OF[output.kind].encode()
-            )
+            dims = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape)
+            described = dims + _bytes(2, TYPE_OF[output.kind].encode())
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))

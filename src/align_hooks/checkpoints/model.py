@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -69,9 +69,8 @@ class Model:
         heads, hidden = self._number("num_attention_heads"), self._number("hidden_size")
         head = self._number("head_dim", hidden // heads)
         of_expert = self._number("moe_intermediate_size", self._known("intermediate_size"))
-        rank, turned, head_of_key, value = (
-            self._known(name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-        )
+        latent = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+        rank, turned, head_of_key, value = map(self._known, latent)
         return {
             "vocabulary": self._number("vocab_size"),
             "hidden": hidden,
@@ -106,7 +105,7 @@ class Model:
             "layers": self.layers,
             "q_lora": sizes["query_rank"] or 0,
         }
-        return Dims(**{field.name: known[field.name] for field in fields(Dims)})  # type: ignore[arg-type]
+        return Dims(**known)  # type: ignore[arg-type]
 
     def shape(self, name: str) -> tuple[int | None, ...] | None:
         """The shape of a canonical tensor, None for a size that is not known; None where the model has no tensor of the name."""
@@ -136,9 +135,8 @@ class Model:
     @cached_property
     def _axes(self) -> dict[str, tuple[str, ...]]:
         """Every tensor of the family, with the names of the sizes of its axes; without the output layer of a tied model."""
-        return {
-            name: axes for level in self.family.levels for name, axes in level.items() if not (self.tied and name == self.family.output)
-        }
+        tensors = (tensor for level in self.family.levels for tensor in level.items())
+        return {name: axes for name, axes in tensors if not (self.tied and name == self.family.output)}
 
     @cached_property
     def _patterns(self) -> dict[str, list[str]]:

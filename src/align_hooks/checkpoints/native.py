@@ -5,12 +5,9 @@ A table may have several names for a canonical tensor, for a framework builds a 
 
 from __future__ import annotations
 
-import re
-from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +16,7 @@ from align_hooks.checkpoints.kinds import KINDS
 from align_hooks.errors import AlignHooksError, RefusedRun, shown
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.names.table import Rule, Table
+from align_hooks.names.table import Rule, Table, numbers_in, pattern_of
 from align_hooks.record.layout import Array
 
 NORM_WITHIN = ".layer_norm_weight"
@@ -36,15 +33,7 @@ class Plan:
 
     def join(self) -> Array:
         """Its numbers, as they are stored."""
-        return self.fused.join(_Reading(self.tensors))
-
-
-class _Reading(UserDict[str, Any]):
-    """Canonical name to numbers, read when they are asked for and not kept."""
-
-    def __getitem__(self, name: str) -> Array:
-        numbers: Array = self.data[name].read()
-        return numbers
+        return self.fused.join({name: self.tensors[name].read() for name in self.fused.pieces})
 
 
 def padded(checkpoint: Checkpoint, given: Mapping[str, Stored], rows: int | None) -> tuple[Mapping[str, Stored], int, list[str]]:
@@ -97,14 +86,11 @@ def plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, tabl
 
 def _natives(rule: Rule, tensors: Mapping[str, Stored], dims: Dims, layers: int) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
     """The framework's names that a rule gives for the tensors that are there, each with the shapes that its parameter may have."""
-    pattern = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(rule.canonical[0])))
+    pattern = pattern_of(rule.canonical[0])
     seen: set[str] = set()
     for name, tensor in tensors.items():
-        match = pattern.fullmatch(name)
-        if match is None:
-            continue
-        numbers = {word: int(number) for word, number in match.groupdict().items()}
-        if numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
+        numbers = numbers_in(name, pattern)
+        if numbers is None or numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
             continue
         native = rule.native.format(**numbers, mtp=numbers.get("after", layers) - layers)
         if native not in seen:

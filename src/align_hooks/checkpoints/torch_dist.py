@@ -67,13 +67,12 @@ def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
     if backend != "torch_dist":
         raise RecordError(f"{path} was saved as {shown(str(backend))}; save it with --ckpt-format torch_dist")
     metadata = _metadata(path)
-    wholes = [whole for whole in _wholes(metadata, path) if not OTHERS.fullmatch(whole.name)]
+    wholes = list(_wholes(metadata, path))
     rows = next((whole.shape[0] for whole in wholes if whole.name.endswith("word_embeddings.weight") and whole.shape), None)
     args = {} if config is not None else _arguments(metadata, path)
     model = open_model(config) if config is not None else of_arguments(args, rows, path)
-    return Checkpoint(
-        path, "Megatron-LM, torch_dist", model, _parameters(wholes, model, rows, path).tensors(), notes_of(args, model, config)
-    )
+    tensors = _parameters(wholes, model, rows, path).tensors()
+    return Checkpoint(path, "Megatron-LM, torch_dist", model, tensors, notes_of(args, model, config))
 
 
 def _metadata(path: Path) -> Object:

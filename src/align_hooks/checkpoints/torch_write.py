@@ -38,7 +38,7 @@ def write_archive(path: Path, name: str, value: Any, tensors: Sequence[tuple[Ten
     """Write ``value``, in which :class:`Tensor` may stand, with the numbers of its tensors. ``name`` is the archive's own name."""
     with path.open("xb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            small = {"data.pkl": pickled(value), "byteorder": b"little"}
+            small = {"data.pkl": b"\x80\x02" + _pickled(value) + b".", "byteorder": b"little"}
             for member, content in small.items():
                 with _opened(archive, f"{name}/{member}", len(content)) as target:
                     target.write(content)
@@ -63,12 +63,8 @@ def _opened(archive: zipfile.ZipFile, name: str, size: int) -> Any:
     return archive.open(info, "w", force_zip64=large)
 
 
-def pickled(value: Any) -> bytes:
-    """Plain data and tensors as a pickle of protocol 2, with no opcode but those that torch allows for weights alone."""
-    return b"\x80\x02" + _pickled(value) + b"."
-
-
 def _pickled(value: Any) -> bytes:
+    """Plain data and tensors in a pickle of protocol 2, with no opcode but those that torch allows for weights alone."""
     if isinstance(value, Tensor):
         return _tensor(value)
     if value is None or isinstance(value, bool):

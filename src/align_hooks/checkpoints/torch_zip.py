@@ -154,7 +154,9 @@ class Archive:
         if not isinstance(of, Class):
             raise ValueError("a storage has no type")
         (start, size), kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
-        if strides_of(shape) != tuple(stride) and math.prod(shape) > 1 and not _same_order(shape, stride):
+        steps = zip(shape, stride, strides_of(shape), strict=True)
+        # the stride of an axis of length 1 is never taken
+        if math.prod(shape) > 1 and any(own != usual and size != 1 for size, own, usual in steps):
             raise ValueError("a tensor's numbers do not lie one after the other")
         if kind in KINDS and not (count * size_of(kind) == size and offset + math.prod(shape) <= count):
             raise ValueError(f"a tensor of shape {list(shape)} does not fit in the {size} bytes of its storage")
@@ -164,11 +166,6 @@ class Archive:
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a tensor whose numbers lie one after the other."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _same_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether strides that differ are those of axes of length 1, which are never taken."""
-    return all(own == usual or size == 1 for size, own, usual in zip(shape, stride, strides_of(shape), strict=True))
 
 
 def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -403,9 +403,8 @@ def _every_pass(script: Script, node: Node) -> bool:
     body, kind = node.child_by_field_name("body"), node.children[0].type
     if kind == "for" and node.type == "for_statement":
         listed = any(child.type == "in" for child in node.children)
-        over = (
-            [word for value in node.children_by_field_name("value") for word in words(script, value)] if listed else script.variables["@"]
-        )
+        values = node.children_by_field_name("value")
+        over = [word for value in values for word in words(script, value)] if listed else script.variables["@"]
         if len(over) > PASSES or any(word.unknown for word in over):
             return False
         for word in list(over):

@@ -12,6 +12,9 @@ from align_hooks.messages import Argument
 
 HERE = "\0"
 """What stands for the script's folder while a name is worked out."""
+ABOVE = 3
+"""Folders above a script in which a file may lie that it names from the root of its repository: MindSpeed-LLM's scripts lie in
+``examples/mcore/MODEL``."""
 _NAME = re.compile(r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?")
 _CURRENT = re.compile(r"\$\(pwd\)|\$?`pwd`")
 _INNER = r"([^$`()&;>]*)"
@@ -28,6 +31,12 @@ def file_beside(text: str) -> str | None:
         found = _DIRNAME.sub(lambda match: _above(match[1] or match[2] or ""), found)
     named = re.fullmatch(rf"{HERE}(?:/([^$`{HERE}]*))?", found)
     return named and (named[1] or "")
+
+
+def folders_above(folder: Path) -> list[Path]:
+    """A script's folder, and those above it that may be the root of its repository."""
+    resolved = folder.resolve()
+    return [resolved, *list(resolved.parents)[:ABOVE]]
 
 
 def program_of(named: str, unknown: Argument, at: Value | None, folder: Path | None) -> tuple[str, Argument]:

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,22 +49,18 @@ ARGUMENTS: Mapping[str, Setting] = {
 }
 """Attribute of Megatron-LM 0.19's arguments to its default."""
 
-_FORKED = {**mindspeed.FLAGS, **FLAGS}, {**mindspeed.ARGUMENTS, **ARGUMENTS}, {**RENAMED, **mindspeed.RENAMED}
+_FLAGS_OF_FORK, _ARGUMENTS_OF_FORK = {**mindspeed.FLAGS, **FLAGS}, {**mindspeed.ARGUMENTS, **ARGUMENTS}
+_RENAMED_OF_FORK = {**RENAMED, **mindspeed.RENAMED}
 
 
 def flags_of(fork: str) -> Mapping[str, str]:
     """Every flag that a fork's parser knows, and what it takes: Megatron-LM's own where both know it."""
-    return _FORKED[0] if fork else FLAGS
+    return _FLAGS_OF_FORK if fork else FLAGS
 
 
 def defaults_of(fork: str) -> Mapping[str, Setting]:
     """Attribute of a fork's arguments to its default: Megatron-LM's own where both have it."""
-    return _FORKED[1] if fork else ARGUMENTS
-
-
-def renamed_of(fork: str) -> Mapping[str, tuple[str, Setting]]:
-    """What ``RENAMED`` holds for Megatron-LM, of a fork."""
-    return _FORKED[2] if fork else RENAMED
+    return _ARGUMENTS_OF_FORK if fork else ARGUMENTS
 
 
 LATEST = "latest_checkpointed_iteration.txt"
@@ -188,7 +185,7 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     named = words[start - 1] if start and words[start - 1].text.endswith(".py") else Word("", 0)
     program, lost = program_of(named.text, named.unknown, environment.pop("PWD", None), folder)
     fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(named.text, folder)
-    known, renamed = flags_of(fork), renamed_of(fork)
+    known, renamed = flags_of(fork), _RENAMED_OF_FORK if fork else RENAMED
     for word, values_of_flag in _options(words[start:], known):
         flag, _, attached = word.text.partition("=")
         values_of_flag = [Word(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
@@ -313,11 +310,7 @@ def number(text: str) -> Setting:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
-    if text in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[text]
-    if text[:1] in "[({" and text[-1:] in "])}":
-        try:
+    if text in ("True", "False", "None") or (text[:1] in "[({" and text[-1:] in "])}"):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return text
     return text

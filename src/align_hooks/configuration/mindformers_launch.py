@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from align_hooks.configuration.beside import program_of
+from align_hooks.configuration.beside import folders_above, program_of
 from align_hooks.configuration.files import TEXT, read_text
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.script import Word
@@ -26,8 +26,6 @@ OF_YAML = {
     "train_dataset_dir": "train_dataset.data_loader.dataset_dir",
 }
 """Option of that script to the key of the YAML in whose place it counts."""
-ABOVE = 3
-"""Folders above a script in which the YAML may lie: scripts stand in folders of a repository, and name files from its root."""
 FROM_SCRIPT = ("config", "register_path")
 """Options whose paths ``run_mindformer.py`` takes from its own folder, and not from where it is started (1.3 to 2.1, ``main``)."""
 
@@ -50,7 +48,8 @@ def read_launch(words: Sequence[Word], name: str, folder: Path, at: Value | None
     looked_for = {key: script.absolute().parent / options[key] for key in FROM_SCRIPT if script is not None and key in options}
     config = options.get("config", "")
     places = [looked_for["config"]] if "config" in looked_for else []
-    file = next((path for path in (*places, *(above / config for above in _folders(folder))) if config and path.is_file()), None)
+    near = (above / config for above in (Path(), *folders_above(folder)))
+    file = next((path for path in (*places, *near) if config and path.is_file()), None)
     if file is None:
         where = "".join(f"; MindFormers looks for {shown(str(path))}" for path in places)
         named = f"its YAML {shown(config)} is not here{where}: name the file itself" if config else "its settings are in a YAML: name that"
@@ -88,8 +87,3 @@ def _pairs(pair: tuple[str, str]) -> list[tuple[str, str]]:
         return []
     option, mark, value = word[2:].partition("=")
     return [(option, value if mark else after)]
-
-
-def _folders(folder: Path) -> list[Path]:
-    resolved = folder.resolve()
-    return [Path(), resolved, *list(resolved.parents)[:ABOVE]]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from align_hooks.configuration.beside import folders_above
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.values import MINDSPEED, MINDSPEED_LLM, ConfigurationError, Setting, Value
 from align_hooks.data_file import sections, setting
@@ -77,17 +78,12 @@ def by_attribute(values: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in values.items() if name not in aliases} | meant
 
 
-ABOVE = 3
-"""Folders above a script in which its program may lie: MindSpeed-LLM's scripts lie in ``examples/mcore/MODEL``."""
-
-
 def fork_of_program(program: str, folder: Path | None) -> str:
     """The fork that a program imports, where it lies beside its script or in a folder above; empty where it imports none."""
     if folder is None or not program or Path(program).is_absolute():
         return ""
     try:
-        resolved = folder.resolve()
-        places = [above / program for above in (resolved, *list(resolved.parents)[:ABOVE])]
+        places = [above / program for above in folders_above(folder)]
         path = next((place for place in places if place.is_file()), None)
         imported = set(IMPORTS.findall(read_text(path))) if path is not None else set()
     except (ConfigurationError, OSError, ValueError):

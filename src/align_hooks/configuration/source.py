@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from align_hooks.configuration.files import SCRIPT, TEXT, read_text
@@ -22,14 +22,14 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
     """
     if not side.strip():
         raise ConfigurationError("a side is empty; name a run's directory, a launch script, a YAML file, or quote a command")
-    path = Path(side)
-    if not _is_file(path):
+    if not names(side, Path.is_file):
         if " " in side.strip() or side.startswith("--"):
             return read_command(side, environment)
         raise ConfigurationError(
             f"{shown(side)} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote "
             f"a command with its arguments"
         )
+    path = Path(side)
     kind = path.suffix.lower()
     text = read_text(path, TEXT if kind in (".json", ".yaml", ".yml") else SCRIPT)
     name = shown(path.name)
@@ -40,9 +40,9 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
     return read_script(text, name, environment, folder=path.parent, given=shlex.join(["bash", side]))
 
 
-def _is_file(path: Path) -> bool:
-    """Whether a text, which may be a command too long for a path, names a file."""
+def names(given: str, check: Callable[[Path], bool]) -> bool:
+    """Whether a text, which may be a command too long for a path, names what passes a check."""
     try:
-        return path.is_file()
+        return check(Path(given))
     except (OSError, ValueError):
         return False

@@ -56,8 +56,7 @@ def _without(text: str, name: str, path: Sequence[str]) -> str:
     if entry is None:
         raise ConfigurationError(f"{name}: {path[-1]} stands in no line of its own; take it out by hand")
     begin = text.rfind("\n", 0, entry.key.start_mark.index) + 1
-    end = entry.key.end_mark.index if entry.is_alias else max(entry.key.end_mark.index, _end(text, entry.value))
-    return text[:begin] + text[end:].partition("\n")[2]
+    return text[:begin] + text[_end_of(text, entry) :].partition("\n")[2]
 
 
 def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:
@@ -113,9 +112,7 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
     margin = node.value[0][0].start_mark.column if node.value else 0
     lines = [" " * (margin + INDENT * depth) + f"{part}:" for depth, part in enumerate(path)]
     lines[-1] += " " + value
-    key, held = node.value[-1]
-    last_entry = Entry(key, held)
-    end = key.end_mark.index if last_entry.is_alias else max(key.end_mark.index, _end(text, held))
+    end = _end_of(text, Entry(*node.value[-1]))
     stop = text.find("\n", end)
     if stop < 0:
         return text + newline + newline.join(lines)
@@ -123,14 +120,20 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
     return text[:stop] + "".join(newline + line for line in lines) + text[stop:]
 
 
+def _end_of(text: str, entry: Entry) -> int:
+    """Where the last character of a key and its value stands."""
+    after_key = int(entry.key.end_mark.index)
+    return after_key if entry.is_alias else max(after_key, _end(text, entry.value))
+
+
 def _end(text: str, node: YamlNode) -> int:
     """Where the last character of a node stands. Blocks end, for PyYAML, where the next thing begins."""
-    if node.id == "scalar" and node.style not in ("|", ">"):
-        return int(node.end_mark.index)
+    if node.id == "scalar" and node.style in ("|", ">"):
+        return len(text[: node.end_mark.index].rstrip())
     if node.id == "scalar" or node.flow_style or not node.value:
-        return len(text[: node.end_mark.index].rstrip()) if node.id == "scalar" else int(node.end_mark.index)
+        return int(node.end_mark.index)
     if node.id == "sequence":
         return _end(text, node.value[-1])
-    key, value = node.value[-1]
-    alias = Entry(key, value).is_alias
-    return int(text.find("\n", key.end_mark.index) if alias else max(key.end_mark.index + 1, _end(text, value)))
+    last = Entry(*node.value[-1])
+    after_key = int(last.key.end_mark.index)
+    return text.find("\n", after_key) if last.is_alias else max(after_key + 1, _end(text, last.value))

@@ -18,6 +18,10 @@ from align_hooks.regular import Bounds
 
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
+YamlNodes: TypeAlias = tuple[YamlNode, ...]
+"""A node, and those that it lies in, the innermost first."""
+Leaf: TypeAlias = tuple[str, Value, YamlNodes]
+"""The dotted key of a value, the value, and its node with those above it."""
 YamlLoader: TypeAlias = Any
 """PyYAML's safe loader of a text."""
 ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
@@ -65,16 +69,14 @@ def leaves(text: str, name: str) -> dict[str, Value]:
 
     :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
     """
-    values: dict[str, Value] = {}
-    nodes: dict[str, tuple[YamlNode, ...]] = {}
     with parsed(text, name) as (loader, node):
-        if node is not None and node.id == "mapping":
-            _flatten(loader, node, "", name, values, nodes, ())
-        ties = _ties(text, nodes)
-    return {key: replace(value, tie=ties.get(key)) for key, value in values.items()}
+        is_mapping = node is not None and node.id == "mapping"
+        found = list(_flatten(loader, node, "", name, ())) if is_mapping else []
+        ties = _ties(text, {key: nodes for key, _, nodes in found})
+    return {key: replace(value, tie=ties.get(key)) for key, value, _ in found}
 
 
-def _ties(text: str, nodes: Mapping[str, tuple[YamlNode, ...]]) -> dict[str, Tie]:
+def _ties(text: str, nodes: Mapping[str, YamlNodes]) -> dict[str, Tie]:
     """Return the anchors of values that stand elsewhere too; ``nodes`` are those of each key, the innermost first."""
     places: dict[int, list[tuple[str, KeyPath]]] = {}
     for key, (node, *_) in nodes.items():
@@ -96,17 +98,8 @@ def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]
         yield from _within(inner, (*path, step))
 
 
-def _flatten(
-    loader: YamlLoader,
-    node: YamlNode,
-    prefix: str,
-    name: str,
-    values: dict[str, Value],
-    nodes: dict[str, tuple[YamlNode, ...]],
-    above: tuple[YamlNode, ...],
-) -> None:
-    """Every leaf of a mapping under its dotted key, as a value and as its node with those above it."""
-
+def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: YamlNodes) -> Iterator[Leaf]:
+    """Every leaf of a mapping."""
     if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
     seen: dict[str, int] = {}
@@ -121,10 +114,10 @@ def _flatten(
         if isinstance(value_node, yaml.MappingNode) and value_node.tag != "tag:yaml.org,2002:map":
             loader.construct_undefined(value_node)  # raises
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(loader, value_node, f"{key}.", name, values, nodes, (node, *above))
+            yield from _flatten(loader, value_node, f"{key}.", name, (node, *above))
         else:
-            values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
-            nodes[key] = (value_node, node, *above)
+            value = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            yield key, value, (value_node, node, *above)
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:

@@ -6,7 +6,7 @@ import importlib.util
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from align_hooks import __version__
 from align_hooks.checklist.belongs import elsewhere
 from align_hooks.checklist.readings.lookup import known
-from align_hooks.configuration.source import read
+from align_hooks.configuration.source import names, read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.files import imported_side, missing, resumes, untold
 from align_hooks.doctor.fit import own_names, refused, too_few
@@ -124,10 +124,10 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if given is None:
         return Given()
     if given.endswith(".py"):
-        if not _is(Path.is_file, given):
+        if not names(given, Path.is_file):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
         return Given(imported_side(Path(given)), script=Path(given))
-    if _is(Path.is_dir, given) or _is(is_archive, given):
+    if names(given, Path.is_dir) or names(given, is_archive):
         recorded = open_run(given)
         return Given(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
     configuration = read(given, environment)
@@ -137,14 +137,6 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if more := elsewhere(configuration):
         notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
-
-
-def _is(check: Callable[[Path], bool], given: str) -> bool:
-    """Whether the path ``given`` passes a check; a command of many words may be longer than any path."""
-    try:
-        return check(Path(given))
-    except (OSError, ValueError):
-        return False
 
 
 def side_of(configuration: Configuration) -> str:
@@ -219,8 +211,8 @@ def _notes(run: Given, settings: Settings) -> Iterator[str]:
     if run.configuration is None:
         return
     yield resumes(run.configuration)
-    if names := own_names(run.configuration, settings):
-        yield names
+    if own := own_names(run.configuration, settings):
+        yield own
     if settings.device == "cpu" and known(run.configuration, "bf16") is True:
         where = run.configuration.values["bf16"].where
         yield f"{where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"
@@ -236,5 +228,5 @@ def _of_devices(installed: Sequence[Framework], settings: Settings) -> list[str]
 def _beside(environment: Mapping[str, str], sides: Sequence[str]) -> dict[str, str]:
     """Variables of other libraries on which a run depends, as they are set."""
     rooms = [room(side) for side in sides]
-    names = dict.fromkeys((*AT_START, *(name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))))
-    return {name: environment[name] for name in names if name in environment}
+    watched = (name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))
+    return {name: environment[name] for name in (*AT_START, *watched) if name in environment}

@@ -26,6 +26,7 @@ from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
+from align_hooks.replay.handed import Handed
 from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import Loader, vocabulary_fed
@@ -147,14 +148,14 @@ def _check_batches(source: Source, configuration: Configuration, settings: Setti
 def _check_gradients(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for gradients that do not fit, or of steps that it does not make."""
     injection = Injection(source)
-    planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], source.steps.last or 0) + 1)
+    planned = _planned(injection, configuration, settings, elsewhere)
     injection.check(model.whole, planned, elsewhere=model.is_unknown)
 
 
 def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise what a run would raise for experts that do not fit, or of steps that it does not make."""
     replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
-    planned = _planned(configuration, settings, elsewhere) or range(max(replay.recorded[-1], source.steps.last or 0) + 1)
+    planned = _planned(replay, configuration, settings, elsewhere)
     gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
     if model.whole and not gates:
         raise RefusedRun("this model has no experts; unset it")
@@ -166,7 +167,7 @@ def _check_teacher(source: Source, configuration: Configuration, settings: Setti
     """Raise what a run would raise for what is given to its blocks, or of steps that it does not make; other points have widths that a
     configuration alone does not tell."""
     teacher = Teacher(source, patterns=settings.teacher_points.parts)
-    planned = _planned(configuration, settings, elsewhere) or range(max(teacher.recorded[-1], source.steps.last or 0) + 1)
+    planned = _planned(teacher, configuration, settings, elsewhere)
     embedding = model.whole.get(f"{EMBEDDING}.weight")
     blocks = {EMBEDDING, *(found[0] for name in model.whole if (found := BLOCK.match(name)))}
     widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
@@ -177,23 +178,23 @@ def _check_teacher(source: Source, configuration: Configuration, settings: Setti
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:
     """The batches that feed a run, from the step at which it starts where that is known."""
     assert settings.replay_batches is not None
-    first, feed = first_step(configuration, elsewhere), Replay(settings.replay_batches)
-    if first is None:
-        return Replay(settings.replay_batches, feed.first_chosen)
-    return feed
+    feed, first = Replay(settings.replay_batches), first_step(configuration, elsewhere)
+    return feed if first is not None else Replay(feed.source, feed.first_chosen)
 
 
-def _planned(configuration: Configuration, settings: Settings, elsewhere: str) -> range | None:
-    """The steps that a run makes; None where they are not known. MindFormers makes as many as it is fed."""
-    first = first_step(configuration, elsewhere)
-    if first is None:
-        return None
-    if configuration.side == MINDFORMERS:
+def _planned(handed: Handed, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
+    """The steps that a run makes; where they are not known, all up to the last of what is handed to it. MindFormers makes as many as it is
+    fed."""
+    first, stop = first_step(configuration, elsewhere), None
+    if configuration.side != MINDFORMERS:
+        if "exit_interval" not in configuration.values:
+            stop = whole_number(known(configuration, "train_iters"))
+    elif first is not None and settings.replay_batches:
         with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
-            return range(first, first + len(_replay(configuration, settings, elsewhere).steps)) if settings.replay_batches else None
-        return None
-    last = whole_number(known(configuration, "train_iters"))
-    return None if last is None or "exit_interval" in configuration.values else range(first, last)
+            stop = first + len(_replay(configuration, settings, elsewhere).steps)
+    if first is None or stop is None or stop <= first:
+        return range(max(handed.recorded[-1], handed.source.steps.last or 0) + 1)
+    return range(first, stop)
 
 
 def _sections(configuration: Configuration) -> dict[str, object]:

@@ -145,9 +145,7 @@ def _sizes(
     wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
 ) -> Mapping[str, int | None]:
     """The sizes of axes, and the numbers of layers and experts; None where a size is not known."""
-    if any(name in configuration.values for name in SECTIONS["built otherwise"]) or any(
-        name.startswith(ADAPTED) for name in configuration.values
-    ):
+    if any(name.startswith(ADAPTED) or name in SECTIONS["built otherwise"] for name in configuration.values):
         return defaultdict(lambda: None)
 
     def of(row: str) -> int | None:
@@ -178,9 +176,8 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
     given, kind = configuration.values.get("padded_vocab_size"), known(configuration, "tokenizer_type")
     own = whole_number(meaning("vocab_size", configuration, elsewhere))
     ids = None if kind != "NullTokenizer" or own is None else _with_end(own, megatron)
-    if given is None and (
-        ids is None or "pad_vocab_size" in configuration.values
-    ):  # scripts differ in whether they obey --no-pad-vocab-size
+    # scripts differ in whether they obey --no-pad-vocab-size
+    if given is None and (ids is None or "pad_vocab_size" in configuration.values):
         return None, ids
     counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
     return whole_number(meaning("rows_of_the_embedding", counted, elsewhere)), ids

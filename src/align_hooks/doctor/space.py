@@ -35,7 +35,7 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     steps = planned(settings, size)
     if size is None or (lacking and (size.elements or size.tokens) is None):
         return f"{there}; {lacking}", ""
-    least = range(_last(settings) if steps is None else steps)
+    least = range(max(_named(settings), 1) if steps is None else steps)
     sets, count = tensors(settings, least), batches(settings, least)
     taken = _bytes(settings, size, least)
     parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets and size.elements)
@@ -76,20 +76,17 @@ def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
     return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps, size.choices)
 
 
-def _last(settings: Settings) -> int:
-    """The least number of steps that are made: up to the last that is asked for by number, or 1."""
+def _named(settings: Settings) -> int:
+    """The steps up to the last that is asked for by number; 0 where none is."""
     asked = [settings.steps(kind).last for kind in LARGE]
-    return max((last + 1 for last in asked if last is not None), default=1)
+    return max((last + 1 for last in asked if last is not None), default=0)
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:
     """Steps that a run may make, as far as the settings ask for them; None where ``all`` are asked for and their number is not known."""
-    asked = [settings.steps(kind) for kind in _wanted(settings, LARGE)]
     if size is not None and size.steps is not None:
         return size.steps
-    if any(steps.ranges is None for steps in asked):
-        return None
-    return max((steps.last + 1 for steps in asked if steps.last is not None), default=0)
+    return None if any(settings.steps(kind).ranges is None for kind in LARGE) else _named(settings)
 
 
 @dataclass(frozen=True, slots=True)

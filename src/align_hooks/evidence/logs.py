@@ -34,7 +34,8 @@ START = "[before the start of training step]"
 """What a process of Megatron-LM prints once, on its first rank, before its first iteration."""
 RESTART = 2.0
 """Seconds, in fewer of which no process ends and another begins to train."""
-LONGEST_LINE = 1 << 16
+LINE = re.compile(r"^(.{0,65536}).*", re.MULTILINE)
+"""A line, and of it what a line of a step may reach."""
 TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]{0,60}|samples/s)\s{0,8}:?\s{0,8}[\d.]+")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Printed: TypeAlias = tuple[float, float] | None
@@ -81,7 +82,7 @@ def read_log(text: str, name: str) -> Log:
     """
     text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
-        parsed = list(_of_steps(_lines(text), side))
+        parsed = list(_of_steps(text, side))
         if once := _once(parsed, name):
             _refuse_gaps(once, name, side)
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
@@ -90,20 +91,10 @@ def read_log(text: str, name: str) -> Log:
     )
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, numbered, each without what no line of a step reaches."""
-    start = 0
-    for number in itertools.count(1):
-        end = text.find("\n", start)
-        yield number, text[start : min(end if end >= 0 else len(text), start + LONGEST_LINE)]
-        if end < 0:
-            return
-        start = end + 1
-
-
-def _of_steps(lines: Iterable[tuple[int, str]], side: str) -> Iterator[Line]:
+def _of_steps(text: str, side: str) -> Iterator[Line]:
     started = False
-    for number, line in lines:
+    for number, found in enumerate(LINE.finditer(text), 1):
+        line = found[1]
         started |= START in line
         if side == "torch" and (match := MEGATRON_LINE.search(line)):
             yield Line(int(match["step"]) - 1, number, match["rest"], match["when"].strip(), started)

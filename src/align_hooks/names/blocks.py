@@ -117,8 +117,8 @@ class Blocks:
     def view(self, shape: Sequence[int]) -> tuple[View, list[Ranges]]:
         """A view of three axes of a fused tensor of ``shape``, and the ranges of each piece in it."""
         width, stops = math.prod(shape[1:]), np.cumsum(self.rows).tolist()
-        starts = [stop - rows for stop, rows in zip(stops, self.rows, strict=True)]
-        ranges = [((0, self.repeats), (start, stop), (0, width)) for start, stop in zip(starts, stops, strict=True)]
+        bounds = [(stop - rows, stop) for stop, rows in zip(stops, self.rows, strict=True)]
+        ranges = [((0, self.repeats), rows, (0, width)) for rows in bounds]
         return (self.repeats, sum(self.rows), width), ranges
 
     def before(self, piece: int, element: int, width: int) -> int:

@@ -49,7 +49,7 @@ class Table:
 
     def knows(self, native: str) -> bool:
         """Whether a state entry is a parameter of the family, or none at all."""
-        return any(_numbers(_pattern(rule.native), native) is not None for rule in self.rules) or self.is_ignored(native)
+        return any(numbers_in(native, pattern_of(rule.native)) is not None for rule in self.rules) or self.is_ignored(native)
 
     def is_ignored(self, native: str) -> bool:
         """Whether a state entry is no parameter."""
@@ -64,7 +64,7 @@ class Table:
         model, of this rank's layer and expert 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
-            local = _numbers(_pattern(rule.native), native)
+            local = numbers_in(native, pattern_of(rule.native))
             if local is not None:
                 along = replace(cut, axis=rule.axis) if cut.axis is None and cut.count > 1 else cut
                 layer, after = local.get("layer", 0) + first_layer, local.get("mtp", 0) + dims.layers
@@ -85,14 +85,14 @@ class Table:
 
         ``here`` are the names on this rank. Of a layer with any name here, only experts can be elsewhere.
         """
-        patterns = [_pattern(canonical) for rule in self.rules for canonical in rule.canonical]
-        matches = [numbers for name in here for numbers in (_numbers(pattern, name) for pattern in patterns) if numbers]
+        patterns = [pattern_of(canonical) for rule in self.rules for canonical in rule.canonical]
+        matches = [numbers for name in here for numbers in (numbers_in(name, pattern) for pattern in patterns) if numbers]
         layers_here = {numbers["layer"] for numbers in matches if numbers.get("layer", layers) < layers}
         after_here = {numbers["after"] for numbers in matches if numbers.get("after", -1) >= layers}
 
         def is_elsewhere(name: str) -> bool:
             for pattern in patterns:
-                numbers = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
+                numbers = numbers_in(name, f"{pattern}({re.escape(PADDING)})?")
                 if numbers is None or numbers.get("layer", -1) >= layers:
                     continue
                 if "after" in numbers and not layers <= numbers["after"] < layers + predicted:
@@ -104,12 +104,14 @@ class Table:
         return is_elsewhere
 
 
-def _numbers(pattern: str, name: str) -> dict[str, int] | None:
+def numbers_in(name: str, pattern: str) -> dict[str, int] | None:
+    """The numbers in a name, by what stands for them in the pattern of a rule; None where the name does not fit it."""
     match = re.fullmatch(pattern, name)
     return {key: int(number) for key, number in match.groupdict().items()} if match else None
 
 
-def _pattern(name: str) -> str:
+def pattern_of(name: str) -> str:
+    """A rule's name as a regular expression, with a group for each number."""
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name))
 
 

@@ -29,22 +29,17 @@ def first_to_say(line: str) -> bool:
     try:
         if Launch.from_environment(os.environ).world_size == 1:
             return True
-    except SettingsError:
-        return True
-    try:
         launcher, stream = born(os.getppid()), os.fstat(sys.stderr.fileno())
         if not launcher:
             return True
         key = f"{os.getppid()} {launcher} {stream.st_dev}:{stream.st_ino} {line}"
         path = _folder() / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
-    except (OSError, ValueError, AttributeError):
+    except (SettingsError, OSError, ValueError, AttributeError):
         return True
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
     return True
 
 

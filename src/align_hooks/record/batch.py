@@ -123,10 +123,9 @@ def read_batch_facts(run: Run, step: int) -> BatchFacts:
     else:
         for places in _files(run, step).values():
             recorded = [source for sources in places.values() for source in sources.items()]
-            with_tokens = [
-                [fed.arrays["tokens"].shape for fed in sources.values() if "tokens" in fed.arrays] for sources in places.values()
-            ]
-            tokens = [shapes[0] for shapes in with_tokens if shapes]
+            tokens: list[tuple[int, ...]] = []
+            for sources in places.values():
+                tokens += [fed.arrays["tokens"].shape for fed in sources.values() if "tokens" in fed.arrays][:1]
             cut = any(fed.slices for _, fed in recorded)
             sizes += [(tokens[0][0], sum(shape[1] for shape in tokens) if cut else tokens[0][1])] if tokens else []
             ranges += [fed.ids for _, fed in recorded]

@@ -92,7 +92,14 @@ class Counting:
 
 def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str, JsonObject]:
     """The segment that a line of a rank's scalars was written by, and its row. Raises RecordError for a line that is no row of the rank."""
-    row = _row(line, path, number)
+    try:
+        row = digests.opened(line)
+        if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row["segment"], str):
+            raise ValueError("step")
+    except digests.Unsealed as error:
+        raise no_row(path, number, f": {error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise no_row(path, number) from None
     segment: str = row.pop("segment")
     if row.pop("rank", None) != manifest.rank:
         raise no_row(path, number, " of this rank")
@@ -102,18 +109,6 @@ def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[s
 def rank_row(row: JsonObject, path: Path) -> RankRow:
     """A row of a rank's scalars with types; raises RecordError where it cannot be one."""
     return structured(RankRow, row, f"{path}: step {row['step']}", numbers=RankRow.__struct_fields__)
-
-
-def _row(line: bytes, path: Path, number: int) -> JsonObject:
-    try:
-        row = digests.opened(line)
-        if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row["segment"], str):
-            raise ValueError("step")
-    except digests.Unsealed as error:
-        raise no_row(path, number, f": {error}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise no_row(path, number) from None
-    return row
 
 
 def _listed(files: Mapping[str, str], path: Path) -> Iterator[tuple[str, int, str]]:

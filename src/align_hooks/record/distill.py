@@ -173,11 +173,9 @@ class OfRank:
 
     def _manifest(self, settings: JsonObject) -> bytes:
         content = read_sealed(inside(self.run.path, layout.manifest(self.run.path, self.rank)))
-        counts: Counter[str] = Counter({kind.variable: 0 for kind, steps in self.kept.items() if steps})
-        for kind, steps in self.kept.items():
-            counts[kind.variable] += len(steps)
+        counts = Counter(kind.variable for kind, steps in self.kept.items() for _ in steps)
         kept = {key: value for key, value in content.items() if key not in DROPPED}
-        kept |= {"settings": settings, "recorded": {name: count for name, count in counts.items() if count}}
+        kept |= {"settings": settings, "recorded": dict(counts)}
         return digests.seal(atomic.encoded(atomic.json_text(kept)))
 
     def _scalars(self, step: int) -> bytes:

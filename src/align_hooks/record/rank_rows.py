@@ -172,9 +172,7 @@ class Gathering:
         rows, self._waiting = self._waiting, []
         self._digests += bytes.fromhex("".join([row.digest for row in rows]))
         number = self._names.setdefault
-        named = [
-            number((row.unrecorded_inputs, row.unseen), len(self._names)) if row.unrecorded_inputs or row.unseen else 0 for row in rows
-        ]
+        named = [number((row.unrecorded_inputs, row.unseen), len(self._names)) for row in rows]
         self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(named, np.int64), _side_by_side(rows)))
 
     def gathered(self) -> RankRows:
@@ -215,9 +213,8 @@ def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
     shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
     plain |= dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
     random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
-    tokens = np.array(
-        [digests.short(row.token_digest.encode("utf-8", "surrogatepass")) or 1 if row.token_digest else 0 for row in rows], np.uint64
-    )
+    texts = [row.token_digest.encode("utf-8", "surrogatepass") for row in rows]
+    tokens = np.array([digests.short(text) or 1 if text else 0 for text in texts], np.uint64)
     return Columns(plain, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
 
 

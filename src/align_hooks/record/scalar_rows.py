@@ -36,19 +36,14 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
     elif holders:
         (holder,) = holders
         row = replace(row, loss=holder.loss, objective_loss=holder.objective_loss, valid_tokens=holder.valid_tokens)
-    ranks = next(iter(manifests.values())).launch.world_size
-    row = _with_terms(row, whole(of_rank.terms for of_rank in rows.values()) if len(rows) == ranks else None)
+    ranks, objective = next(iter(manifests.values())).launch.world_size, row.objective_loss
+    terms = whole(of_rank.terms for of_rank in rows.values()) if len(rows) == ranks else None
+    total = None if objective is None else objective + sum((terms or {}).values())  # fsum raises beyond a double
+    row = replace(row, terms=terms, objective_loss=total)
     parts = [of_rank.squared for of_rank in rows.values() if of_rank.squared is not None]
     if row.grad_norm is None and len(parts) == len(rows):
         row = replace(row, grad_norm=_norm(parts))
     return row
-
-
-def _with_terms(row: Row, terms: dict[str, float] | None) -> Row:
-    """A row of the language model's loss alone, with the other terms of the job, where these are known."""
-    objective = row.objective_loss
-    total = None if objective is None else objective + sum((terms or {}).values())  # fsum raises beyond a double
-    return replace(row, terms=terms, objective_loss=total)
 
 
 def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
@@ -104,19 +99,20 @@ def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: M
     """The rows of ``steps``, ascending, which all ranks have; each as :func:`merged_row` makes it."""
     numbers = np.array(steps, np.int64)
     columns = {rank: of_rank.columns(numbers) for rank, of_rank in rows.items()}
-    merged: list[Row | None] = [None] * len(steps)
-    for indices in _alike(columns, len(steps)):
+    merged: dict[int, Row] = {}
+    for indices in _alike(columns):
         every = len(indices) == len(steps)
         chosen = columns if every else {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
-        for index, row in zip(indices.tolist(), _of_columns(chosen, numbers[indices], manifests, per_token=per_token), strict=True):
-            merged[index] = row
-    return [
-        merged_row({rank: of_rank[step] for rank, of_rank in rows.items()}, manifests, per_token=per_token) if row is None else row
-        for step, row in zip(steps, merged, strict=True)
-    ]
+        alike = _of_columns(chosen, numbers[indices], manifests, per_token=per_token)
+        merged |= {row.step: row for row in alike}
+    for step in steps:
+        if step not in merged:
+            of_ranks = {rank: of_rank[step] for rank, of_rank in rows.items()}
+            merged[step] = merged_row(of_ranks, manifests, per_token=per_token)
+    return [merged[step] for step in steps]
 
 
-def _alike(columns: Mapping[int, Columns], count: int) -> Iterator[Array]:
+def _alike(columns: Mapping[int, Columns]) -> Iterator[Array]:
     """The indices of steps of which columns tell everything, those together at which the same ranks have a loss, of the whole batch or not,
     and know of no other terms of it. Of the first rank alone samples and rate are needed."""
     first = columns[min(columns)].numbers
@@ -165,10 +161,7 @@ def _of_columns(columns: Mapping[int, Columns], steps: Array, manifests: Mapping
 
 def _listed(column: Array) -> list[float | None]:
     """The numbers of a column; None where one is unknown."""
-    listed: list[float | None] = column.tolist()
-    for index in np.flatnonzero(np.isnan(column)).tolist():
-        listed[index] = None
-    return listed
+    return [None if number != number else number for number in column.tolist()]
 
 
 Losses: TypeAlias = tuple[float | None, float | None, float | None]
@@ -180,11 +173,9 @@ def _losses(holders: Sequence[Columns], *, per_token: bool, lacking: bool) -> It
     keys = ("loss", "objective_loss", "valid_tokens")
     losses, objectives, counts = (list(zip(*(_listed(of.numbers[key]) for of in holders), strict=True)) for key in keys)
     for of_step in zip(losses, objectives, counts, strict=True):
-        if lacking:
-            yield None, None, None
-        elif len(holders) == 1:
+        if not lacking and len(holders) == 1:
             yield of_step[0][0], of_step[1][0], of_step[2][0]
-        elif _are_no_means(*of_step):
+        elif lacking or _are_no_means(*of_step):
             yield None, None, None
         else:
             yield _means(*of_step, per_token=per_token)  # type: ignore[arg-type]

@@ -44,9 +44,8 @@ def why_no_mask(run: Run, step: int) -> Unseen | None:
     """Why the batch of a whole step has no loss mask; None where it has one, or nobody said why not."""
     if not run.unseen:
         return None
-    return next(
-        (reason for reason in known(word for row in run.rank_rows(step).values() for word in row.unseen) if reason in NO_MASK), None
-    )
+    words = (word for row in run.rank_rows(step).values() for word in row.unseen)
+    return next((reason for reason in known(words) if reason in NO_MASK), None)
 
 
 def known(values: Iterable[str]) -> list[Unseen]:

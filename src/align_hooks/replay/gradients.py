@@ -65,12 +65,8 @@ class Injection(Handed):
         """Whether the source's gradients of ``step`` are finite, by the norm that it took of them: with loss scaling that, and not the
         run's own overflow, decides over the update. Every rank finds the same, whatever part of the gradients it holds.
         """
-        norm = self._norms.get(step)
-        return norm is None or math.isfinite(norm)
-
-    @cached_property
-    def _norms(self) -> dict[int, float | None]:
-        return {row.step: row.grad_norm for row in self.run.rows}
+        row = self.run.row(step)
+        return row is None or row.grad_norm is None or math.isfinite(row.grad_norm)
 
     def read(self, step: int, fused: Fused) -> Array:
         """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""

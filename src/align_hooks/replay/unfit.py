@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.registry import embeddings, outputs
@@ -32,7 +32,8 @@ def refuse_unfit(
         if wanted[name] != given[name]
     ]
     if problems:
-        raise RefusedRun(f"{source} do not fit this model: {_first_few(problems)}; {_way_out(wanted, given)}")
+        few = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if problems[3:] else "")
+        raise RefusedRun(f"{source} do not fit this model: {few}; {_way_out(wanted, given)}")
 
 
 def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
@@ -43,8 +44,3 @@ def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[in
         return "make the two models the same shape"
     rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in apart)
     return f"give this model their {rows} rows, padding and all: {ROWS_ARE_SET.format(rows=rows)}"
-
-
-def _first_few(problems: Iterable[str]) -> str:
-    (*head,) = problems
-    return "; ".join(head[:3]) + (f"; and {len(head) - 3} more" if len(head) > 3 else "")

@@ -60,8 +60,11 @@ class Writing:
                 thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
                 thread.start()  # may fail, where a process has all the threads that it may have
                 self._thread = thread
-            if job.size and self._held and self._held + job.size > BUFFER:
-                self._wait(lambda: not self._held or self._held + job.size <= BUFFER)
+            room = max(BUFFER - job.size, 0)  # a job that is larger than the buffer waits for all others
+            if job.size and self._held > room:
+                started = time.perf_counter()
+                self._changed.wait_for(lambda: self._broken or self._held <= room)
+                self.waited += time.perf_counter() - started
             if not self._broken:
                 self._jobs.append(job)
                 self._held += job.size
@@ -74,11 +77,6 @@ class Writing:
         """Wait until everything is written."""
         with self._changed:
             self._changed.wait_for(lambda: self._broken or not (self._jobs or self._busy))
-
-    def _wait(self, until: Callable[[], bool]) -> None:
-        started = time.perf_counter()
-        self._changed.wait_for(lambda: self._broken or until())
-        self.waited += time.perf_counter() - started
 
     def _work(self) -> None:
         """Write jobs as they come, until one fails; the thread ends with the process."""

@@ -6,7 +6,6 @@ Megatron-LM writes them on one rank. MindFormers writes them on every rank into 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
@@ -47,12 +46,11 @@ def read_events(source: Path) -> Found:
     except (OSError, ValueError) as error:
         way = "name a directory that holds the events of one run, as files of its own"
         raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; {way}") from None
-    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     try:
         reader = EventAccumulator(str(source), size_guidance={"scalars": 0}, purge_orphaned_data=False)
         reader.Reload()
-        for tag in reader.Tags()["scalars"]:
-            points[tag] = [(event.step, event.value) for event in reader.Scalars(tag)]
+        tags = reader.Tags()["scalars"]
+        points = {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in tags}
     except Exception as error:  # TensorBoard and protobuf have many kinds for bytes that are no events
         raise RecordError(f"{source} cannot be read as TensorBoard's events: {shown(in_words(error))}; copy it again") from None
     if not points:

@@ -34,21 +34,19 @@ class Statistics:
 class Entry:
     """One tensor of a dump.
 
-    ``name`` is the tool's own, unique in a step and a rank. ``module`` is the path of the module or Cell, and ``kind`` its class; of a call
-    of an API, or of a single operator, ``module`` is None. ``index`` is the number among the inputs or outputs, or the name of an argument.
-    Of a backward pass, ``input`` is the gradient of an output and ``output`` that of an input. ``call`` counts the calls of the module in a
-    step, which are micro-batches. ``moment`` orders operators by when they ran. ``tensor`` is the file of its numbers, or None.
+    ``name`` is the tool's own, unique in a step. ``module`` is the path of the module or Cell, None for a call of an API or a single
+    operator. ``index`` is the number among the inputs or outputs, or the name of an argument. Of a backward pass, ``input`` is the gradient
+    of an output and ``output`` that of an input. ``call`` counts the calls of the module in a step, which are micro-batches. ``moment``
+    orders operators by when they ran. ``tensor`` is the file of its numbers, or None.
     """
 
     name: str
     module: str | None
-    kind: str
     direction: str
     side: str
     index: str
     call: int
     step: int
-    rank: int
     shape: tuple[int, ...]
     dtype: str
     statistics: Statistics

@@ -79,7 +79,7 @@ def read_mindspore(path: Path) -> Dump:
             if module is None:
                 backward += row.name.startswith("Gradients")
                 continue
-            entries.append(_entry(row, module, iteration, classes))
+            entries.append(_entry(row, module, iteration.step))
     if not entries:
         raise RecordError(
             f"{path} has no operator of a Cell's forward pass; dump with dump_mode 0, and at an iteration that the run reached"
@@ -133,7 +133,6 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
     """What an iteration has, the files joined with the rows of the table."""
     hidden = _mapping(iteration.folder / MAPPING)
     rows = {row.key: row for row in _table(iteration.folder / STATISTIC)}
-    tabled = bool(rows)
     for name in (one.name for one in list_folder(iteration.folder)):
         match = FILE.fullmatch(hidden.get(name, name))
         if match is None:
@@ -145,7 +144,7 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
         yield replace(listed, file=iteration.folder / name)
     if lost := next((name for name in hidden if not (iteration.folder / name).is_file()), None):
         raise RecordError(f"{iteration.folder / lost} is missing, {MAPPING} has it; copy the whole dump, or {AGAIN}")
-    yield from rows.values() if tabled else ()
+    yield from rows.values()
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -275,14 +274,11 @@ def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
     return [*cells, (attribute, between[-1])] if between else None
 
 
-def _entry(row: _Row, module: tuple[str, str], iteration: _Iteration, classes: Mapping[str, str]) -> Entry:
+def _entry(row: _Row, module: tuple[str, str], step: int) -> Entry:
     path, operator = module
     shape = row.shape
     if shape is None:
         shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
     name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
-    kind = classes.get(path, "")
-    return Entry(
-        name, path, kind, FORWARD, row.side, row.slot, 0, iteration.step, iteration.rank, shape, row.dtype, row.statistics, row.file,
-        operator=operator, moment=row.time,
-    )  # fmt: skip
+    of_row = (row.side, row.slot, 0, step, shape, row.dtype, row.statistics, row.file)
+    return Entry(name, path, FORWARD, *of_row, operator=operator, moment=row.time)

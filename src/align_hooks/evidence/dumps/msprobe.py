@@ -16,20 +16,19 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.dumps.entry import AGAIN, BACKWARD, FORWARD, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
+from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
 from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
 DEEPEST = 32
 """Levels of an argument: lists of dictionaries of lists, and so on."""
-STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)(\d{1,9})|proc")
+STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)\d{1,9}|proc")
 SIDES = {"pytorch": "torch", "mindspore": "ms"}
 TENSOR = re.compile(r"(torch|mindspore)\.(?:\w+\.){0,4}\w*Tensor|torch\.nn\.parameter\.Parameter|mindspore\.\w+\.Parameter")
 CALL = re.compile(r"(?:Module|Cell)\.(?P<path>.+)\.(?P<direction>forward|backward)\.(?P<call>\d{1,9})", re.DOTALL)
@@ -59,13 +58,6 @@ class _Contents(Struct, frozen=True):
     level: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    folder: Path
-    step: int
-    rank: int
-
-
 def holds(path: Path) -> bool:
     """Whether a directory is a dump of msprobe: of a rank, a step, or several steps; also one whose ``dump.json`` is missing."""
     return bool(_inside(path, 2)) or bool(_inside(path, 2, CONSTRUCT))
@@ -79,15 +71,15 @@ def read_msprobe(path: Path) -> Dump:
     places, entries, notes = _places(path), list[Entry](), list[str]()
     classes: dict[str, str] = {}
     frameworks, levels = set(), set()
-    for place in places:
-        contents = _contents(place.folder / "dump.json")
-        micro = _micro_batches(place.folder / CONSTRUCT)
+    for folder, step in places:
+        contents = _contents(folder / "dump.json")
+        micro = _micro_batches(folder / CONSTRUCT)
         frameworks.add(contents.framework)
         levels.add(contents.level)
-        entries += list(_entries(contents, place, micro, classes))
+        entries += list(_entries(contents, folder, step, micro, classes))
     if len(frameworks) > 1 or not frameworks <= SIDES.keys():
         raise RecordError(f"{path} is of {shown(', '.join(sorted(frameworks)))}; name the dump of one run of PyTorch or MindSpore")
-    if levels & {"L1"} and not any(entry.module is not None for entry in entries):
+    if "L1" in levels and not any(entry.module is not None for entry in entries):
         notes.append("level L1 names calls of APIs and no modules, so nothing of it has a place in the model; dump with level L0 or mix")
     return Dump(path, "msprobe", SIDES[frameworks.pop()], tuple(entries), classes, tuple(notes))
 
@@ -103,25 +95,23 @@ def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
     return list(itertools.chain.from_iterable(_inside(one, deep - 1, file) for one in inside))
 
 
-def _places(path: Path) -> list[_Place]:
+def _places(path: Path) -> list[tuple[Path, int]]:
+    """The directories of a dump with their steps, ascending."""
     found = _inside(path, 2)
     if not found:
         raise RecordError(f"{path} has no dump.json, which msprobe writes at debugger.stop(); dump again, and let the run reach it")
-    places = [_Place(folder, _number(STEP, folder) or 0, _number(RANK, folder) or 0) for folder in found]
-    by_step = sorted(places, key=lambda place: place.step)
-    for first, second in itertools.pairwise(by_step):
-        if first.step == second.step:
-            ranks = f"{first.folder.name} and {second.folder.name}"
+    by_step = sorted(((folder, _step(folder)) for folder in found), key=lambda place: place[1])
+    for (first, step), (second, next_step) in itertools.pairwise(by_step):
+        if step == next_step:
+            ranks = f"{first.name} and {second.name}"
             raise RecordError(f"{path} holds {ranks} of one step, and a dump does not say who holds what; name the directory of one")
     return by_step
 
 
-def _number(pattern: re.Pattern[str], folder: Path) -> int | None:
-    """The number of the step or the rank that a folder, or the one above it, is named by; a process without a rank is rank 0."""
-    for name in (folder.name, folder.parent.name):
-        if match := pattern.fullmatch(name):
-            return int(match[1]) if match[1] and not name.startswith("proc") else 0
-    return None
+def _step(folder: Path) -> int:
+    """The number of the step that a folder, or the one above it, is named by; 0 where neither is."""
+    named = filter(None, (STEP.fullmatch(name) for name in (folder.name, folder.parent.name)))
+    return next((int(match[1]) for match in named), 0)
 
 
 def _contents(path: Path) -> _Contents:
@@ -155,7 +145,7 @@ def _micro_batches(path: Path) -> Mapping[str, int]:
     return {name: above[1] for name, above in tree.items() if isinstance(above, list) and len(above) > 1 and isinstance(above[1], int)}
 
 
-def _entries(contents: _Contents, place: _Place, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[Entry]:
+def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[Entry]:
     """The tensors of a rank's step; ``classes`` learns the class of every module. Of two calls of a micro-batch the first counts."""
     seen: set[tuple[object, ...]] = set()
     for name, parts in contents.data.items():
@@ -172,21 +162,19 @@ def _entries(contents: _Contents, place: _Place, micro: Mapping[str, int], class
             seen.add((module, match["direction"], call))
         for part, side in PARTS.items():
             for index, value in _tensors(parts.get(part), ""):
-                facts = _tensor(value, place.folder / "dump.json", name)
+                facts = _tensor(value, folder / "dump.json", name)
                 yield Entry(
                     f"{name}.{side}.{index}",
                     module,
-                    kind,
-                    BACKWARD if match["direction"] == BACKWARD else FORWARD,
+                    match["direction"],
                     side,
                     index,
                     call,
-                    place.step,
-                    place.rank,
+                    step,
                     tuple(facts.shape),
                     facts.dtype.rpartition(".")[2].lower(),
                     Statistics(*(None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))),
-                    _file(facts.data_name, place.folder, name),
+                    _file(facts.data_name, folder, name),
                 )
 
 

@@ -70,10 +70,8 @@ def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
     for name in names:
         match = BEHIND.fullmatch(name) or BEFORE.fullmatch(name) or PLAIN.fullmatch(name)
         if match is not None:
-            said = match["name"]
-            gradient = said.endswith(GRADIENT)
-            number = int(match.groupdict().get("number") or 0)
-            by_name[said.removesuffix(GRADIENT) if gradient else said, gradient].append((number, name))
+            said, number = match["name"], int(match.groupdict().get("number") or 0)
+            by_name[said.removesuffix(GRADIENT), said.endswith(GRADIENT)].append((number, name))
     entries = []
     for (said, gradient), files in by_name.items():
         for call, (_, name) in enumerate(sorted(files)):
@@ -81,6 +79,6 @@ def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
             if array.dtype.kind == "f":
                 direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
                 entries.append(
-                    Entry(name, said, "", direction, side, "0", call, step, 0, array.shape, str(array.dtype), Statistics(), folder / name)
+                    Entry(name, said, direction, side, "0", call, step, array.shape, str(array.dtype), Statistics(), folder / name)
                 )
     return entries

@@ -88,10 +88,8 @@ def _parameters(named: Run) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
     if named.facts.side != SIDE or named.world_size != 1 or named.facts.optimizer is None:
         raise RecordError(f"{named.path} is no record by Megatron-LM on one rank, whose order the numbers have; name one with --names")
     shards = {shard.name: shard for shard in named.shards(0) if shard.trainable}
-    parameters: dict[str, dict[str, tuple[int, ...]]] = {}
-    for name in named.facts.optimizer.by_parameter():
-        if name in shards:
-            parameters.setdefault(shards[name].native, {})
+    names = [name for name in named.facts.optimizer.by_parameter() if name in shards]
+    parameters: dict[str, dict[str, tuple[int, ...]]] = {shards[name].native: {} for name in names}
     for name, shard in shards.items():
         if shard.native in parameters:
             parameters[shard.native][name] = shard.shape

@@ -130,12 +130,11 @@ def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: 
 def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
     """The numbers of a value [rows, sequence, width], micro-batch by micro-batch."""
     _, length, width = tensor.shape
-    columns, start, numbers = column_signs((0, width)), 0, []
-    for count in rows:
-        tokens = np.arange(start * length, (start + count) * length)
-        numbers.append(measured(tensor[start : start + count].reshape(-1, width), row_signs(tokens), columns))
-        start += count
-    return np.stack(numbers)
+    columns, cuts = column_signs((0, width)), np.cumsum(rows)[:-1]
+    tokens = np.arange(len(tensor) * length).reshape(len(tensor), length)
+    parts = zip(np.split(tensor, cuts), np.split(tokens, cuts), strict=True)
+    signed = ((part.reshape(-1, width), row_signs(places.reshape(-1))) for part, places in parts)
+    return np.stack([measured(part, signs, columns) for part, signs in signed])
 
 
 def _of_statistics(said: Statistics, elements: int) -> Numbers:

@@ -97,9 +97,10 @@ def points_of(dump: Dump, dims: Dims | None = None) -> Points:
         known = "Megatron-LM, MindFormers or Hugging Face"
         named = f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
         raise RecordError(f"{dump.path} names no module of {known}{named}; dump a whole model with its modules")
-    taking = _Taking(dump, dims)
+    rows = rows_of(table, dump.classes)
+    taking = _Taking(dump, dims, rows)
     values: dict[tuple[object, ...], PointValue] = {}
-    for row in rows_of(table, dump.classes):
+    for row in rows:
         for value in taking.of(row):
             values.setdefault((value.step, value.point, value.gradient), value)
     if not values:
@@ -113,7 +114,7 @@ def points_of(dump: Dump, dims: Dims | None = None) -> Points:
 class _Taking:
     """The entries of a dump by where they stand, and what is left out of it."""
 
-    def __init__(self, dump: Dump, dims: Dims | None) -> None:
+    def __init__(self, dump: Dump, dims: Dims | None, rows: Sequence[Row]) -> None:
         self.dump, self.dims = dump, dims
         self.operators = any(entry.operator for entry in dump.entries)
         self.inside: dict[tuple[int, str], list[Entry]] = defaultdict(list)
@@ -122,7 +123,7 @@ class _Taking:
         for entry in dump.entries:
             if entry.module is not None:
                 self.inside[entry.step, entry.module].append(entry)
-        self._measure()
+        self._measure(rows)
 
     def notes(self) -> Iterator[str]:
         """One line for each reason to leave something out."""
@@ -224,10 +225,9 @@ class _Taking:
         return heads if heads.width == width else None
 
     def _shape(self, step: int, path: str, side: str, indices: Iterable[str]) -> tuple[int, ...]:
-        entries = [
-            one for one in self.inside.get((step, path), ()) if one.direction == FORWARD and one.side == side and one.index in indices
-        ]
-        return max((one.shape for one in entries), key=lambda shape: (len(shape), math.prod(shape)), default=())
+        entries = (one for one in self.inside.get((step, path), ()) if one.index in indices)
+        shapes = [one.shape for one in entries if (one.direction, one.side) == (FORWARD, side)]
+        return max(shapes, key=lambda shape: (len(shape), math.prod(shape)), default=())
 
     def _gated(self, step: int, path: str, width: int) -> bool:
         """Whether what follows a projection is given half of its width: a gate has been taken of it."""
@@ -235,10 +235,8 @@ class _Taking:
         following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
         return bool(following) and 2 * following[-1] == width
 
-    def _measure(self) -> None:
+    def _measure(self, rows: Sequence[Row]) -> None:
         """Learn the rows and the sequence of every micro-batch: from the stream between blocks, or from whatever has both axes."""
-        table = table_of(self.dump)
-        rows = list(rows_of(table, self.dump.classes)) if table is not None else []
         for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
             if not (row.operators if self.operators else row.modules):
                 continue
