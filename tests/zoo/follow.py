@@ -145,7 +145,11 @@ def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
         runs = [WithNorms(*parts_of(run)) for run in runs]
     comparison = compare(*runs, noise=[open_run(noise)] if way == "measured" else [])
     aligned = End.UNSEEN if comparison.verdict is Verdict.ALIGNED else End.MISLEADS
-    made = [folder.with_name(f"run_{ending}") for folder in (reference, candidate) for ending in ("again", "noise", "again_again")]
+    made = [
+        folder.with_name(f"run_{ending}")
+        for folder in (reference, candidate)
+        for ending in ("again", "noise", "again_again", "again_noise")
+    ]
     steps: list[str] = []
     variables = commands(case, where, precision)
     with without(made):
