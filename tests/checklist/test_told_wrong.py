@@ -95,7 +95,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, Outcome, str]] 
     "stages that lists have an entry for": (
         *(OLD, {"pipeline-model-parallel-size": 2}, {"parallel_config.pipeline_stage": 4, "m.offset": [0, 0, 0, 0]}),
         *("pipeline_stage", Outcome.ROUNDING),
-        "optional: parallel_config.pipeline_stage: 2, with as many entries in model.model_config.offset",
+        "optional: parallel_config.pipeline_stage: 2, with as many entries in model.model_config.offset; then check again, for the global "
+        "batch may change with it",
     ),
     "micro-batches that would change the batch": (
         *(OLD, {"global-batch-size": 4, "data-parallel-size": 1}, {"use_parallel": True, "parallel_config.data_parallel": 4}),
