@@ -12,7 +12,8 @@ import synthetic
 from align_hooks import open_run
 from align_hooks.comparison.points import backward_order, forward_order, healed, origins
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.stages.activations import activation_gradients, activations
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.verdict import Comparison, Finding, Place, StageResult, Status, Verdict, when
 from align_hooks.messages import message, terms
 from align_hooks.names.points import GRADIENT, LOGITS, consumers

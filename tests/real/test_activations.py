@@ -10,7 +10,7 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.comparison.distances import activations
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.stages.activations import activation_gradients
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations as values
 from align_hooks.comparison.stages.stage import Stage
 from align_hooks.comparison.verdict import Comparison, StageResult, Status

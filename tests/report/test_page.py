@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.comparison.stages.gradients import gradients, local_norms
+from align_hooks.comparison.stages.gradients import gradients
+from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.stages.activations import activation_gradients, activations
+from align_hooks.comparison.stages.activation_gradients import activation_gradients
+from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.verdict import Comparison, Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.places import place
-from align_hooks.comparison.stages.gradients import local_norms
+from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.verdict import Comparison, Curve, Finding, Quantity, Value, at_step, when
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.schema import Table

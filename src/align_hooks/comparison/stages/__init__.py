@@ -1,1 +1,1 @@
-"""The stages of the ladder, a file each or two of one kind; :mod:`.registry` has their order."""
+"""The stages of the ladder, a file each; :mod:`.registry` has their order."""

@@ -1,0 +1,17 @@
+"""Norms of the gradients of exact steps."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.steps import exact_stage
+from align_hooks.comparison.verdict import Quantity, StageResult
+from align_hooks.messages import message, sentences
+
+SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.norms")
+
+
+@stage("local norms", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source=SOURCE)
+def local_norms(ladder: Ladder) -> StageResult:
+    """Norms of exact steps."""
+    return exact_stage(ladder, local_norms, Quantity.LOCAL_NORMS, ladder.pair.is_exact, ladder.pair.limits.norm)
