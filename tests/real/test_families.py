@@ -305,8 +305,7 @@ def per_token(where: Path, family: str) -> tuple[Run, Run]:
     return open_run(reference), open_run(candidate)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("family", frameworks.slow_but(["qwen3", "qwen3_moe"], "qwen3"))
 def test_a_loss_per_token_is_aligned(tmp_path: Path, real_corpus: Path, family: str) -> None:
     runs = per_token(tmp_path, family)
     assert all(run.facts.training.per_token_loss for run in runs)

@@ -74,6 +74,11 @@ MINDFORMERS: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     ),
     "shapes": ({"model.model_config.intermediate_size": 96}, {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{reference}"}, SHAPE),
     "NaN": ({}, {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
+    "a teacher of a loss per token": (
+        {"calculate_per_token_loss": True},
+        {"REPLAY_BATCHES": "{reference}@0", "LOAD_WEIGHTS": "{reference}", "TEACHER": "{reference}@0"},
+        "with calculate_per_token_loss gradients are divided by the tokens behind the backward pass",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from mindspore import nn, ops
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side import points as compiled
-from align_hooks.ms_side.model import Model, model_of
+from align_hooks.ms_side.model import Model, is_per_token, model_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered
 from align_hooks.ms_side.place import place, summed
@@ -432,6 +432,10 @@ def check_teacher(session: MsSession, planned: range) -> None:
     teacher = session.teacher
     if teacher is None:
         return
+    if is_per_token(session.train_cell):
+        raise RefusedRun(
+            f"{PREFIX}TEACHER: with calculate_per_token_loss gradients are divided by the tokens behind the backward pass; drop either"
+        )
     recorded = teacher.run.activations(teacher.recorded[0])
     widths = {name: recorded.width(name) for name in recorded.points if teacher.forces(name) and recorded.has_tensor(name)}
     session.check_teacher(widths, planned, None, None)
@@ -476,8 +480,8 @@ def made(session: MsSession, loss_scale: float) -> StepActivations | None:
         widths |= {view.name: view.width for view in point.views if wanted(view.name)}
     if not sums:
         return None
-    layout, extents = session.points[0].layout, sorted(set(widths.values()))
-    ranks = 1 if summed(session.launch) else session.launch.world_size
+    layout, extents, by_tokens = session.points[0].layout, sorted(set(widths.values())), is_per_token(session.train_cell)
+    ranks = 1 if by_tokens or summed(session.launch) else session.launch.world_size
     return StepActivations(
         sums,
         tensors,
@@ -487,6 +491,6 @@ def made(session: MsSession, loss_scale: float) -> StepActivations | None:
             "extents": [{"width": width, "columns": [0, width], "slices": None, "counted": True} for width in extents],
             "extent_of": {name: extents.index(width) for name, width in widths.items()},
             "scale": 1.0 / (loss_scale * ranks),
-            "by_tokens": False,
+            "by_tokens": by_tokens,  # MindFormers then divides by the tokens of the step behind the backward pass
         },
     )
