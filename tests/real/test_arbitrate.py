@@ -74,6 +74,6 @@ def test_every_point_of_every_family_is_within_rounding(family: str, tmp_path: P
     assert {name.removesuffix("#gradient") for name in open_run(run).activations(0)} <= known
     assert set(open_run(run).gradients(0)) <= known
     exact = [each for judged in said.points for each in judged.distances.values() if not each.estimated and each.honest]
-    furthest = max(each.error / each.honest for each in exact)
+    furthest = max(each.error / max(each.honest, 2**-24) for each in exact)  # a single number may be honest to less than fp32 holds
     print(f"{family}: {len(said.points)} points, at most {furthest:.2g} times the honest distance")
     assert furthest < 2
