@@ -446,7 +446,7 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
     teacher = session.teacher
     if teacher is None:
         return
-    forced, ranks = step in teacher.steps, 1 if summed(session.launch) else session.launch.world_size
+    forced, factor = step in teacher.steps, np.float32(scale(session, loss_scale))
     for point in (point for point in session.points if point.forces):
         name, rows = point.views[-1].name, slice(point.layout.first, point.layout.first + point.layout.rows)
         if not forced:
@@ -458,9 +458,15 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
                 f"{PREFIX}TEACHER={teacher.source}: step {step} has {list(value.shape)} of {name}, this run "
                 f"{[point.layout.rows, point.layout.length, point.views[-1].width]}; train on the batches of that run"
             )
-        point.give(value, gradient * np.float32(loss_scale * ranks))
+        point.give(value, gradient * factor)
     if forced:
         teacher.made.add(step)
+
+
+def scale(session: MsSession, loss_scale: float) -> float:
+    """What a gradient that flows is divided by to be that of the reduced objective; with a per-token loss MindFormers divides by the tokens
+    of the step later still, and sums over ranks."""
+    return loss_scale * (1 if is_per_token(session.train_cell) or summed(session.launch) else session.launch.world_size)
 
 
 def made(session: MsSession, loss_scale: float) -> StepActivations | None:
@@ -480,8 +486,7 @@ def made(session: MsSession, loss_scale: float) -> StepActivations | None:
         widths |= {view.name: view.width for view in point.views if wanted(view.name)}
     if not sums:
         return None
-    layout, extents, by_tokens = session.points[0].layout, sorted(set(widths.values())), is_per_token(session.train_cell)
-    ranks = 1 if by_tokens or summed(session.launch) else session.launch.world_size
+    layout, extents = session.points[0].layout, sorted(set(widths.values()))
     return StepActivations(
         sums,
         tensors,
@@ -490,7 +495,7 @@ def made(session: MsSession, loss_scale: float) -> StepActivations | None:
             "length": layout.length,
             "extents": [{"width": width, "columns": [0, width], "slices": None, "counted": True} for width in extents],
             "extent_of": {name: extents.index(width) for name, width in widths.items()},
-            "scale": 1.0 / (loss_scale * ranks),
-            "by_tokens": by_tokens,  # MindFormers then divides by the tokens of the step behind the backward pass
+            "scale": 1.0 / scale(session, loss_scale),
+            "by_tokens": is_per_token(session.train_cell),
         },
     )
