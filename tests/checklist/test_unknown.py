@@ -231,3 +231,11 @@ def test_two_settings_that_are_not_known_are_not_alike() -> None:
     same, none = check(sides[1], sides[1]), check(sides[0], sides[0])
     assert (same.uncovered, [setting.name for _, setting in none.uncovered]) == ([], ["moe_latent_size"] * 2)
     assert none.unlike == check(*sides).unlike == ()
+
+
+def test_as_many_steps_are_not_alike_where_the_batch_may_part_them() -> None:
+    sides, batch = pair(NEW), (0, "global_batch_size")
+    apart = check(*given(sides, batch, Value(3, Place("train.sh", 2))))
+    lengths = [next(row for row in answer.checked if row.row.id == "train-iters") for answer in (check(*unknown(sides, batch)), apart)]
+    assert [decided(row) for row in lengths] == [None, Outcome.DIFFERENT]
+    assert lengths[0].why == WHY

@@ -17,8 +17,8 @@ from align_hooks.checklist.writable import usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Argument, Message, Side, message
 
-LENGTH = "train-iters"
-"""The row of the length of a run."""
+LENGTH, BATCH = "train-iters", "global_batch_size"
+"""The rows of the length of a run, and of what its samples may be divided by."""
 Held: TypeAlias = tuple[Configuration, SideValue]
 """A side, and what it holds of a row."""
 
@@ -76,14 +76,23 @@ def judge(
     told_now = {name: (change, message("why.untold", side=Side.CANDIDATE)) for name, change in further.items() if change.keeps}
     both = [(row, *told_now.get(row.row.id, (changes.get(row.row.id), row.why))) for row in checked]
     advised = tuple(replace(row, change=change, why=why) for row, change, why in both)
-    return tuple(_length(row, reference, candidate, mended, values) if row.row.id == LENGTH else row for row in advised)
+    batch = next((row for row in advised if row.row.id == BATCH), None)
+    return tuple(_length(row, batch, reference, candidate, mended, values) if row.row.id == LENGTH else row for row in advised)
 
 
-def _length(checked: Checked, reference: Configuration, candidate: Configuration, mended: Configuration, values: Values) -> Checked:
+def _length(
+    checked: Checked, batch: Checked | None, reference: Configuration, candidate: Configuration, mended: Configuration, values: Values
+) -> Checked:
     """Return the row of a run's length, which differs where the candidate's other changes take it to another length than the reference's:
-    a larger batch leaves fewer steps of as many samples."""
+    a larger batch leaves fewer steps of as many samples. What an unknown batch makes of these is not known."""
+    mended = replace(mended, used=set())
     wanted, before, after = checked.reference.meaning, checked.candidate.meaning, read_row(checked.row, mended).meaning
-    if candidate.facts is not None or UNSET in (wanted, before, after) or same(before, after) or same(wanted, after):
+    if candidate.facts is not None or UNSET in (wanted, before, after):
+        return checked
+    hinges = batch is not None and not mended.used.isdisjoint(batch.row.says(candidate).keys)
+    if batch is not None and hinges and (batch.outcome, checked.outcome) == (Outcome.NOT_TOLD, Outcome.SAME):
+        return replace(checked, outcome=Outcome.HARMLESS, why=batch.why)
+    if same(before, after) or same(wanted, after):
         return checked
     change = mend(reference, mended, values, [checked.row])[LENGTH]
     why = message("why.length", before=before, after=after, wanted=wanted)  # type: ignore[arg-type]
