@@ -72,8 +72,16 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"residual_after_the_norm": "apply_residual_connection_post_layernorm: True"},
     ),
     "masks of documents": (
-        *(OLD, {"reset-attention-mask": "", "eod-mask-loss": ""}, {}),
+        *(OLD, {"reset-attention-mask": "", "eod-mask-loss": "", "seq-length": 2048}, {"m.seq_length": 2048}),
         {"reset_attention_mask": f"{DATA}.create_compressed_eod_mask: True", "eod_mask_loss": f"{DATA}.eod_mask_loss: True"},
+    ),
+    "masks of documents, for a compressed one too short": (
+        *(OLD, {"reset-attention-mask": "", "seq-length": 2047}, {"m.seq_length": 2047}),
+        {"reset_attention_mask": f"{DATA}.create_attention_mask: True; {DATA}.reset_attention_mask: True"},
+    ),
+    "masks of documents, where no flash attention reads a compressed one": (
+        *(OLD, {"reset-attention-mask": "", "seq-length": 2048}, {"m.seq_length": 2048, "m.use_flash_attention": False}),
+        {"reset_attention_mask": f"{DATA}.create_attention_mask: True; {DATA}.reset_attention_mask: True"},
     ),
     "a split of three": (OLD, {"split": "949,50,1"}, {}, {"split": f"{DATA}.split: '949, 50, 1'"}),
     "a clip that is off": (

@@ -225,7 +225,9 @@ def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None
 )
 def test_attention_stops_at_documents_by_a_mask_that_is_made(keys: dict[str, Any], key: str) -> None:
     candidate = {**dict.fromkeys((f"{DATA}.config.{name}" for name in ("split", "seed", "data_path")) if "HF" in str(keys) else ()), **keys}
-    told = row(check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, candidate)), "reset_attention_mask")
+    candidate |= {"m.seq_length": 4096}
+    reference = megatron(NEW, {"reset-attention-mask": "", "seq-length": 4096})
+    told = row(check(reference, mindformers(NEW, candidate)), "reset_attention_mask")
     assert told.change is not None and [edit.key for edit in told.change.edits] == [key]
-    mended = check(megatron(NEW, {"reset-attention-mask": ""}), mindformers(NEW, {**candidate, key: True}))
+    mended = check(reference, mindformers(NEW, {**candidate, key: True}))
     assert row(mended, "reset_attention_mask").outcome is Outcome.SAME

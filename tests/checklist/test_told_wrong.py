@@ -24,6 +24,8 @@ OF_HANDLERS = {f"{LOADER}.type": "HFDataLoader", **dict.fromkeys([f"{LOADER}.con
 CUT = {"use_parallel": True, "parallel_config.model_parallel": 2, "parallel_config.use_seq_parallel": True}
 SPARSE = {"num-experts": 16, "moe-aux-loss-coeff": 0.01}
 BIASED = {"m.moe_router_enable_expert_bias": True, "callbacks": ONLY_LOSS}
+LONG_RESETS, LONG = {"reset-attention-mask": "", "seq-length": 2048}, {"m.seq_length": 2048}
+"""A sequence that a compressed mask takes."""
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, Outcome, str]] = {
     # style, flags, keys, the row, how it comes out, and what to change
     "ids of positions that nobody reads": (NEW, {"reset-position-ids": ""}, {}, "reset_position_ids", Outcome.HARMLESS, ""),
@@ -49,13 +51,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, Outcome, str]] 
         *("seq_length", Outcome.DIFFERENT, f"{LOADER}.handler: [{{n: 8, type: take}}, {{seq_length: 128, type: PackingHandler}}]"),
     ),
     "documents by a mask whose lengths are a column": (
-        *(NEW, {"reset-attention-mask": ""}, {COLUMNS: ["input_ids", "labels"], "parallel.dataset_strategy": [[1, 1], [1, 1]]}),
+        *(NEW, LONG_RESETS, LONG | {COLUMNS: ["input_ids", "labels"], "parallel.dataset_strategy": [[1, 1], [1, 1]]}),
         *("reset_attention_mask", Outcome.DIFFERENT),
         f"{LOADER}.config.create_compressed_eod_mask: True; {COLUMNS}: [input_ids, labels, actual_seq_len]; "
         "parallel.dataset_strategy: [[1, 1], [1, 1], [1, 1]]",
     ),
     "documents by a mask that nobody is fed": (
-        *(OLD, {"reset-attention-mask": ""}, {f"{LOADER}.config.reset_attention_mask": True, COLUMNS: ["input_ids", "labels"]}),
+        *(OLD, LONG_RESETS, LONG | {f"{LOADER}.config.reset_attention_mask": True, COLUMNS: ["input_ids", "labels"]}),
         *("reset_attention_mask", Outcome.DIFFERENT),
         f"{LOADER}.config.create_compressed_eod_mask: True; {COLUMNS}: [input_ids, labels, actual_seq_len]",
     ),

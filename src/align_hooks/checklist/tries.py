@@ -104,6 +104,8 @@ def stops(asked: Asked) -> Iterator[Edits]:
     for key in [made, *keys] if fed else [*keys, made]:
         column = data.lengths_fed(asked.candidate, on=asked.wanted is True) if key != made else {}
         yield {key: asked.wanted, **column}
+    if asked.wanted is True and of_megatron:
+        yield {f"{LOADER}.config.create_attention_mask": True, made: True}
 
 
 def seed_of_data(asked: Asked) -> Iterator[Edits]:

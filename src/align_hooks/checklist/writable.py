@@ -14,8 +14,9 @@ from align_hooks.checklist.defaults import DEFAULTS, family
 from align_hooks.checklist.meaning import Meaning
 from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
 from align_hooks.checklist.older_families import DEEPSEEK
-from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, reader
+from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, RESETS, reader, sequence
 from align_hooks.checklist.readings.lookup import has, known
+from align_hooks.checklist.readings.precision import mindformers_flash
 from align_hooks.checklist.readings.training import GROUPED
 from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, model, plain
 from align_hooks.configuration import mindspeed
@@ -33,6 +34,9 @@ BETWEEN = {**dict.fromkeys(("optimizer.betas", "optimizer.beta1", "optimizer.bet
 """Numbers between which AdamW takes a setting, itself out of them."""
 GROUPED_EXPERTS = model("n_group", "topk_group")
 """Groups of experts, and those of them that a token may choose, which cannot be more."""
+COMPRESSED, SHORTEST = (*RESETS, *model("use_attn_mask_compression", "use_eod_attn_mask_compression")), 2048
+"""Settings by which a mask is compressed, and the sequence length that this takes at least, in flash attention alone (MindFormers 1.9,
+``mask_generate.py:66``)."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -76,6 +80,8 @@ def is_refused(edits: Edits, candidate: Configuration) -> bool:
         return True
     if any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key))):
         return True
+    if any(edits.get(key) is True for key in COMPRESSED) and _takes_no_compressed_mask(candidate):
+        return True
     if not is_new(candidate):
         return False
     said = {name.removeprefix(MODEL): value.written for name, value in candidate.values.items()}
@@ -84,6 +90,14 @@ def is_refused(edits: Edits, candidate: Configuration) -> bool:
     if isinstance(groups, int) and isinstance(chosen, int) and chosen > groups and not edits.keys().isdisjoint(GROUPED_EXPERTS):
         return True
     return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
+
+
+def _takes_no_compressed_mask(candidate: Configuration) -> bool:
+    """Whether a sequence is known to be too short for a compressed mask, or no flash attention is known to read it."""
+    try:
+        return any(length < SHORTEST for length in _numbers(sequence(candidate))) or mindformers_flash(candidate) is False
+    except Unknown:
+        return False
 
 
 def _numbers(value: Setting) -> list[float]:
