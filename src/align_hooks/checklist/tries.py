@@ -99,9 +99,8 @@ def lengths(asked: Asked) -> Iterator[Edits]:
 def stops(asked: Asked) -> Iterator[Edits]:
     """Attention that stops at the end of a document, or does not: by a mask that is made, or by a compressed one with its column."""
     made, of_megatron = f"{LOADER}.config.reset_attention_mask", data.reader(asked.candidate) == data.OF_MEGATRON
-    fed = "attention_mask" in data.fed(asked.candidate)
     keys = [key for key in asked.keys if key != made and (key not in data.RESETS or (".config." in key) is of_megatron)]
-    for key in [made, *keys] if fed else [*keys, made]:
+    for key in [made, *keys] if "attention_mask" in data.fed(asked.candidate) else [*keys, made]:
         column = data.lengths_fed(asked.candidate, on=asked.wanted is True) if key != made else {}
         yield {key: asked.wanted, **column}
     if asked.wanted is True and of_megatron:

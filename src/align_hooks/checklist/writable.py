@@ -73,23 +73,20 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
 def is_refused(edits: Edits, candidate: Configuration) -> bool:
     """Whether a framework ends a training for one of these values: Megatron's parser has no such choice; MindFormers wants an integer, is
-    out of AdamW's range, or refuses the value for a newer family."""
+    out of AdamW's range, compresses no such mask, or refuses the value for a newer family."""
     if candidate.side != MINDFORMERS:
         return any(value is not UNSET and not _is_choice(key, value, candidate) for key, value in edits.items())
-    if any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items()):
-        return True
-    if any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key))):
-        return True
-    if any(edits.get(key) is True for key in COMPRESSED) and _takes_no_compressed_mask(candidate):
+    no_integer = any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items())
+    outside = any(not below < number < above for key, (below, above) in BETWEEN.items() for number in _numbers(edits.get(key)))
+    if no_integer or outside or (any(edits.get(key) is True for key in COMPRESSED) and _takes_no_compressed_mask(candidate)):
         return True
     if not is_new(candidate):
         return False
     said = {name.removeprefix(MODEL): value.written for name, value in candidate.values.items()}
     said |= {name.removeprefix(MODEL): value for name, value in edits.items()}
     groups, chosen = said.get("n_group"), said.get("topk_group")
-    if isinstance(groups, int) and isinstance(chosen, int) and chosen > groups and not edits.keys().isdisjoint(GROUPED_EXPERTS):
-        return True
-    return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
+    too_many = isinstance(groups, int) and isinstance(chosen, int) and chosen > groups and not edits.keys().isdisjoint(GROUPED_EXPERTS)
+    return too_many or any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
 
 
 def _takes_no_compressed_mask(candidate: Configuration) -> bool:

@@ -19,6 +19,7 @@ WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE"
 DIGITS = 9
 """Digits of the largest rank."""
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
+LOOPBACK = ("127.", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.process.ranks import Launch
+from align_hooks.process.ranks import LOOPBACK, Launch
 from align_hooks.process.restarts import is_restart, launchers
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
 WORKER = "a worker process came to train and was left alone; start it with torchrun or msrun, or as a process of its own"
 MEETS_AT = ("MASTER_ADDR", "MS_SCHED_HOST")
-LOOPBACK = ("127.", "localhost", "::1")
 MOST = 99_999
 """More ranks than any machine has: a larger number is no number of ranks."""
 ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.process.ranks import Launch
+from align_hooks.process.ranks import LOOPBACK, Launch
 from align_hooks.process.restarts import born
 from align_hooks.record.atomic import NO_LOCKS
 from align_hooks.record.folder import is_shared
@@ -40,7 +40,6 @@ FLOCK = "hhqqi4x"
 RELEASED = "released"
 """The fact that a job adds to its claim when it releases it."""
 HELD = {errno.EACCES, errno.EAGAIN}
-LOOPBACK = ("127.", "localhost", "::1")
 
 
 @dataclass(eq=False)
