@@ -15,8 +15,8 @@ SEED ?= 1
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
 	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
 
-test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones; FRESH=1 keeps no run
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 docs: $(READY)  ## the documentation as a site that needs no network: build/site/index.html (half a minute)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -28,8 +28,8 @@ browser:  ## Debian's Chromium and a Chinese font, for the tests that open pages
 layouts: $(READY)  ## every parallel layout of Megatron against one rank, each with its measured error (twenty minutes)
 	$(BIN)/python -m pytest -s tests/real/test_layouts.py
 
-slow: $(READY)  ## the tests of launch/ and patches/ that train, every layout, and other slow ones (an hour)
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+slow: $(READY)  ## every other test: what trains in launch/ and patches/, every layout, every row of every table (two hours)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 lint: $(READY)  ## formatter, linter and type checker only
 	$(BIN)/ruff format --check .

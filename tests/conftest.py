@@ -14,6 +14,7 @@ settings.register_profile("no clock", deadline=None, suppress_health_check=[Heal
 settings.load_profile("no clock")
 # as MindSpore sets it when it is imported, which is too late where a test before had tensorboard or onnx import protobuf
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker a core, and none of them slower for the other's threads
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 

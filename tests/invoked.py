@@ -1,15 +1,19 @@
-"""A command of ours called in this process, with its streams and its exit code."""
+"""Commands of ours called in this process, with their streams and exit codes."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from subprocess import CompletedProcess
 from unittest import mock
 
-from align_hooks.cli.application import Application
+from align_hooks.cli.application import Application, main
+
+OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,19 @@ def invoke(app: Application, words: Sequence[str], env: Mapping[str, str | None]
         except Exception as left:
             code, error = 1, left
     return Result(code, stdout.getvalue(), stderr.getvalue(), output.getvalue(), error)
+
+
+def command(*words: object, **variables: str) -> CompletedProcess[str]:
+    """Call ``align-hooks`` as a shell does, with no terminal; it ends as a process of its own would."""
+    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    line = ["align-hooks", *map(str, words)]
+    with mock.patch.dict(os.environ), mock.patch.object(sys, "argv", line):
+        for name in OF_TERMINALS:
+            os.environ.pop(name, None)
+        os.environ.update(variables)
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            try:
+                main()
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+    return CompletedProcess(line, code, stdout.getvalue(), stderr.getvalue())

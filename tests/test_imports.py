@@ -294,6 +294,7 @@ def test_importing_every_entrance_loads_no_framework_and_attaches_nothing_but_a_
         "import sys, threading\n"
         "finders, path, hook, threads = list(sys.meta_path), list(sys.path), sys.excepthook, threading.active_count()\n"
         "import align_hooks, align_hooks.torch_side, align_hooks.hf_side.library, align_hooks.cli\n"
+        "assert align_hooks.cli.app.commands\n"
         "finders == sys.meta_path or print('a finder')\n"
         "import align_hooks.ms_side\n"
         f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & {FRAMEWORKS}))\n"
@@ -325,7 +326,7 @@ def test_the_import_form_attaches_where_a_variable_is_set() -> None:
         ("from align_hooks.ms_side.batch import *", False),
         ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
         ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
-        ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli", False),
+        ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli; align_hooks.cli.app.commands", False),
     ],
 )
 def test_only_the_side_itself_attaches(statement: str, *, attaches: bool) -> None:
@@ -337,6 +338,13 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
     done = fresh("import align_hooks.ms_side\nprint('went on')", ALIGN_HOOKS_NONSENSE="1")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("align_hooks: ALIGN_HOOKS_NONSENSE: no such variable")
+
+
+@pytest.mark.parametrize("name", ["show", "env", "doctor"])
+def test_a_command_loads_no_other_command(name: str) -> None:
+    done = fresh(f"import sys\nfrom align_hooks.cli import app\ntry: app(['{name}', '--help'])\nfinally: print(*sys.modules)")
+    rooms = {module.removeprefix("align_hooks.cli.") for module in done.stdout.split() if module.startswith("align_hooks.cli.")}
+    assert rooms - {"application", "files", "output"} == {name}
 
 
 def test_what_trains_loads_no_catalogue_of_words() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.process.paths import well_formed
+from chosen import slow_but
 from evidence.test_logs import megatron as printed
 from job.test_entry import megatron
 from process.test_streams import TRAINS
@@ -57,8 +58,8 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("locale", LOCALES)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("locale", slow_but(LOCALES, "ASCII"))
+@pytest.mark.parametrize("command", slow_but(COMMANDS, "compare", "unreadable"))
 def test_commands_work_on_paths_of_any_name(here: Path, command: str, locale: str) -> None:
     line, wanted = COMMANDS[command]
     words = [word.replace("NAME", here.name) for word in line.split(" ")]
@@ -74,7 +75,7 @@ def test_commands_work_on_paths_of_any_name(here: Path, command: str, locale: st
         assert len(open_run(here / words[-1]).steps) == 3
 
 
-@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("locale", slow_but(LOCALES, "ASCII"))
 @pytest.mark.parametrize("name", [CHINESE, BYTES], ids=["Chinese", "no UTF-8"])
 def test_a_script_in_such_a_place_records(tmp_path: Path, name: str, locale: str) -> None:
     """Run directory, script and arguments are of that name; a stand-in trains, as its arguments and nothing else are looked at."""

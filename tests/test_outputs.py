@@ -11,6 +11,7 @@ import pytest
 
 from align_hooks.cli import main
 from align_hooks.record.output import place_of
+from chosen import every
 from synthetic import Synthetic
 
 WRITING = (
@@ -90,7 +91,7 @@ def content(folder: Path) -> dict[str, bytes]:
 REFUSED = ("run/run.json", "run/manifest/rank_0.json", "run/step_0/rank_0/new.json", "link.txt", "dangling", "mine.txt/below")
 
 
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", every(4, WRITING))
 def test_nothing_is_written_into_a_record_through_a_link_or_below_a_file(folder: Path, command: str) -> None:
     before = content(folder)
     for at in REFUSED:
@@ -142,7 +143,7 @@ READING = (
 LOCKED = ("run", "run/run.json", "run/manifest", "run/manifest/rank_0.json", "run/scalars/rank_0.jsonl", "run/step_0/rank_0")
 
 
-@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("command", every(4, READING))
 def test_what_one_may_not_read_is_a_line(folder: Path, command: str) -> None:
     # the curves alone are read by the first two
     for locked in LOCKED[: -1 if command.startswith(("accept", "watch")) else None]:
@@ -156,7 +157,7 @@ def test_what_one_may_not_read_is_a_line(folder: Path, command: str) -> None:
         assert said.count("\n") <= 1, (locked, said)
 
 
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", every(4, WRITING))
 def test_where_one_may_not_write_is_a_line(folder: Path, command: str) -> None:
     (folder / "shut").mkdir(mode=0o555)
     code, said = ran(words_of(command, folder, folder / "shut" / "file"), bind=True)
@@ -168,7 +169,7 @@ def test_where_one_may_not_write_is_a_line(folder: Path, command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["show RUN", "compare RUN RUN", "watch RUN RUN", "distill RUN AT", "check RUN RUN", "doctor RUN", "accept RUN RUN"]
 )
-@pytest.mark.parametrize("name", ["manifest/rank_0.json", "run.json", "scalars/rank_0.jsonl", "manifest/rank_1.json"])
+@pytest.mark.parametrize("name", every(3, ["manifest/rank_0.json", "run.json", "scalars/rank_0.jsonl", "manifest/rank_1.json"]))
 def test_a_file_that_leads_nowhere_is_a_line(folder: Path, command: str, name: str) -> None:
     (folder / "run" / name).unlink(missing_ok=True)
     (folder / "run" / name).symlink_to("gone")

@@ -90,6 +90,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_the_sdist_makes_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
     sdist = build(source, tmp_path / "sdist", "sdist")
     with tarfile.open(sdist) as held:
@@ -105,6 +106,7 @@ def contents(wheel: Path) -> dict[str, str]:
         return {name: hashlib.sha256(held.read(name)).hexdigest() for name in held.namelist()}
 
 
+@pytest.mark.slow
 def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path) -> None:
     where = command(tmp_path, installed, "-c", "import align_hooks; print(align_hooks.__file__)").stdout.strip()
     assert where.startswith(installed["PYTHONPATH"])

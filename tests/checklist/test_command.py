@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import invoked
 from align_hooks.checklist.result import Judgement, Scheduled
 from align_hooks.messages import rendered
 from checklist.exercises import MEGATRON, OLD, mindformers
 from synthetic import Synthetic
 from worded import words
 
-Done = subprocess.CompletedProcess[str]
 LAUNCH = Path(__file__).parents[2] / "launch"
 
 
-def command(*arguments: object, **variables: str) -> Done:
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
-    line = [sys.executable, "-m", "align_hooks", "check", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
+command = partial(invoked.command, "check")
 
 
 def script(path: Path, **changes: Any) -> Path:

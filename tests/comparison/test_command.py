@@ -1,10 +1,9 @@
-"""``align-hooks compare`` in a process of its own: exit codes, and a report that fits 80 columns."""
+"""``align-hooks compare`` as a shell calls it: exit codes, and a report that fits 80 columns."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,16 +24,9 @@ from align_hooks.messages import Argument, Separator, as_data, in_a_row, message
 from align_hooks.report.text import SETTINGS, parts_of, render
 from align_hooks.report.text import SHOWN as FINDINGS
 from comparison.conftest import Compared
+from invoked import command
 from synthetic import Synthetic, by_hand, grown, row, scalars_only, tensors
 from worded import ids, result, words
-
-Done = subprocess.CompletedProcess[str]
-
-
-def command(*arguments: object, **variables: str) -> Done:
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
-    line = [sys.executable, "-m", "align_hooks", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 def begins(text: str, headline: Argument, verdict: Verdict = Verdict.DIVERGED) -> bool:
@@ -342,9 +334,9 @@ def test_a_page_is_written_beside_the_verdict(reference: Path, tmp_path: Path) -
     assert rendered(result("step-0 loss", Status.SAME).title) in page
 
 
-def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
-    done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
+def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html")
     assert done.returncode == 2
     assert done.stderr == f"align_hooks: --html needs vl_convert, which is not installed; {installing('html')}\n"
 

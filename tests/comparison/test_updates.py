@@ -12,6 +12,7 @@ import pytest
 from align_hooks.comparison.formula import FITS
 from align_hooks.comparison.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
 from align_hooks.messages import Argument, Message, Side, message
+from chosen import every, slow_but
 from comparison.conftest import Compared, scale
 from comparison.conftest import stage as stage_of
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
@@ -127,8 +128,8 @@ def changed(found: StageResult) -> dict[Term | None, Any]:
     return {finding.term: value(finding.candidate) for finding in found.findings}
 
 
-@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
-@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("state", slow_but([True, False], False), ids=["state", "no state"])
+@pytest.mark.parametrize("term", every(2, TERMS))
 def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: Compared, honest: Synthetic, term: str, state: bool) -> None:
     train, named, recorded, used = TERMS[term]
     run = large()

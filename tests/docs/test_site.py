@@ -21,6 +21,9 @@ FETCHED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "sour
 """What a page makes a browser fetch, by the attribute that names it."""
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as ``make docs`` builds it: a warning, such as a link that leads nowhere, ends the build."""

@@ -9,6 +9,7 @@ import pytest
 from align_hooks.configuration.source import read
 from align_hooks.doctor.examination import examine
 from align_hooks.doctor.files import missing, resumes
+from chosen import slow_but
 from synthetic import settings
 
 
@@ -57,7 +58,7 @@ REFUSED: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", slow_but(REFUSED, "one process"))
 def test_a_rehearsal_that_would_not_start(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, started, told = REFUSED[case]
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from chosen import slow_but
 from fuzz import run, watch
 from fuzz.inputs import CORPUS, Input, apply, differences, drawn, kept, swept
 from fuzz.seeds import RECORDS, SEEDS, linked
@@ -29,12 +30,14 @@ def fuzzed(*arguments: str) -> dict[str, dict[str, object]]:
     return json.loads(done.stdout[done.stdout.index("{") :])
 
 
-def test_five_hundred_inputs_are_without_a_fault() -> None:
-    tallies = fuzzed("--inputs", "500", "--seed", "18")
+@pytest.mark.parametrize("inputs", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_inputs_are_without_a_fault(inputs: int) -> None:
+    tallies = fuzzed("--inputs", str(inputs), "--seed", "18")
     assert tallies.keys() == {name for name, target in TARGETS.items() if target.weight}
-    assert sum(tally["inputs"] for tally in tallies.values()) == 500
+    assert sum(tally["inputs"] for tally in tallies.values()) == inputs
 
 
+@pytest.mark.slow
 def test_what_was_once_found_is_without_a_fault() -> None:
     tallies = fuzzed("--corpus")
     assert sum(tally["inputs"] for tally in tallies.values()) == len(list(CORPUS.glob("*.json"))) > 0
@@ -112,7 +115,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", slow_but(FAULTS, "writes outside", "dies"))
 def test_a_fault_is_seen_and_kept_and_the_next_input_is_judged(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call, seen = FAULTS[fault]
     monkeypatch.setattr(run, "FAULTS", tmp_path)

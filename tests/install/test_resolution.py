@@ -65,6 +65,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
         pytest.skip(f"the package index cannot be reached: {(done.stderr.strip().splitlines() or ['pip says nothing'])[-1]}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("extra", ["", "[html,tokenizer]"], ids=["plain", "everything"])
 @pytest.mark.parametrize("name", RECORDED)
@@ -75,6 +76,7 @@ def test_nothing_that_is_installed_would_be_moved(wheel: Path, tmp_path: Path, n
     assert {package: (before[package], version) for package, version in changes.items() if package in before} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_what_an_older_node_has_would_not_be_moved(wheel: Path, tmp_path: Path) -> None:
     """What libraries for command lines would move: typer brings pydantic 2, and that a recent typing_extensions."""
@@ -84,6 +86,7 @@ def test_what_an_older_node_has_would_not_be_moved(wheel: Path, tmp_path: Path) 
     assert {"pydantic"} <= {*resolved(python, "typer")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_what_did_move_packages_would_be_seen(tmp_path: Path) -> None:
     """The dependency that took numpy from 1.26 to 2.x and ended every MindSpore run."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from chosen import every
 from started import Ended, scrubbed, write
 
 RUNNER = ("-m", "align_hooks.torch_side")
@@ -269,7 +270,7 @@ ENDINGS = {
 OFF_TOO = {"falls off its end", "sys.exit(0)", "sys.exit(3)", "sys.exit(message)", "an exception", "a syntax error", "KeyboardInterrupt"}
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", every(4, ENDINGS))
 def test_the_script_ends_as_under_plain_python(tmp_path: Path, ending: str) -> None:
     """Exit code, output and traceback, none of our frames in it."""
     write(tmp_path, ENDINGS[ending])

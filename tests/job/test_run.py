@@ -18,6 +18,7 @@ import pytest
 
 import started
 from align_hooks.job.run import STARTUP
+from chosen import every
 from started import Ended, scrubbed
 from synthetic import Synthetic
 
@@ -391,7 +392,9 @@ if os.environ["DIES"] in ("kill", "term"): os.kill(os.getpid(), getattr(signal, 
 """
 
 
-@pytest.mark.parametrize(("starts", "code"), [("raise no", 0), ("kill no", 0), ("term kill no", 0), ("no kill", 3), ("kill raise", 3)])
+@pytest.mark.parametrize(
+    ("starts", "code"), every(3, [("raise no", 0), ("kill no", 0), ("term kill no", 0), ("no kill", 3), ("kill raise", 3)])
+)
 def test_of_a_rank_that_its_launcher_started_again_the_last_process_counts(here: Path, starts: str, code: int) -> None:
     write(here, {"agent.py": AGENT, "train.py": dedent(STAND_INS["train.py"]) + DIES})
     done = under_run(here, sys.executable, "agent.py", *starts.split(), **SEED)
@@ -467,7 +470,7 @@ RANKS = {
 }
 
 
-@pytest.mark.parametrize("case", RANKS)
+@pytest.mark.parametrize("case", every(3, RANKS))
 def test_a_rank_that_trains_without_hooks_is_missed(here: Path, case: str) -> None:
     variables, lines, code = RANKS[case]
     write(here, {"other/sitecustomize.py": ""})

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.process.streams import say
+from chosen import every, slow_but
 from evidence.test_logs import megatron as printed
 from job.test_entry import RUNNER, megatron
 from started import scrubbed, write
@@ -81,7 +82,7 @@ ENDINGS = [(script, stream, GONE[index % 3]) for index, (script, stream) in enum
 """Every script on either stream, each kind of trouble in its turn; what prints is tried with all of them below."""
 
 
-@pytest.mark.parametrize(("script", "stream", "how"), ENDINGS)
+@pytest.mark.parametrize(("script", "stream", "how"), every(5, ENDINGS))
 def test_a_script_ends_as_it_does_without_us_whatever_became_of_its_streams(tmp_path: Path, script: str, stream: int, how: str) -> None:
     """We print that the seed was changed after the script's first line, and again after its last."""
     megatron(tmp_path, TRAINS)
@@ -93,7 +94,7 @@ def test_a_script_ends_as_it_does_without_us_whatever_became_of_its_streams(tmp_
         assert "args.seed: 1234 -> 7" in said
 
 
-@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("how", slow_but(GONE, "closed"))
 @pytest.mark.parametrize("stream", [1, 2])
 def test_a_run_is_accounted_for_whatever_became_of_the_streams(tmp_path: Path, stream: int, how: str) -> None:
     megatron(tmp_path, TRAINS)
@@ -105,7 +106,7 @@ def test_a_run_is_accounted_for_whatever_became_of_the_streams(tmp_path: Path, s
     assert ended(tmp_path, *command, how={stream: how}, ALIGN_HOOKS_SEED="7", PYTHONPATH=path)[0] == plain
 
 
-@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("how", slow_but(GONE, "closed"))
 def test_a_file_that_is_opened_does_not_become_a_closed_stream(tmp_path: Path, how: str) -> None:
     """A library's C code prints to descriptor 1, whatever that is by then."""
     megatron(tmp_path, TRAINS)
@@ -155,7 +156,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("command", "how"), [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)])
+@pytest.mark.parametrize(("command", "how"), every(5, [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)]))
 def test_the_exit_code_of_a_command_stands_whatever_became_of_its_output(records: Path, tmp_path: Path, command: str, how: str) -> None:
     arguments, code = COMMANDS[command]
     for number, streams in enumerate(({1: how}, {1: how, 2: how})):
@@ -165,13 +166,13 @@ def test_the_exit_code_of_a_command_stands_whatever_became_of_its_output(records
         assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("how", slow_but(GONE, "full"))
 @pytest.mark.parametrize("stream", [1, 2])
 def test_a_verdict_stands_in_every_trouble(records: Path, stream: int, how: str) -> None:
     assert ended(records, "-m", "align_hooks", "compare", "reference", "candidate", how={stream: how})[0] == 1
 
 
-@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("how", slow_but(GONE, "unread"))
 def test_the_doctor_says_by_its_exit_code_what_it_could_not_print(tmp_path: Path, how: str) -> None:
     """Of a script that is not there, which is refused before a framework is imported."""
     for stream in (1, 2):

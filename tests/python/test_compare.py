@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from align_hooks.extras import installing
 from align_hooks.messages import rendered, with_commands
 from align_hooks.report.machine import as_json
 from golden.write import other_forward
+from invoked import command
 from synthetic import NAMES, Synthetic, grown
 
 
@@ -100,9 +100,7 @@ def test_what_to_do_next_is_text(faulty: Comparison) -> None:
 
 
 def test_it_prints_as_the_console_does(here: Path, faulty: Comparison) -> None:
-    line = [sys.executable, "-m", "align_hooks", "compare", str(here / "reference"), str(here / "faulty")]
-    kept = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    printed = subprocess.run(line, env=kept, capture_output=True, text=True, timeout=120, check=False).stdout
+    printed = command("compare", here / "reference", here / "faulty").stdout
     assert str(faulty).splitlines() == [line.rstrip() for line in printed.rstrip().splitlines()]
     assert repr(faulty) == f"Comparison(diverged at 'token losses', {str(here / 'reference')!r}, {str(here / 'faulty')!r})"
 

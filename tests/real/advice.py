@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,16 +67,5 @@ def text(keys: Keys) -> str:
 def read_back(texts: Sequence[str]) -> list[dict[str, Any]]:
     """What ``scripts/advice_mindformers.py`` answers, each different text asked once."""
     asked = list(dict.fromkeys(texts))
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(frameworks.FOREIGN)}
-    done = subprocess.run(
-        [sys.executable, str(frameworks.SCRIPTS / "advice_mindformers.py")],
-        input=json.dumps(asked),
-        env=clean | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=frameworks.TIMEOUT * 2,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    answers = dict(zip(asked, json.loads(done.stdout), strict=True))
+    answers = dict(zip(asked, frameworks.answered("advice_mindformers.py", asked), strict=True))
     return [answers[one] for one in texts]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ for package in ("megatron", "megatron.training", "mindformers"):
         pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 from real import frameworks  # noqa: E402
+from real import kept as keeping  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,27 +26,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    prefix = tmp_path_factory.mktemp("corpus") / "corpus"
-    subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(prefix)], check=True)
-    frameworks._corpus[:] = [prefix]
-    return prefix
+def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A text as Megatron reads it, beside the runs that are kept: in ``build/runs``, or with FRESH=1 for this session alone."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    runs = shared / "runs" if os.environ.get("FRESH") == "1" else keeping.CHECKOUT / "build" / "runs"
+    keeping.prune(runs)
+    made = keeping.kept(runs, _corpus, {"train": "corpus"})
+    frameworks._places.update(runs=runs, corpus=made.where / "corpus")
+    yield made.where / "corpus"
+    assert keeping.changed() == [], "a test wrote into a run that others read"
+
+
+def _corpus(where: Path) -> tuple[int, str]:
+    script = frameworks.LAUNCH / "corpus.py"
+    done = frameworks.python(where, [str(script), str(where / "corpus")], {}, {})
+    return done.code, done.output
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path:
+def reference(real_corpus: Path) -> Path:
     """A recorded Megatron run of three steps, two micro-batches each; beside it ``log``, what it printed."""
-    where = tmp_path_factory.mktemp("reference")
-    done = frameworks.megatron(where, RUN=where / "run", **frameworks.EVERYTHING).succeeded()
-    (where / "log").write_text(done.output)
-    return where / "run"
+    return frameworks.recorded(frameworks.megatron)
 
 
 @pytest.fixture(scope="session")
-def candidate(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+def candidate(reference: Path) -> Path:
     """MindFormers on the reference's weights and batches; beside it ``log``, what it printed."""
-    where = tmp_path_factory.mktemp("candidate")
-    fed = frameworks.fed_by(reference)
-    done = frameworks.mindformers(where, RUN=where / "run", **fed, **frameworks.EVERYTHING).succeeded()
-    (where / "log").write_text(done.output)
-    return where / "run"
+    return frameworks.recorded(frameworks.mindformers, **frameworks.fed_by(reference))

@@ -5,17 +5,19 @@ of ``launch/families``.
 from __future__ import annotations
 
 import contextlib
+import inspect
+import json
 import os
 import random
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-import pytest
 import yaml
 
 import align_hooks
@@ -23,6 +25,8 @@ from align_hooks import Run
 from align_hooks.comparison.verdict import Comparison, StageResult, Value, Verdict
 from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
+from real import kept as keeping
+from real.kept import Kept
 from synthetic import relative_error
 
 LAUNCH = Path(__file__).parents[2] / "launch"
@@ -38,6 +42,9 @@ LLAMA = "llama"
 STEPS = 3
 TIMEOUT = 900
 """Seconds after which a program of a test is taken for hung."""
+
+Launcher: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
+Train: TypeAlias = Callable[..., "Ended"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ def megatron(
     script: Path = LAUNCH / "pretrain_gpt.py",
     change: Mapping[str, str | None] | None = None,
     flags: Sequence[str] = (),
-    launcher: Sequence[str] = ("-m", "align_hooks.torch_side"),
+    launcher: Launcher = ("-m", "align_hooks.torch_side"),
     ranks: int | None = None,
     environment: Mapping[str, str] | None = None,
     **variables: object,
@@ -79,7 +86,7 @@ def megatron(
     ``change`` replaces arguments of the ``family`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
     """
-    command = [*launcher, str(script), *arguments(where, change or {}, family), *flags]
+    command = [*started_by(launcher), str(script), *arguments(where, change or {}, family), *flags]
     if ranks is not None:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
     return python(where, command, REHEARSAL | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})})
@@ -104,7 +111,7 @@ def mindformers(
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
     flags: Sequence[str] = (),
-    launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
+    launcher: Launcher = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
@@ -118,13 +125,18 @@ def mindformers(
         section[name] = value
     where.mkdir(parents=True, exist_ok=True)
     (where / f"{family}.yaml").write_text(yaml.safe_dump(config))
-    command = [*launcher, str(script), "--config", str(where / f"{family}.yaml"), *flags]
+    command = [*started_by(launcher), str(script), "--config", str(where / f"{family}.yaml"), *flags]
     return python(where, command, REHEARSAL | variables, environment or {})
 
 
-def msrun(logs: Path) -> tuple[str, ...]:
+def started_by(launcher: Launcher) -> Sequence[str]:
+    """The words of a launcher, which is asked for them where they hold a free port."""
+    return launcher() if callable(launcher) else launcher
+
+
+def msrun() -> tuple[str, ...]:
     """Two workers of msrun, each attached to: a launcher for :func:`mindformers`."""
-    options = ("--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", f"--log_dir={logs}", "--join=True")
+    options = ("--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--log_dir=logs", "--join=True")
     return ("-m", "align_hooks", "run", "--", "msrun", *options)
 
 
@@ -144,10 +156,45 @@ def program(where: Path, command: Sequence[str], variables: Mapping[str, object]
     return Ended(done.returncode, done.stdout + done.stderr)
 
 
-def recorded(train: Callable[..., Ended], where: Path, **given: object) -> Path:
-    """Train with everything recorded; returns the record."""
-    train(where, RUN=where / "run", **EVERYTHING | given).succeeded()
-    return where / "run"
+def kept(train: Train, code: int | Collection[int] = 0, **given: object) -> Kept:
+    """Train, or take what is kept of the same training, which is only to be read. Files of its own are named relative to its folder."""
+
+    def made(where: Path) -> tuple[int, str]:
+        done = train(where, **given)
+        return done.code, done.output
+
+    return keeping.kept(_places["runs"], made, {"train": train.__name__, **given}, [code] if isinstance(code, int) else code)
+
+
+def recorded(train: Train, **given: object) -> Path:
+    """Return the record of a training that is kept, with everything recorded."""
+    return kept(train, **{"RUN": "run", **EVERYTHING, **given}).run
+
+
+def derived(make: Callable[..., object], *given: object) -> Path:
+    """Return what ``make`` writes at a path from what is ``given``, kept like a training as long as its module reads as it does."""
+
+    def made(where: Path) -> tuple[int, str]:
+        where.mkdir(parents=True)
+        make(where / "made", *given)
+        return 0, ""
+
+    module = inspect.getsource(sys.modules[make.__module__])
+    return keeping.kept(_places["runs"], made, {"make": make, "module": module, "given": given}).where / "made"
+
+
+def answered(script: str, asked: object = None) -> Any:
+    """Return what a script of ``scripts`` answers to what it is ``asked``, in a process of its own: kept as trainings are."""
+
+    def made(where: Path) -> tuple[int, str]:
+        where.mkdir(parents=True)
+        files = (where / "asked.json", where / "answers.json")
+        files[0].write_text(json.dumps(asked))
+        done = python(where, [str(SCRIPTS / script), *map(str, files)], {}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+        return done.code, done.output
+
+    where = keeping.kept(_places["runs"], made, {"script": script, "asked": asked}).where
+    return json.loads((where / "answers.json").read_text())
 
 
 def fed_by(run: object) -> dict[str, object]:
@@ -201,17 +248,13 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
-def slow_but(names: Iterable[str], *quick: str) -> list[object]:
-    """Names of cases as parameters: ``quick`` ones for every run of the tests, the others, which are of their kind, for the slow one."""
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
-
-
-_corpus: list[Path] = []
+_places: dict[str, Path] = {}
+"""Where runs are kept, and the prefix of the corpus: what the ``real_corpus`` fixture has found."""
 
 
 def corpus() -> Path:
-    """Prefix of a Megatron data set from a real text, made once a session by the ``real_corpus`` fixture."""
-    return _corpus[0]
+    """Prefix of a Megatron data set from a real text."""
+    return _places["corpus"]
 
 
 def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:

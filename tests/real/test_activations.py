@@ -17,6 +17,7 @@ from align_hooks.comparison.verdict import Comparison, StageResult, Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.activations import column_signs, measured, row_signs
 from real import frameworks
+from real.frameworks import Train
 
 POINTS = 38
 """Points of a dense Llama of two layers."""
@@ -70,25 +71,22 @@ def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:
         assert (tensor.min(), tensor.max(), sums.not_finite) == (sums.minimum, sums.maximum, 0)
 
 
-def test_what_is_computed_again_is_no_second_forward_pass(reference: Path, tmp_path: Path) -> None:
-    fed = frameworks.fed_by(reference)
-    given = {"change": RECOMPUTED, "RUN": tmp_path / "run", "ACTIVATIONS": "0"}
-    frameworks.megatron(tmp_path, **fed, **given).succeeded()
-    ours, again = open_run(reference).activations(0), open_run(tmp_path / "run").activations(0)
+@pytest.mark.slow
+def test_what_is_computed_again_is_no_second_forward_pass(reference: Path) -> None:
+    run = frameworks.kept(frameworks.megatron, change=RECOMPUTED, RUN="run", ACTIVATIONS="0", **frameworks.fed_by(reference)).run
+    ours, again = open_run(reference).activations(0), open_run(run).activations(0)
     assert set(ours) == set(again)
     assert all(np.array_equal(ours[name].sketch, again[name].sketch) for name in ours)
 
 
 @pytest.fixture(scope="module")
-def faulty(reference: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def faulty(reference: Path) -> dict[str, Run]:
     """Two faults in different layers, in a run that goes its own way and in one whose blocks are fed what the reference's were."""
     runs = {}
     for name, teacher in (("free", None), ("forced", f"{reference}@0")):
-        where = tmp_path_factory.mktemp(name)
         fed = {"REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "TEACHER": teacher}
         planted = {"script": PLANTS, "environment": {"PLANTED": "attention_scale_of_one_layer,mlp_in_bfloat16"}}
-        frameworks.megatron(where, **planted, **fed, RUN=where / "run", ACTIVATIONS="0", BATCHES="0").succeeded()
-        runs[name] = open_run(where / "run")
+        runs[name] = open_run(frameworks.kept(frameworks.megatron, **planted, **fed, RUN="run", ACTIVATIONS="0", BATCHES="0").run)
     return runs
 
 
@@ -102,35 +100,34 @@ def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, fa
 
 
 @pytest.mark.slow
-def test_a_forced_run_of_either_framework_agrees_with_its_teacher(reference: Path, tmp_path: Path) -> None:
+def test_a_forced_run_of_either_framework_agrees_with_its_teacher(reference: Path) -> None:
     fed = {"REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "TEACHER": f"{reference}@0"}
     for train, allowed in ((frameworks.megatron, 0.0), (frameworks.mindformers, 3e-6)):
-        where = tmp_path / train.__name__
-        train(where, **fed, RUN=where / "run", ACTIVATIONS="0").succeeded()
-        assert furthest(open_run(reference), open_run(where / "run")) <= allowed
+        run = frameworks.kept(train, **fed, RUN="run", ACTIVATIONS="0").run
+        assert furthest(open_run(reference), open_run(run)) <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
-def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_points(train: object, reference: Path, tmp_path: Path) -> None:
-    fed = frameworks.fed_by(reference)
-    done = train(tmp_path, **fed, RUN=tmp_path / "run", ACTIVATIONS="0", ACTIVATIONS_FILTER="model.layers.*.attention.q_proj")  # type: ignore[operator]
-    assert done.code == 2
+def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_points(train: Train, reference: Path) -> None:
+    asked = {"ACTIVATIONS": "0", "ACTIVATIONS_FILTER": "model.layers.*.attention.q_proj"}
+    done = frameworks.kept(train, 2, **frameworks.fed_by(reference), RUN="run", **asked)
     assert "ALIGN_HOOKS_ACTIVATIONS_FILTER: no point is called model.layers.*.attention.q_proj; near it are model.layers." in done.line
     assert ".self_attn.q_proj" in done.line
 
 
-def test_nothing_is_watched_on_a_step_that_is_not_selected(reference: Path, tmp_path: Path) -> None:
+def test_nothing_is_watched_on_a_step_that_is_not_selected(reference: Path) -> None:
     script = frameworks.SCRIPTS / "counting_hooks.py"
-    done = frameworks.megatron(tmp_path, script=script, **frameworks.fed_by(reference), RUN=tmp_path / "run", ACTIVATIONS="1").succeeded()
+    done = frameworks.kept(frameworks.megatron, script=script, **frameworks.fed_by(reference), RUN="run", ACTIVATIONS="1")
     counted = [int(line.split()[-1]) for line in done.output.splitlines() if line.startswith("hooks during the step:")]
     assert len(counted) == frameworks.STEPS
     assert counted[1] > 2 * POINTS > 0 and counted[0] == counted[2] == 0
 
 
-def test_a_teacher_of_other_tensors_is_refused(reference: Path, tmp_path: Path) -> None:
-    fed = frameworks.fed_by(reference)
-    done = frameworks.megatron(tmp_path, **fed, RUN=tmp_path / "run", TEACHER=reference, TEACHER_POINTS="*.self_attn.core")
-    assert done.code == 2
+@pytest.mark.slow
+def test_a_teacher_of_other_tensors_is_refused(reference: Path) -> None:
+    taught = {"TEACHER": reference, "TEACHER_POINTS": "*.self_attn.core"}
+    done = frameworks.kept(frameworks.megatron, 2, **frameworks.fed_by(reference), RUN="run", **taught)
     assert "keeps no whole tensor of model.layers.0.self_attn.core; record it with ALIGN_HOOKS_ACTIVATIONS_TENSORS=" in done.line
 
 

@@ -74,8 +74,10 @@ m.init_method_std: model.init_method_std = 0.02
 
 @cache
 def bases() -> dict[str, dict[str, Any]]:
-    """What the bases build."""
-    return dict(zip(FAMILIES, advice.read_back([advice.text(base(family)) for family in FAMILIES]), strict=True))
+    """What the bases build, and one whose rates warm up."""
+    asked = {family: base(family) for family in FAMILIES}
+    asked["warm"] = advice.changed(base("llama"), {"lr_schedule.type": "LinearWithWarmUpLR", "lr_schedule.warmup_steps": 5})
+    return dict(zip(asked, advice.read_back([advice.text(keys) for keys in asked.values()]), strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -91,9 +93,7 @@ def test_a_base_is_built_with_what_it_says(family: str) -> None:
 
 
 def test_the_rates_are_those_of_the_schedule() -> None:
-    keys = advice.changed(base("llama"), {"lr_schedule.type": "LinearWithWarmUpLR", "lr_schedule.warmup_steps": 5})
-    (answer,) = advice.read_back([advice.text(keys)])
-    rates = answer["built"]["schedule.rates"]
+    rates = bases()["warm"]["built"]["schedule.rates"]
     assert len(rates) == 60
     assert rates[:7] == pytest.approx([0, 2e-4, 4e-4, 6e-4, 8e-4, 1e-3, 8e-4], abs=1e-9)
 

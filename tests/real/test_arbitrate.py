@@ -13,6 +13,7 @@ from align_hooks import open_run  # noqa: E402
 from align_hooks.comparison.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
 from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
+from chosen import slow_but  # noqa: E402
 from real import frameworks  # noqa: E402
 from zoo import run as zoo  # noqa: E402
 
@@ -49,10 +50,10 @@ def test_an_honest_pair_is_right_on_both_sides(reference: Path, candidate: Path,
     assert said.ruling is (Ruling.BOTH_RIGHT if step == 0 else Ruling.UNDECIDED)
 
 
-@pytest.mark.parametrize("fault", frameworks.slow_but(POINTS, "mlp_clamped"))
-def test_a_fault_is_found_at_the_point_where_it_sits(fault: str, tmp_path: Path, reference: Path) -> None:
+@pytest.mark.parametrize("fault", slow_but(POINTS, "mlp_clamped"))
+def test_a_fault_is_found_at_the_point_where_it_sits(fault: str, reference: Path) -> None:
     given = {"environment": {"PLANTED": fault}, "change": {"--train-iters": "1"}, **frameworks.fed_by(reference)}
-    run = frameworks.recorded(frameworks.megatron, tmp_path, script=PLANTED, ACTIVATIONS="0", **given)
+    run = frameworks.recorded(frameworks.megatron, script=PLANTED, ACTIVATIONS="0", **given)
     for runs in ((reference, run), (run, reference)):
         said = held(*runs)
         planted = Side.CANDIDATE if runs[1] is run else Side.REFERENCE
@@ -64,10 +65,10 @@ def test_a_fault_is_found_at_the_point_where_it_sits(fault: str, tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp"])
-def test_every_point_of_every_family_is_within_rounding(family: str, tmp_path: Path, real_corpus: Path) -> None:
+def test_every_point_of_every_family_is_within_rounding(family: str, real_corpus: Path) -> None:
     """Values and gradients of points, gradients of parameters, terms of the loss, and the choices of routers."""
     asked = {"ACTIVATIONS": "0", "ACTIVATIONS_TENSORS": "*"}
-    run = frameworks.recorded(frameworks.megatron, tmp_path, family=family, change={"--train-iters": "2"}, **asked)
+    run = frameworks.recorded(frameworks.megatron, family=family, change={"--train-iters": "2"}, **asked)
     said = held(run, run)
     assert said.ruling is Ruling.BOTH_RIGHT
     known = {judged.point for judged in said.points}

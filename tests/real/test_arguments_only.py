@@ -10,6 +10,7 @@ import pytest
 
 from align_hooks.checklist.result import CLEAN
 from align_hooks.checklist.sides import check
+from chosen import slow_but
 from real import frameworks
 
 ONLY = ("-m", "align_hooks", "run", "--arguments-only", "--")
@@ -37,7 +38,7 @@ def written(where: Path) -> dict[str, object]:
     return facts
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", slow_but(LAUNCHERS, "torchrun"))
 def test_megatron_ends_with_its_arguments_parsed(tmp_path: Path, real_corpus: Path, name: str) -> None:
     launcher = (*LAUNCHERS[name], *([f"--master-port={frameworks.free_port()}"] if name == "torchrun" else []))
     done = frameworks.megatron(tmp_path, launcher=(*ONLY, *launcher), RUN=tmp_path / "run").succeeded()
@@ -58,6 +59,7 @@ def test_megatron_ends_with_its_arguments_parsed(tmp_path: Path, real_corpus: Pa
     assert (found.exit_code, found.differing) == (CLEAN, [])
 
 
+@pytest.mark.slow
 def test_megatrons_own_refusal_of_its_arguments_is_the_exit_code(tmp_path: Path, real_corpus: Path) -> None:
     done = frameworks.megatron(tmp_path, launcher=(*ONLY, sys.executable), flags=("--no-such-flag",))
     assert done.code == 2
@@ -65,7 +67,7 @@ def test_megatrons_own_refusal_of_its_arguments_is_the_exit_code(tmp_path: Path,
     assert not (tmp_path / "arguments.json").exists()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", slow_but([1, 2], 1))
 def test_mindformers_ends_with_its_configuration_parsed(tmp_path: Path, ranks: int) -> None:
     msrun = ("msrun", "--worker_num=2", "--local_worker_num=2", f"--log_dir={tmp_path / 'logs'}", "--join=True")
     launcher = (*msrun, f"--master_port={frameworks.free_port()}") if ranks == 2 else (sys.executable,)

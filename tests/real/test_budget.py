@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from real.frameworks import STEPS, megatron
+from chosen import slow_but
+from real.frameworks import STEPS, kept, megatron
 
 BUDGET: Mapping[str, Mapping[str, int]] = json.loads((Path(__file__).parents[2] / "benchmarks" / "budget.json").read_text())
 WAYS = {
@@ -23,25 +24,24 @@ WAYS = {
 }
 
 
-def counted(where: Path, **variables: str) -> dict[str, int]:
+def counted(**variables: str) -> dict[str, int]:
     """Counts of a whole run, and the bytes of its record."""
-    where.mkdir()
     script = Path(__file__).with_name("counted_pretrain.py")
-    megatron(where, script=script, environment={"COUNTED": str(where / "counted.json")}, RUN=where / "run", **variables).succeeded()
-    recorded = sum(file.stat().st_size for file in (where / "run").rglob("*") if file.is_file())
-    return {**json.loads((where / "counted.json").read_text()), "bytes": recorded}
+    trained = kept(megatron, script=script, environment={"COUNTED": "counted.json"}, RUN="run", **variables)
+    recorded = sum(file.stat().st_size for file in trained.run.rglob("*") if file.is_file())
+    return {**json.loads((trained.where / "counted.json").read_text()), "bytes": recorded}
 
 
 @pytest.fixture(scope="module")
-def nothing_selected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    return counted(tmp_path_factory.mktemp("budget") / "none")
+def nothing_selected(real_corpus: Path) -> dict[str, int]:
+    return counted()
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("way", WAYS)
-def test_a_selected_step_keeps_to_its_budget(way: str, tmp_path: Path, nothing_selected: dict[str, int]) -> None:
+@pytest.mark.parametrize("way", slow_but(WAYS, "norms and sketches"))
+def test_a_selected_step_keeps_to_its_budget(way: str, nothing_selected: dict[str, int]) -> None:
     asked = {name: steps.format(steps=STEPS, last=STEPS - 1) for name, steps in WAYS[way].items()}
-    more = {kind: count - nothing_selected[kind] for kind, count in counted(tmp_path / "way", **asked).items()}
+    more = {kind: count - nothing_selected[kind] for kind, count in counted(**asked).items()}
     print(way, {kind: count / STEPS for kind, count in more.items()})
     over = {kind: count / STEPS for kind, count in more.items() if count > BUDGET[way][kind] * STEPS}
     assert not over, f"{way}: a selected step takes {over}, more than benchmarks/budget.json allows"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
+from chosen import slow
 from real import frameworks
 
 REFUSED = {
@@ -33,11 +33,8 @@ UNREAD = {
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    where = tmp_path_factory.mktemp("built")
-    frameworks.python(where, [str(frameworks.SCRIPTS / "built_models.py"), str(where / "answers")], {}, {}).succeeded()
-    found: dict[str, Any] = json.loads((where / "answers").read_text())
-    return found
+def answers(real_corpus: Path) -> dict[str, Any]:
+    return frameworks.answered("built_models.py")
 
 
 def test_a_model_of_another_structure_is_refused_by_name(answers: dict[str, Any]) -> None:
@@ -74,17 +71,16 @@ def test_whether_the_model_draws_is_unknown_where_an_argument_is_missing(answers
 
 @pytest.mark.parametrize(
     ("flags", "part"),
-    [(("--hybrid-layer-pattern", "*-*-"), "--hybrid-layer-pattern builds a HybridModel"), ((), "hybrid_model.HybridModel: only")],
+    [slow((("--hybrid-layer-pattern", "*-*-"), "--hybrid-layer-pattern builds a HybridModel")), ((), "hybrid_model.HybridModel: only")],
     ids=["by its arguments", "as it was built"],
 )
-def test_a_hybrid_model_is_refused_before_the_first_step(flags: tuple[str, ...], part: str, tmp_path: Path) -> None:
+def test_a_hybrid_model_is_refused_before_the_first_step(flags: tuple[str, ...], part: str, real_corpus: Path) -> None:
     change = {"--num-layers": None} if flags else {}
     given = {"script": frameworks.SCRIPTS / "pretrain_hybrid.py", "change": change, "flags": flags}
-    done = frameworks.megatron(tmp_path, **given, RUN=tmp_path / "run", **frameworks.EVERYTHING)
-    assert done.code == 2, done.output
+    done = frameworks.kept(frameworks.megatron, 2, **given, RUN="run", **frameworks.EVERYTHING)
     (line,) = [line for line in done.ours.splitlines() if " -> " not in line]
     assert part in line and "pretrain_gpt.py" in line
     assert "iteration        1/" not in done.output
-    assert not {"run.json", "step_0", "scalars"} & {path.name for path in (tmp_path / "run").iterdir()}
+    assert not {"run.json", "step_0", "scalars"} & {path.name for path in done.run.iterdir()}
     if flags:  # without a recording the same command trains
-        assert "iteration        3/" in frameworks.megatron(tmp_path / "off", **given, SEED=None).succeeded().output
+        assert "iteration        3/" in frameworks.kept(frameworks.megatron, **given, SEED=None).output

@@ -11,6 +11,7 @@ import yaml
 
 from align_hooks import open_run
 from real import frameworks
+from real.kept import Kept
 
 COLUMNS = ["input_ids", "labels", "loss_mask"]
 NEEDED = {
@@ -23,10 +24,10 @@ NEEDED = {
 NOTHING = {"DEVICE": None, "SEED": None}
 
 
-def by_hand(where: Path, *flags: str, **change: object) -> frameworks.Ended:
+def by_hand(code: int, *flags: str, **change: object) -> Kept:
     settings = {"context.device_target": "CPU", "model.model_config.pad_token_id": 0} | change
     script = frameworks.SCRIPTS / "by_hand.py"
-    return frameworks.mindformers(where, script=script, launcher=(), change=settings, flags=flags, **NOTHING)
+    return frameworks.kept(frameworks.mindformers, code, script=script, launcher=(), change=settings, flags=flags, **NOTHING)
 
 
 def test_the_yaml_of_the_documentation_holds_them() -> None:
@@ -35,36 +36,38 @@ def test_the_yaml_of_the_documentation_holds_them() -> None:
     assert {name: functools.reduce(dict.__getitem__, name.split("."), told) for name in NEEDED} == NEEDED
 
 
-def test_the_import_alone_registers_the_name_and_the_recorded_batch_is_fed(tmp_path: Path, reference: Path) -> None:
-    done = by_hand(tmp_path, **{"train_dataset.data_loader.dataset_dir": str(reference)}, **NEEDED).succeeded()
+def test_the_import_alone_registers_the_name_and_the_recorded_batch_is_fed(reference: Path) -> None:
+    done = by_hand(0, **{"train_dataset.data_loader.dataset_dir": str(reference)}, **NEEDED)
     first = open_run(reference).batch(0)
     recorded = dict(zip(COLUMNS, (first.tokens, first.labels, first.loss_mask), strict=True))
     assert str({name: (array.shape, int(array.sum())) for name, array in recorded.items()}) in done.output.splitlines()
     assert done.ours == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing", ["train_dataset.input_columns", "model.model_config.input_sliced_sig", "model.model_config.pad_token_id"]
 )
-def test_what_is_missing_in_the_yaml_is_named_with_all_that_it_needs(tmp_path: Path, reference: Path, missing: str) -> None:
+def test_what_is_missing_in_the_yaml_is_named_with_all_that_it_needs(reference: Path, missing: str) -> None:
     given = {name: value for name, value in NEEDED.items() if name != missing}
-    done = by_hand(tmp_path, **{"train_dataset.data_loader.dataset_dir": str(reference)}, **given)
-    assert done.code == 1
+    done = by_hand(1, **{"train_dataset.data_loader.dataset_dir": str(reference)}, **given)
     assert f"(not so: {missing})" in done.line
     assert all(f"{name}: {value}" in done.line for name, value in NEEDED.items())
 
 
-def test_without_a_directory_that_is_named_first(tmp_path: Path) -> None:
-    assert "(not so: train_dataset.data_loader.dataset_dir)" in by_hand(tmp_path, **NEEDED).line
+@pytest.mark.slow
+def test_without_a_directory_that_is_named_first(real_corpus: Path) -> None:
+    assert "(not so: train_dataset.data_loader.dataset_dir)" in by_hand(1, **NEEDED).line
 
 
-def test_a_class_of_the_user_s_own_stays(tmp_path: Path) -> None:
-    done = by_hand(tmp_path, "--own")
-    assert (done.code, done.output.splitlines()[-1]) == (1, "the user's own")
+@pytest.mark.slow
+def test_a_class_of_the_user_s_own_stays(real_corpus: Path) -> None:
+    assert by_hand(1, "--own").output.splitlines()[-1] == "the user's own"
 
 
-def test_a_replay_feeds_recorded_batches_though_the_user_has_a_class_of_that_name(tmp_path: Path, reference: Path) -> None:
+@pytest.mark.slow
+def test_a_replay_feeds_recorded_batches_though_the_user_has_a_class_of_that_name(reference: Path) -> None:
     script = frameworks.SCRIPTS / "by_hand.py"
-    done = frameworks.mindformers(tmp_path, script=script, launcher=(), flags=("--own",), REPLAY_BATCHES=reference)
+    done = frameworks.kept(frameworks.mindformers, script=script, launcher=(), flags=("--own",), REPLAY_BATCHES=reference)
     assert "the user's own" not in done.output
     assert "'loss_mask'" in done.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -143,23 +142,14 @@ def megatron_model(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def megatron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def megatron(real_corpus: Path) -> dict[str, Any]:
     """Megatron's answers."""
     asked = {
         "schedules": {name: {"command": ANY_RUN + "--vocab-size 256 " + one, "steps": STEPS} for name, one in MEGATRON_SCHEDULES.items()},
         "models": {name: megatron_model(name) for name in MEGATRON_MODELS},
         "patterns": PATTERNS,
     }
-    return answered(tmp_path_factory.mktemp("megatron"), "checklist_megatron.py", asked)
-
-
-def answered(where: Path, script: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a script answers to questions, in a process of its own."""
-    (where / "asked.json").write_text(json.dumps(asked))
-    files = [str(where / "asked.json"), str(where / "answers.json")]
-    frameworks.python(where, [str(frameworks.SCRIPTS / script), *files], {}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}).succeeded()
-    found: dict[str, Any] = json.loads((where / "answers.json").read_text())
-    return found
+    return frameworks.answered("checklist_megatron.py", asked)
 
 
 def value(answer: Mapping[str, Any]) -> Any:
@@ -433,7 +423,7 @@ def conflicts() -> dict[str, tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def mindformers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def mindformers(real_corpus: Path) -> dict[str, Any]:
     """MindFormers' answers."""
     newer: dict[str, tuple[str, dict[str, Any]]] = {f"default {family}": (family, {}) for family in ALL_FAMILIES}
     newer |= {f"trainable {family}": (family, trainable(family)) for family in TRAINED}
@@ -455,7 +445,7 @@ def mindformers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         | {"jit_config": {"jit_level": "O0"}},
         "schedules": {name: {"kwargs": kwargs, "steps": list(range(STEPS))} for name, kwargs in MINDFORMERS_SCHEDULES.items()},
     }
-    return answered(tmp_path_factory.mktemp("mindformers"), "checklist_mindformers.py", asked)
+    return frameworks.answered("checklist_mindformers.py", asked)
 
 
 # --- MindFormers: defaults ---

@@ -22,16 +22,15 @@ SAVED = ("--save", "checkpoint", "--save-interval", "2", "--train-iters", "2")
 MOE = ("--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2")
 
 
-def trained(where: Path, *flags: str, ranks: int = 2) -> Path:
+def trained(*flags: str, ranks: int = 2) -> Path:
     """Two steps of Megatron: its own checkpoint, beside a record of the same weights."""
-    given = {"RUN": where / "run", "WEIGHTS": "2", "BATCHES": "all"}
-    frameworks.megatron(where, ranks=ranks if ranks > 1 else None, flags=(*SAVED, *flags), **given).succeeded()
-    return where
+    given = {"RUN": "run", "WEIGHTS": "2", "BATCHES": "all"}
+    return frameworks.kept(frameworks.megatron, ranks=ranks if ranks > 1 else None, flags=(*SAVED, *flags), **given).where
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("saved"), "--ckpt-format", "torch_dist", ranks=1)
+def saved(real_corpus: Path) -> Path:
+    return trained("--ckpt-format", "torch_dist", ranks=1)
 
 
 def assert_recorded(where: Path, source: Path, step: int = 2) -> None:
@@ -54,23 +53,23 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("form", "layout"),
-    [
-        pytest.param(form, layout, marks=[] if (form, layout) == ("torch", "expert parallel") else pytest.mark.slow)
-        for form in ("torch", "torch_dist")
-        for layout in LAYOUTS
-    ],
-)
-def test_two_ranks_hold_what_was_recorded(tmp_path: Path, form: str, layout: str) -> None:
-    assert_recorded(where := trained(tmp_path, "--ckpt-format", form, *LAYOUTS[layout]), where / "checkpoint")
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["torch", "torch_dist"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_hold_what_was_recorded(real_corpus: Path, form: str, layout: str) -> None:
+    assert_recorded(where := trained("--ckpt-format", form, *LAYOUTS[layout]), where / "checkpoint")
 
 
-def test_megatron_starts_from_what_is_written(saved: Path, tmp_path: Path) -> None:
-    convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
-    load = ("--ckpt-format", "torch", "--load", str(tmp_path / "converted"), "--finetune", "--no-load-optim", "--no-load-rng")
-    frameworks.megatron(tmp_path, change={"--train-iters": "1"}, flags=load, RUN=tmp_path / "run", WEIGHTS="0").succeeded()
-    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
+def for_megatron(where: Path, checkpoint: Path) -> None:
+    convert_weights(checkpoint, where, "megatron", Choices(layers="local"))
+
+
+@pytest.mark.slow
+def test_megatron_starts_from_what_is_written(saved: Path) -> None:
+    converted = frameworks.derived(for_megatron, saved / "checkpoint")
+    load = ("--ckpt-format", "torch", "--load", str(converted), "--finetune", "--no-load-optim", "--no-load-rng")
+    run = frameworks.kept(frameworks.megatron, change={"--train-iters": "1"}, flags=load, RUN="run", WEIGHTS="0").run
+    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(run).weights(0)
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)

@@ -24,18 +24,16 @@ def same(record: Run, curves: Run) -> None:
 
 
 @pytest.mark.slow
-def test_both_frameworks_events_are_their_runs(tmp_path: Path) -> None:
-    events = tmp_path / "events"
-    flags = ("--tensorboard-dir", str(events / "megatron"), "--log-interval", "2")  # its text log has means of two steps
-    recorded = {"BATCHES": "all", "WEIGHTS": "0"}
-    frameworks.megatron(tmp_path / "a", flags=flags, RUN=tmp_path / "megatron", **recorded).succeeded()
-    board = {"tensorboard": {"tensorboard_dir": str(events / "mindformers"), "log_loss_scale_to_tensorboard": True}}
-    fed = frameworks.fed_by(tmp_path / "megatron")
-    frameworks.mindformers(tmp_path / "b", change=board, RUN=tmp_path / "mindformers", **fed, **recorded).succeeded()
-    for name in ("megatron", "mindformers"):
-        assert is_curves(events / name)
-        convert_curves(events / name, tmp_path / "curves" / name)
-        record, curves = (open_run(path) for path in (tmp_path / name, tmp_path / "curves" / name))
+def test_both_frameworks_events_are_their_runs(tmp_path: Path, real_corpus: Path) -> None:
+    flags = ("--tensorboard-dir", "events", "--log-interval", "2")  # its text log has means of two steps
+    recorded = {"RUN": "run", "BATCHES": "all", "WEIGHTS": "0"}
+    megatron = frameworks.kept(frameworks.megatron, flags=flags, **recorded)
+    board = {"tensorboard": {"tensorboard_dir": "events", "log_loss_scale_to_tensorboard": True}}
+    mindformers = frameworks.kept(frameworks.mindformers, change=board, **frameworks.fed_by(megatron.run), **recorded)
+    for name, trained in (("megatron", megatron), ("mindformers", mindformers)):
+        assert is_curves(trained.where / "events")
+        convert_curves(trained.where / "events", tmp_path / "curves" / name)
+        record, curves = (open_run(path) for path in (trained.run, tmp_path / "curves" / name))
         same(record, curves)
         late = name == "megatron"  # which logs the next step's rate
         assert [row.learning_rate for row in curves.rows[late:]] == pytest.approx(

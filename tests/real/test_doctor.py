@@ -82,12 +82,13 @@ def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]
     return str(path)
 
 
-@pytest.mark.parametrize("name", frameworks.slow_but(BUILT, "experts"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILT)
 def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: str, tmp_path: Path) -> None:
     change, flags = BUILT[name]
-    frameworks.megatron(tmp_path, change=change | {"--train-iters": "1"}, flags=flags, RUN=tmp_path / "run").succeeded()
+    trained = frameworks.kept(frameworks.megatron, change=change | {"--train-iters": "1"}, flags=flags, RUN="run")
     described = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
-    run = open_run(tmp_path / "run")
+    run = open_run(trained.run)
     assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
@@ -101,11 +102,12 @@ OLDER: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", frameworks.slow_but(OLDER, "grouped"))
-def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, tmp_path: Path, reference: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OLDER)
+def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, reference: Path) -> None:
     change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
-    frameworks.mindformers(tmp_path, change=change, RUN=tmp_path / "run", REPLAY_BATCHES=f"{reference}@0").succeeded()
-    described, run = shapes(read(str(tmp_path / "llama.yaml"), {}), "", vocabulary=256), open_run(tmp_path / "run")
+    trained = frameworks.kept(frameworks.mindformers, change=change, RUN="run", REPLAY_BATCHES=f"{reference}@0")
+    described, run = shapes(read(str(trained.where / "llama.yaml"), {}), "", vocabulary=256), open_run(trained.run)
     assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 

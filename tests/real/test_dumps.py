@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,20 +29,21 @@ msprobe = pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason
 
 
 @pytest.fixture(scope="module")
-def mindspore_dump(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+def mindspore_dump(reference: Path) -> Path:
     """MindSpore's dump of the first step of MindFormers on the reference's weights and batches, asked for by our own command."""
-    where = tmp_path_factory.mktemp("mindspore")
-    configured(where / "dump.json", where / "dump", "0", "all")
-    frameworks.mindformers(where, environment=switched(where / "dump.json"), **frameworks.fed_by(reference)).succeeded()
-    return where / "dump"
+
+    def dumped(where: Path, reference: Path) -> None:
+        configured(where / "dump.json", where / "dump", "0", "all")
+        frameworks.mindformers(where, environment=switched(where / "dump.json"), **frameworks.fed_by(reference)).succeeded()
+
+    return frameworks.derived(dumped, reference) / "dump"
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+def recorded(reference: Path) -> Path:
     """Our own record of the activations of Megatron's first step."""
-    where = tmp_path_factory.mktemp("recorded")
-    frameworks.megatron(where, RUN=where / "run", ACTIVATIONS="0", ACTIVATIONS_TENSORS="*", **frameworks.fed_by(reference)).succeeded()
-    return where / "run"
+    asked = {"RUN": "run", "ACTIVATIONS": "0", "ACTIVATIONS_TENSORS": "*"}
+    return frameworks.kept(frameworks.megatron, **asked, **frameworks.fed_by(reference)).run
 
 
 def configured(file: Path, dump: Path, steps: str, layers: str, *options: str) -> None:
@@ -120,23 +120,25 @@ def test_a_cpu_makes_no_statistics(reference: Path, tmp_path: Path) -> None:
     assert "storing statistic dump is only supported on GPU and Ascend" in done.output
 
 
-def of_msprobe(where: Path, level: str, task: str) -> tuple[Path, Mapping[str, str]]:
-    """Where msprobe will dump the first step, and the variable that tells the script."""
-    where.mkdir(parents=True, exist_ok=True)
+def of_msprobe(level: str, task: str, reference: Path) -> Path:
+    """What msprobe dumps of Megatron's first step on the reference's weights and batches."""
+    return frameworks.derived(dumped_by_msprobe, level, task, reference) / "dump"
+
+
+def dumped_by_msprobe(where: Path, level: str, task: str, reference: Path) -> None:
+    where.mkdir()
     chosen = {"scope": [], "list": [], "data_mode": ["all"]}
     config = {"task": task, "dump_path": str(where / "dump"), "rank": [], "step": [0], "level": level, "async_dump": False}
     (where / "config.json").write_text(json.dumps(config | {"statistics": chosen | {"summary_mode": "statistics"}, "tensor": chosen}))
-    return where / "dump", {"MSPROBE_CONFIG": str(where / "config.json")}
+    given = {"script": frameworks.SCRIPTS / "dump_pretrain.py", "environment": {"MSPROBE_CONFIG": str(where / "config.json")}}
+    frameworks.megatron(where, **given, **frameworks.fed_by(reference)).succeeded()
 
 
 @msprobe
-@pytest.mark.parametrize(
-    ("level", "task"), [("L0", "statistics"), *(pytest.param(level, "tensor", marks=pytest.mark.slow) for level in ("L0", "mix"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "task"), [("L0", "statistics"), ("L0", "tensor"), ("mix", "tensor")])
 def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: Path, recorded: Path, tmp_path: Path) -> None:
-    dump, environment = of_msprobe(tmp_path, level, task)
-    script = frameworks.SCRIPTS / "dump_pretrain.py"
-    frameworks.megatron(tmp_path, script=script, environment=environment, **frameworks.fed_by(reference)).succeeded()
+    dump = of_msprobe(level, task, reference)
     converted = convert_dump(dump, tmp_path / "run")
     whole = task == "tensor"
     assert (converted.points, converted.gradients, converted.statistics) == ((38, 34, 0) if whole else (28, 24, 52))
@@ -151,9 +153,7 @@ def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: 
 @msprobe
 def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path, tmp_path: Path) -> None:
     """By the commands alone, as a user has them."""
-    dump, environment = of_msprobe(tmp_path, "L0", "tensor")
-    script = frameworks.SCRIPTS / "dump_pretrain.py"
-    frameworks.megatron(tmp_path, script=script, environment=environment, **frameworks.fed_by(reference)).succeeded()
+    dump = of_msprobe("L0", "tensor", reference)
     for source, run in ((dump, "torch"), (mindspore_dump, "ms")):
         done = invoke(app, ["convert", str(source), str(tmp_path / run)])
         assert done.exit_code == 0, done.output
@@ -162,6 +162,7 @@ def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path,
     assert invoke(app, ["show", str(tmp_path / "ms"), "--verify"]).exit_code == 0
 
 
+@pytest.mark.slow
 @msprobe
 def test_the_golden_dumps_are_what_msprobe_writes_now(tmp_path: Path) -> None:
     """The names of its entries, for a torch model; values are drawn anew."""
@@ -173,9 +174,11 @@ def test_the_golden_dumps_are_what_msprobe_writes_now(tmp_path: Path) -> None:
     assert ours["data"].keys() == theirs["data"].keys()
 
 
+@pytest.mark.slow
 def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: Path, tmp_path: Path) -> None:
-    script, folder = frameworks.SCRIPTS / "guide_gradients.py", tmp_path / "gradients"
-    frameworks.megatron(tmp_path, script=script, environment={"GRADIENTS": str(folder)}, **frameworks.fed_by(reference)).succeeded()
+    given = {"script": frameworks.SCRIPTS / "guide_gradients.py", "environment": {"GRADIENTS": "gradients"}}
+    saved = frameworks.kept(frameworks.megatron, **given, **frameworks.fed_by(reference)).where / "gradients"
+    folder = Path(shutil.copytree(saved, tmp_path / "gradients"))
     done = invoke(app, ["convert", str(folder), str(tmp_path / "run"), "--names", str(reference)])
     assert done.exit_code == 0, done.output
     recorded, converted = open_run(reference).gradients(0), open_run(tmp_path / "run").gradients(0)

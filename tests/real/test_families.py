@@ -16,6 +16,7 @@ from align_hooks.checkpoints.convert import Choices, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.comparison.runs import compare
 from align_hooks.quantities.weights import NO_FAMILY
+from chosen import slow_but
 from real import frameworks, huggingface
 
 STEPS = 10
@@ -36,7 +37,7 @@ QUICK = ("deepseek_v3",)
 
 def families(*names: str) -> pytest.MarkDecorator:
     """A test of each of these families."""
-    return pytest.mark.parametrize("family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names])
+    return pytest.mark.parametrize("family", slow_but(names, *QUICK))
 
 
 class Made(dict[str, Run]):
@@ -51,21 +52,17 @@ class Made(dict[str, Run]):
 
 
 @pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Made:
+def references(real_corpus: Path) -> Made:
     """Megatron, ten steps of each family."""
     steps = {"--train-iters": str(STEPS)}
-    return Made(lambda family: frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp(family), family=family, change=steps))
+    return Made(lambda family: frameworks.recorded(frameworks.megatron, family=family, change=steps))
 
 
 @pytest.fixture(scope="module")
-def candidates(tmp_path_factory: pytest.TempPathFactory, references: Made) -> Made:
+def candidates(references: Made) -> Made:
     """MindFormers on the weights and batches of these."""
-
-    def make(family: str) -> Path:
-        fed = frameworks.fed_by(references[family].path)
-        return frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp(family), family=family, **fed)
-
-    return Made(make)
+    fed = {"train": frameworks.mindformers}
+    return Made(lambda family: frameworks.recorded(**fed, family=family, **frameworks.fed_by(references[family].path)))
 
 
 @families(*TENSORS)
@@ -119,7 +116,7 @@ def test_the_bias_of_experts_moves_and_is_the_same_to_the_bit_on_both_sides(fami
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", BIASED)
-def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, references: Made) -> None:
+def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, references: Made) -> None:
     """Both sides, one step from the reference's weights after five."""
     reference = references[family]
     fed = {"LOAD_WEIGHTS": f"{reference.path}@5", "REPLAY_BATCHES": f"{reference.path}@0"}
@@ -127,10 +124,7 @@ def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, r
         frameworks.megatron: {"--train-iters": "1"},
         frameworks.mindformers: {"lr_schedule.total_steps": 1},
     }
-    runs = [
-        open_run(frameworks.recorded(train, tmp_path / train.__name__, family=family, change=change, **fed))
-        for train, change in trained.items()
-    ]
+    runs = [open_run(frameworks.recorded(train, family=family, change=change, **fed)) for train, change in trained.items()]
     wanted = biases(reference, 5)
     assert all(bias.any() for bias in wanted.values())
     for run in runs:
@@ -148,10 +142,10 @@ LAYOUTS: Mapping[str, Mapping[str, object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LAYOUTS)
-def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, tmp_path: Path, references: Made, candidates: Made) -> None:
+def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, references: Made, candidates: Made) -> None:
     reference = references[family]
     change = {f"model.model_config.{key}": value for key, value in LAYOUTS[family].items()}
-    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, change=change, **frameworks.fed_by(reference.path)))
+    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, change=change, **frameworks.fed_by(reference.path)))
     native = [{shard.native for shard in each.shards(0)} for each in (candidates[family], run)]
     assert (native[0] != native[1]) == ("mla_qkv_concat" in LAYOUTS[family])
     gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
@@ -162,11 +156,11 @@ def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", TENSORS)
-def test_weights_after_each_of_three_injected_updates_are_the_references(family: str, tmp_path: Path, references: Made) -> None:
+def test_weights_after_each_of_three_injected_updates_are_the_references(family: str, references: Made) -> None:
     reference = references[family]
     first = f"{reference.path}@0-2"
     fed = {"LOAD_WEIGHTS": reference.path, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first}
-    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, **fed))
+    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, **fed))
     assert run.facts.injected.steps == (0, 1, 2)
     for updates in (1, 2, 3):
         worst = frameworks.furthest(reference.weights(updates), run.weights(updates))
@@ -246,13 +240,13 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, str | None], Mapping[str, object]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_a_family_leaves_free_is_in_its_configuration(name: str, tmp_path: Path) -> None:
+def test_what_a_family_leaves_free_is_in_its_configuration(name: str, real_corpus: Path) -> None:
     family, flags, keys = VARIANTS[name]
-    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "megatron", family=family, change=flags))
+    reference = open_run(frameworks.recorded(frameworks.megatron, family=family, change=flags))
     agreed(name, reference, 0, TERMS.get(family, {}))
     if keys:
         given = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
-        candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "mindformers", family=family, **given))
+        candidate = open_run(frameworks.recorded(frameworks.mindformers, family=family, **given))
         frameworks.aligned(reference.path, candidate.path)
         agreed(name, candidate, 0, TERMS.get(family, {}))
 
@@ -268,14 +262,13 @@ AS_SHIPPED: Mapping[str, tuple[str, Mapping[str, object]]] = {
 """What MindFormers' own YAML files write of a family that is built and named otherwise, and computes the same."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if family in QUICK else pytest.mark.slow) for name, (family, _) in AS_SHIPPED.items()]
-)
-def test_what_the_shipped_files_write_is_of_the_family(name: str, tmp_path: Path, references: Made) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AS_SHIPPED)
+def test_what_the_shipped_files_write_is_of_the_family(name: str, references: Made) -> None:
     family, keys = AS_SHIPPED[name]
     reference = references[family]
     fed = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
-    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, **fed))
+    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, **fed))
     assert run.manifest["model"] == reference.manifest["model"]
     gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
     print(f"{family}, {name}: gradients within {gradients:.1e}")
@@ -285,37 +278,38 @@ def test_what_the_shipped_files_write_is_of_the_family(name: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_factor_behind_the_router_that_no_family_has_is_aligned_where_both_sides_have_it(tmp_path: Path, real_corpus: Path) -> None:
+def test_a_factor_behind_the_router_that_no_family_has_is_aligned_where_both_sides_have_it(real_corpus: Path) -> None:
     """As MindFormers' own file of a Qwen3-MoE writes it, of which Hugging Face's model knows nothing."""
     plain = {"ACTIVATIONS": None, "ACTIVATIONS_TENSORS": None}  # points of no family have no common names
     factor = {"change": {"--train-iters": "3", "--moe-router-topk-scaling-factor": "1.5"}, **plain}
-    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "reference", family="qwen3_moe", **factor))
+    reference = open_run(frameworks.recorded(frameworks.megatron, family="qwen3_moe", **factor))
     fed = {"change": {"model.model_config.routed_scaling_factor": 1.5}, **plain, **frameworks.fed_by(reference.path)}
-    candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "candidate", family="qwen3_moe", **fed))
+    candidate = open_run(frameworks.recorded(frameworks.mindformers, family="qwen3_moe", **fed))
     assert all("moe_router_topk_scaling_factor is 1.5, not None" in run.manifest["model"][NO_FAMILY] for run in (reference, candidate))
     frameworks.aligned(reference.path, candidate.path)
 
 
-def per_token(where: Path, family: str) -> tuple[Run, Run]:
+def per_token(family: str) -> tuple[Run, Run]:
     """Both sides with a loss that is the mean over all tokens of a step."""
     flags, change = ("--calculate-per-token-loss",), {"--train-iters": "3"}
-    reference = frameworks.recorded(frameworks.megatron, where / "reference", family=family, flags=flags, change=change)
+    reference = frameworks.recorded(frameworks.megatron, family=family, flags=flags, change=change)
     fed, everywhere = frameworks.fed_by(reference), {"calculate_per_token_loss": True, "lr_schedule.total_steps": 3}
-    candidate = frameworks.recorded(frameworks.mindformers, where / "candidate", family=family, change=everywhere, **fed)
+    candidate = frameworks.recorded(frameworks.mindformers, family=family, change=everywhere, **fed)
     return open_run(reference), open_run(candidate)
 
 
-@pytest.mark.parametrize("family", frameworks.slow_but(["qwen3", "qwen3_moe"], "qwen3"))
-def test_a_loss_per_token_is_aligned(tmp_path: Path, real_corpus: Path, family: str) -> None:
-    runs = per_token(tmp_path, family)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_a_loss_per_token_is_aligned(real_corpus: Path, family: str) -> None:
+    runs = per_token(family)
     assert all(run.facts.training.per_token_loss for run in runs)
     frameworks.aligned(*(run.path for run in runs))
 
 
 @pytest.mark.slow
-def test_a_loss_per_token_weighs_predicted_tokens_otherwise_and_that_is_named(tmp_path: Path, real_corpus: Path) -> None:
+def test_a_loss_per_token_weighs_predicted_tokens_otherwise_and_that_is_named(real_corpus: Path) -> None:
     """Megatron divides by the tokens that have one to predict, MindFormers by all: 127 of 128."""
-    reference, candidate = per_token(tmp_path, "deepseek_v3_mtp")
+    reference, candidate = per_token("deepseek_v3_mtp")
     comparison = compare(reference, candidate)
     assert comparison.first is not None and comparison.first.name == "loss terms"
     ours, theirs = (run.rows[0].terms or {} for run in (reference, candidate))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
+from chosen import slow_but
 from real import frameworks
 from real.layouts import DISTRIBUTED, LAYERS, LAYOUTS, PP, REFERENCES, SPARSE, TP
 from synthetic import relative_error
@@ -23,31 +24,31 @@ QUICK = ("TP2 with sequence parallelism",)
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 
-def train(where: Path, ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
+def train(ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
     """Train ``ranks`` processes and open what they recorded."""
     family, own, change = REFERENCES[kind]
     given = {"family": family, "change": {**STEPS, **change}, "flags": (*own, *flags), "ranks": ranks}
     variables |= {"ROUTING": "all"} if kind in SPARSE else {}
-    return open_run(frameworks.recorded(frameworks.megatron, where, **given, **variables))
+    return open_run(frameworks.recorded(frameworks.megatron, **given, **variables))
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> dict[str, Run]:
+def single(real_corpus: Path) -> dict[str, Run]:
     """Runs of one rank, each made when it is first asked for."""
 
     class Made(dict[str, Run]):
         def __missing__(self, kind: str) -> Run:
-            self[kind] = train(tmp_path_factory.mktemp(f"one_{kind}"), 1, kind)
+            self[kind] = train(1, kind)
             return self[kind]
 
     return Made()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LAYOUTS])
-def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run], name: str) -> None:
+@pytest.mark.parametrize("name", slow_but(LAYOUTS, *QUICK))
+def test_a_layout_is_aligned_with_one_rank(single: dict[str, Run], name: str) -> None:
     kind, ranks, flags = LAYOUTS[name]
     reference = single[kind]
-    candidate = train(tmp_path, ranks, kind, flags, **frameworks.fed_by(reference.path))
+    candidate = train(ranks, kind, flags, **frameworks.fed_by(reference.path))
     check = candidate.self_check
     assert check.contradictions == ()
     assert check.steps == (0, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from align_hooks import open_run
 from real import frameworks
 
@@ -11,14 +13,15 @@ ZOO = Path(__file__).parents[1] / "zoo"
 HALF = {"--bf16": "", "--attention-softmax-in-fp32": "", "--ckpt-format": "torch"}
 
 
-def test_weights_that_are_loaded_into_the_model_alone_are_on_record(tmp_path: Path, real_corpus: Path) -> None:
+@pytest.mark.slow
+def test_weights_that_are_loaded_into_the_model_alone_are_on_record(real_corpus: Path) -> None:
     """``--finetune`` loads no optimizer; without ``reload_model_params`` it goes on from the weights that it was built with."""
-    saved = {"--save": str(tmp_path / "saved"), "--save-interval": "1", "--exit-interval": "1"}
-    frameworks.megatron(tmp_path, change=HALF | saved, SEED=7, RUN=tmp_path / "saving").succeeded()
-    loaded = {"--load": str(tmp_path / "saved"), "--finetune": "", "--exit-interval": "1"}
+    saved = {"--save": "saved", "--save-interval": "1", "--exit-interval": "1"}
+    saving = frameworks.kept(frameworks.megatron, change=HALF | saved, SEED=7, RUN="run")
+    loaded = {"--load": str(saving.where / "saved"), "--finetune": "", "--exit-interval": "1"}
     planted = {"script": ZOO / "planted_megatron.py", "environment": {"PLANTED": "main_parameters_stale"}}
-    frameworks.megatron(tmp_path, change=HALF | loaded, RUN=tmp_path / "stale", WEIGHTS="0", **planted).succeeded()
-    whole, stale = open_run(tmp_path / "saving"), open_run(tmp_path / "stale")
+    trained = frameworks.kept(frameworks.megatron, change=HALF | loaded, RUN="run", WEIGHTS="0", **planted)
+    whole, stale = open_run(saving.run), open_run(trained.run)
     assert whole.stale_main_parameters == []
     assert "lm_head.weight" in stale.stale_main_parameters
     trained = [shard for shard in stale.shards(0) if shard.trainable]

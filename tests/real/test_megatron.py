@@ -13,42 +13,42 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.sides import check
 from align_hooks.record.ending import End
 from checklist.exercises import to_change
+from chosen import slow_but
 from real import frameworks
 
 
-def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, reference: Path) -> None:
-    run = tmp_path / "run"
-    done = frameworks.megatron(
-        tmp_path,
-        change={"--data-path": str(tmp_path / "not" / "there"), "--init-method-std": "0.3", "--eval-iters": "5"},
-        RUN=run,
+def test_megatron_replays_itself_to_the_bit_without_its_data(reference: Path) -> None:
+    done = frameworks.kept(
+        frameworks.megatron,
+        change={"--data-path": "not/there", "--init-method-std": "0.3", "--eval-iters": "5"},
+        RUN="run",
         SEED=7,
         REPLAY_BATCHES=reference,
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,
-    ).succeeded()
+    )
     assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
-    ours, theirs = open_run(reference), open_run(run)
+    ours, theirs = open_run(reference), open_run(done.run)
     overrides = {override.what: override.after for override in theirs.facts.overrides}
     assert overrides["training data"] == f"{reference}@all"
     assert overrides["weights"] == f"{reference}@0"
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
     for step in (0, 2):
         assert all(np.array_equal(ours.gradients(step)[name], theirs.gradients(step)[name]) for name in ours.gradients(step))
-    frameworks.aligned(reference, run)
+    frameworks.aligned(reference, done.run)
 
 
-def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, reference: Path) -> None:
+def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(reference: Path) -> None:
     """What is only fast is switched off, and listed; the numbers are those of a command that says so itself."""
     change = {**dict.fromkeys(name for name in FAST if name.startswith("--no-")), "--use-cpu-initialization": None}
     change |= {"--transformer-impl": "transformer_engine", "--distributed-backend": "nccl"}
     flags = ("--cross-entropy-loss-fusion", "--te-rng-tracker", "--use-distributed-optimizer", "--attention-backend", "flash")
     flags += ("--delay-wgrad-compute", "--use-te-activation-func", "--use-sharp")
     fed = frameworks.fed_by(reference)
-    done = frameworks.megatron(tmp_path, change=change, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
+    done = frameworks.kept(frameworks.megatron, change=change, flags=flags, RUN="run", **fed, LOCAL_NORMS="all")
     assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours
     assert "MASTER_PORT: not set -> 0 (ALIGN_HOOKS_DEVICE)" in done.ours
-    run = open_run(tmp_path / "run")
+    run = open_run(done.run)
     overridden = {override.what for override in run.facts.overrides}
     assert {f"args.{name}" for name in FAST.values()} <= overridden
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in open_run(reference).scalars()]
@@ -68,21 +68,21 @@ FAST = {
 """What ``llama.args`` says for a CPU, and the attribute of each."""
 
 
-def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path: Path, reference: Path) -> None:
-    run = tmp_path / "run"
-    done = frameworks.megatron(
-        tmp_path, change={"--train-iters": "8", "--lr-decay-style": "linear", "--min-lr": "0"}, RUN=run, REPLAY_BATCHES=f"{reference}@0-1"
-    ).succeeded()
+@pytest.mark.slow
+def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(reference: Path) -> None:
+    change = {"--train-iters": "8", "--lr-decay-style": "linear", "--min-lr": "0"}
+    done = frameworks.kept(frameworks.megatron, change=change, RUN="run", REPLAY_BATCHES=f"{reference}@0-1")
     assert "training stops after iteration 2 of 8" in done.ours
-    rates = [row["learning_rate"] for row in open_run(run).scalars()]
+    rates = [row["learning_rate"] for row in open_run(done.run).scalars()]
     assert rates == pytest.approx([1e-3, 1e-3 * 7 / 8])
 
 
-def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(tmp_path: Path, reference: Path) -> None:
-    checkpoint = {"--ckpt-format": "torch", "--save": str(tmp_path / "checkpoint"), "--save-interval": "1"}
-    frameworks.megatron(tmp_path, change=checkpoint | {"--exit-interval": "1"}).succeeded()
-    resumed = {"--ckpt-format": "torch", "--load": str(tmp_path / "checkpoint")}
-    run = frameworks.recorded(frameworks.megatron, tmp_path, change=resumed, REPLAY_BATCHES=reference)
+@pytest.mark.slow
+def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(reference: Path) -> None:
+    checkpoint = {"--ckpt-format": "torch", "--save": "checkpoint", "--save-interval": "1"}
+    saved = frameworks.kept(frameworks.megatron, change=checkpoint | {"--exit-interval": "1"})
+    resumed = {"--ckpt-format": "torch", "--load": str(saved.where / "checkpoint")}
+    run = frameworks.recorded(frameworks.megatron, change=resumed, REPLAY_BATCHES=reference)
     ours, theirs = open_run(reference), open_run(run)
     assert theirs.steps == theirs.batch_steps() == [1, 2]
     assert theirs.problems == []
@@ -92,11 +92,11 @@ def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(tmp_path: Path,
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def still(real_corpus: Path) -> Run:
     """A learning rate of 0, evaluation after every step, no clipping, deterministic."""
     change = {"--eval-iters": "2", "--eval-interval": "1", "--split": "90,5,5", "--clip-grad": "0"}
     fixed = {"LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
-    return open_run(frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp("still"), change=change, **fixed))
+    return open_run(frameworks.recorded(frameworks.megatron, change=change, **fixed))
 
 
 def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
@@ -126,10 +126,10 @@ def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> N
 
 
 @pytest.fixture(scope="module")
-def padded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def padded(real_corpus: Path) -> Path:
     """Tied embeddings, and a vocabulary of 257 that Megatron pads to 384."""
     change = {"--vocab-size": "257", "--untie-embeddings-and-output-weights": None}
-    return frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp("padded"), change=change)
+    return frameworks.recorded(frameworks.megatron, change=change)
 
 
 def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
@@ -143,29 +143,29 @@ def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_padded_and_tied_pair_is_aligned(tmp_path: Path, padded: Path) -> None:
+def test_a_padded_and_tied_pair_is_aligned(padded: Path) -> None:
     change = {"model.model_config.vocab_size": 384, "model.model_config.tie_word_embeddings": True}
-    frameworks.aligned(padded, frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(padded)))
+    frameworks.aligned(padded, frameworks.recorded(frameworks.mindformers, change=change, **frameworks.fed_by(padded)))
 
 
 @pytest.mark.slow
-def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Path, padded: Path) -> None:
+def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(padded: Path) -> None:
     """The size without padding is planted; what is printed is done as it is printed."""
     yaml = {"model.model_config.tie_word_embeddings": True, "model.model_config.init_method_std": 0.1}
     yaml["model.model_config.vocab_size"] = 257
-    frameworks.mindformers(tmp_path / "planted", change=yaml, RUN=tmp_path / "planted" / "run", REPLAY_BATCHES=padded).succeeded()
-    apart = frameworks.compare(padded, tmp_path / "planted" / "run")
+    planted = frameworks.kept(frameworks.mindformers, change=yaml, RUN="run", REPLAY_BATCHES=padded)
+    apart = frameworks.compare(padded, planted.run)
     assert apart.code == 3
     assert "vocab_size: 384" in apart.output
-    advice = differing(padded, tmp_path / "planted" / "llama.yaml")
+    advice = differing(padded, planted.where / "llama.yaml")
     assert advice == {"rows_of_the_embedding": "vocab_size: 384"}
     key, _, value = advice["rows_of_the_embedding"].partition(": ")
     yaml[f"model.model_config.{key}"] = int(value)
     fed = frameworks.fed_by(padded)
-    frameworks.mindformers(tmp_path / "mended", change=yaml, RUN=tmp_path / "mended" / "run", **fed).succeeded()
-    assert differing(padded, tmp_path / "mended" / "llama.yaml") == {}
-    assert differing(padded, tmp_path / "mended" / "run") == {}
-    assert frameworks.aligned(padded, tmp_path / "mended" / "run").output.startswith("aligned:")
+    mended = frameworks.kept(frameworks.mindformers, change=yaml, RUN="run", **fed)
+    assert differing(padded, mended.where / "llama.yaml") == {}
+    assert differing(padded, mended.run) == {}
+    assert frameworks.aligned(padded, mended.run).output.startswith("aligned:")
 
 
 FIRST_WEIGHTS = "initial_scale_of_output_projections"
@@ -179,14 +179,14 @@ def differing(reference: Path, candidate: Path) -> dict[str, str]:
     return {found.row.id: to_change(found) for found in apart if found.row.id != FIRST_WEIGHTS}
 
 
-def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:
+@pytest.mark.slow
+def test_a_mindformers_without_the_padding_is_refused(padded: Path) -> None:
     change = {"model.model_config.vocab_size": 257, "model.model_config.tie_word_embeddings": True}
-    done = frameworks.mindformers(tmp_path, change=change, **frameworks.fed_by(padded))
-    assert done.code == 2, done.output
+    done = frameworks.kept(frameworks.mindformers, 2, change=change, **frameworks.fed_by(padded))
     assert "model.embed_tokens.weight#padding [127, 64] is not of this model" in done.ours
 
 
-@pytest.mark.parametrize("how", ["warn", "raise"])
+@pytest.mark.parametrize("how", slow_but(["warn", "raise"], "warn"))
 def test_training_survives_a_recorder_that_fails_unless_told_otherwise(tmp_path: Path, how: str) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,8 @@ from align_hooks.configuration.yaml_edits import with_settings
 from checklist.exercises import EXERCISES, Exercise, flags, megatron
 from checklist.shipped import REAL
 from checklist.wheels import installed
-from real import advice, frameworks
+from chosen import slow_but
+from real import advice
 from real.advice import FAMILIES, base, changed
 
 PAIRS = Path(__file__).parents[1] / "checklist" / "pairs"
@@ -37,7 +38,8 @@ HERE = {"train_dataset.num_parallel_workers": "1", "auto_trans_ckpt": "False"}
 """MindSpore refuses more workers than the machine has processors, and the weights to convert are to be filled in."""
 
 
-@pytest.mark.parametrize("name", frameworks.slow_but(TAKEN, "qwen3 32b"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TAKEN)
 def test_a_mended_file_is_taken_by_mindformers(name: str) -> None:
     reference, candidate = str(PAIRS / REAL[name].script), str(installed(REAL[name].yaml))
     checklist = check_files(reference, candidate, {})
@@ -64,8 +66,13 @@ def told(family: str) -> Iterator[Told]:
         checklist = check(megatron(exercise.style, of_exercise(exercise)), read_yaml(advice.text(keys), f"{family}.yaml", Path()))
         for one in (*checklist.of(Outcome.DIFFERENT), *checklist.of(Outcome.NOT_TOLD)):
             if one.change is not None and one.change.keeps and one.row.id == exercise.row:
-                mended = changed(keys, {edit.key: edit.value for edit in checklist.edits})
+                mended = edited(keys, checklist.edits)
                 yield Told(one.row.id, one.change.edits, advice.text(keys), advice.text(mended))
+
+
+def edited(keys: advice.Keys, edits: Iterable[Edit]) -> advice.Keys:
+    """A YAML's keys with what is told: what is to be taken out is not there."""
+    return changed(keys, {edit.key: None if edit.value is UNSET else edit.value for edit in edits})
 
 
 def in_other_types(written: str | None) -> list[Any]:
@@ -85,12 +92,12 @@ def told_of_other_types(family: str) -> Iterator[tuple[str, str]]:
         for flag, other in ((flag, other) for flag, written in asked.items() for other in in_other_types(written)):
             candidate = read_yaml(advice.text(keys), f"{family}.yaml", Path())
             edits = check(megatron(exercise.style, {**asked, flag: other}), candidate).edits
-            mended = changed(keys, {edit.key: None if edit.value is UNSET else edit.value for edit in edits})
+            mended = edited(keys, edits)
             if edits:
                 yield advice.text(keys), advice.text(mended)
 
 
-@pytest.mark.parametrize("family", frameworks.slow_but(("llama", "qwen3_moe", "deepseek_v3"), "qwen3_moe"))
+@pytest.mark.parametrize("family", slow_but(("llama", "qwen3_moe", "deepseek_v3"), "qwen3_moe"))
 def test_what_is_told_has_the_type_that_mindformers_takes(family: str) -> None:
     texts = list(dict.fromkeys(told_of_other_types(family)))
     read = advice.read_back([one for pair in texts for one in pair])

@@ -16,27 +16,27 @@ from synthetic import save_by_hand
 PADDED = {"model.model_config.pad_token_id": 0}
 
 
-def test_the_import_form_works_after_mindformers_was_imported_and_with_a_yaml_by_hand(tmp_path: Path, reference: Path) -> None:
-    done = frameworks.mindformers(
-        tmp_path,
+def test_the_import_form_works_after_mindformers_was_imported_and_with_a_yaml_by_hand(reference: Path) -> None:
+    done = frameworks.kept(
+        frameworks.mindformers,
         script=frameworks.SCRIPTS / "import_form.py",
         launcher=(),
         change={"train_dataset.data_loader.dataset_dir": str(reference), **NEEDED},
-        RUN=tmp_path / "run",
+        RUN="run",
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,
-    ).succeeded()
-    frameworks.aligned(reference, tmp_path / "run")
-    assert open_run(tmp_path / "run").facts.environment["PYTHONHASHSEED"]["effective"] is False
+    )
+    frameworks.aligned(reference, done.run)
+    assert open_run(done.run).facts.environment["PYTHONHASHSEED"]["effective"] is False
     assert "never" not in done.ours
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Run:
+def still(reference: Path) -> Run:
     """A learning rate of 0, no clipping, norms before the reducer, deterministic."""
     change, point = {"runner_wrapper.use_clip_grad": False}, {"LOCAL_NORMS_POINT": "local"}
     fixed = {"REPLAY_BATCHES": reference, "LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
-    return open_run(frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp("still"), change=change, **point, **fixed))
+    return open_run(frameworks.recorded(frameworks.mindformers, change=change, **point, **fixed))
 
 
 def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
@@ -59,9 +59,9 @@ def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> N
     assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
-def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference: Path) -> None:
+def test_fused_projections_are_split_into_their_pieces(reference: Path) -> None:
     change = {"model.model_config.qkv_concat": True}
-    path = frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(reference))
+    path = frameworks.recorded(frameworks.mindformers, change=change, **frameworks.fed_by(reference))
     natives = [shard.native for shard in open_run(path).shards(0)]
     assert any(native.endswith("w_qkv.weight") for native in natives)
     assert any(native.endswith("w_gate_hidden.weight") for native in natives)
@@ -69,12 +69,12 @@ def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference
 
 
 @pytest.mark.slow
-def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: Path, reference: Path) -> None:
+def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(reference: Path) -> None:
     """Both schedules warm up, so that all rates are 0 at first and only the schedules tell the groups apart."""
     schedule = {"type": "ConstantWarmUpLR", "learning_rate": 1e-3, "warmup_steps": 2, "total_steps": frameworks.STEPS}
     grouped = {"default": schedule, "grouped": [schedule | {"learning_rate": 1e-4, "params": ["*tok_embeddings*"]}]}
     change = {"grouped_lr_schedule": grouped}
-    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(reference)))
+    run = open_run(frameworks.recorded(frameworks.mindformers, change=change, **frameworks.fed_by(reference)))
     groups = run.facts.optimizer.groups
     slower = [group.parameters == ("model.embed_tokens.weight",) for group in groups]
     assert (len(groups), sum(slower)) == (3, 1)
@@ -85,18 +85,23 @@ def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: P
     assert rates[2] == pytest.approx([1e-4 if slow else 1e-3 for slow in slower])
 
 
-def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(tmp_path: Path, reference: Path) -> None:
+def masked_batch(where: Path) -> None:
     random = np.random.RandomState(0)
     ids = random.randint(0, 4, (4, 129))  # every fourth token has the id of the padding
     mask = random.randint(0, 2, (4, 128)).astype(np.float32)
-    save_by_hand(tmp_path / "by_hand", 0, {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": mask})
-    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
-    frameworks.mindformers(tmp_path, change=PADDED, **variables, BATCHES="0", WEIGHTS="0").succeeded()
-    run = open_run(tmp_path / "run")
-    assert run.scalars()[0]["valid_tokens"] == mask.sum()
+    save_by_hand(where, 0, {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": mask})
+
+
+def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(reference: Path) -> None:
+    by_hand = frameworks.derived(masked_batch)
+    variables = {"RUN": "run", "REPLAY_BATCHES": by_hand, "LOAD_WEIGHTS": reference}
+    run = open_run(frameworks.kept(frameworks.mindformers, change=PADDED, **variables, BATCHES="0", WEIGHTS="0").run)
+    (mask,) = by_hand.rglob("loss_mask.npy")
+    assert 0 < run.scalars()[0]["valid_tokens"] == np.load(mask).sum() < 512
     assert run.scalars()[0]["loss"] == pytest.approx(third_opinion(run)[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_training_survives_a_recorder_that_fails(tmp_path: Path, reference: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -108,19 +113,22 @@ def test_training_survives_a_recorder_that_fails(tmp_path: Path, reference: Path
     assert open_run(run).steps == [0]
 
 
-@pytest.mark.slow
-def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_path: Path, reference: Path) -> None:
-    """As that of MindFormers 1.3, against the installed one under ``input_sliced_sig: True``, to the bit."""
+def masked_batches(where: Path) -> None:
     random = np.random.RandomState(0)
     for step in range(frameworks.STEPS):
         mask = random.randint(0, 2, (4, 128)).astype(np.float32)
         mask[:2, -1] = 0, 1
         tokens, labels = random.randint(0, 4, (2, 4, 128))  # every fourth token has the id of the padding
-        save_by_hand(tmp_path / "by_hand", step, {"tokens": tokens, "labels": labels, "loss_mask": mask})
+        save_by_hand(where, step, {"tokens": tokens, "labels": labels, "loss_mask": mask})
+
+
+@pytest.mark.slow
+def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(reference: Path) -> None:
+    """As that of MindFormers 1.3, against the installed one under ``input_sliced_sig: True``, to the bit."""
     runs = {}
     for name, script in (("cut", frameworks.LAUNCH / "run_mindformer.py"), ("uncut", frameworks.SCRIPTS / "older_llama.py")):
-        fed = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
-        runs[name] = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / name, script=script, change=PADDED, **fed))
+        fed = {"REPLAY_BATCHES": frameworks.derived(masked_batches), "LOAD_WEIGHTS": reference}
+        runs[name] = open_run(frameworks.recorded(frameworks.mindformers, script=script, change=PADDED, **fed))
     overrides = {override.what for override in runs["uncut"].facts.overrides}
     assert "model.model_config.input_sliced_sig" not in overrides
     assert [row["loss"] for row in runs["cut"].scalars()] == [row["loss"] for row in runs["uncut"].scalars()]
@@ -136,13 +144,13 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_
 
 
 @pytest.mark.slow
-def test_the_fused_projections_of_such_a_llama_are_refused(tmp_path: Path, reference: Path) -> None:
-    ended = frameworks.mindformers(
-        tmp_path,
+def test_the_fused_projections_of_such_a_llama_are_refused(reference: Path) -> None:
+    ended = frameworks.kept(
+        frameworks.mindformers,
+        2,
         script=frameworks.SCRIPTS / "older_llama.py",
         change={"model.model_config.qkv_concat": True},
-        RUN=tmp_path / "run",
+        RUN="run",
         REPLAY_BATCHES=reference,
     )
-    assert ended.code != 0
     assert "qkv_concat joins queries, keys and values otherwise" in ended.ours

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from real import frameworks
+from real.frameworks import Train
 from real.layouts import LAYERS, LAYOUTS, REFERENCES
 
 OWN_DATA = {"train_dataset_task.type": "WitnessDataset"}
@@ -22,13 +23,18 @@ DROPOUT = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1"}
 
 
 @pytest.mark.parametrize("family", [frameworks.LLAMA, pytest.param("deepseek_v3", marks=pytest.mark.slow)])
-def test_recording_leaves_megatron_bitwise_as_it_was(family: str, tmp_path: Path) -> None:
-    script = frameworks.SCRIPTS / "witness_megatron.py"
-    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        witness = {"WITNESS": str(tmp_path / f"{name}.npz")}
-        given = {"family": family, "script": script, "change": DROPOUT, "environment": witness}
-        frameworks.megatron(tmp_path / name, **given, **variables).succeeded()
-    same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=2 * frameworks.STEPS, biases=BIASES.get(family, 0))
+def test_recording_leaves_megatron_bitwise_as_it_was(family: str, real_corpus: Path) -> None:
+    (pair,) = witnessed(frameworks.megatron, family=family, change=DROPOUT)
+    same(*pair, losses=2 * frameworks.STEPS, biases=BIASES.get(family, 0))
+
+
+def witnessed(train: Train, ranks: int | None = None, **given: object) -> list[tuple[Path, Path]]:
+    """Return what a witness of ours saw on each rank of a run without us, and of one with everything recorded."""
+    name = "witness.npz" if ranks is None else "witness_{rank}.npz"
+    given |= {"script": frameworks.SCRIPTS / f"witness_{train.__name__}.py", "environment": {"WITNESS": name}}
+    given |= {} if ranks is None else {"ranks": ranks}
+    plain, recorded = (frameworks.kept(train, **given, **asked).where for asked in ({}, {"RUN": "run"} | frameworks.EVERYTHING))
+    return [(plain / name.format(rank=rank), recorded / name.format(rank=rank)) for rank in range(ranks or 1)]
 
 
 @pytest.mark.slow
@@ -41,30 +47,19 @@ def test_recording_leaves_megatron_bitwise_as_it_was(family: str, tmp_path: Path
     ],
     ids=["TP2", "DP2, distributed optimizer, bf16", "CP2, fp16"],
 )
-def test_recording_leaves_two_ranks_bitwise_as_they_were(tmp_path: Path, flags: Sequence[str]) -> None:
-    script = frameworks.SCRIPTS / "witness_megatron.py"
-    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        witness = {"WITNESS": str(tmp_path / f"{name}_{{rank}}.npz")}
-        frameworks.megatron(
-            tmp_path / name, script=script, ranks=2, change=DROPOUT, flags=flags, environment=witness, **variables
-        ).succeeded()
+def test_recording_leaves_two_ranks_bitwise_as_they_were(real_corpus: Path, flags: Sequence[str]) -> None:
     micro_batches = 1 if "--use-distributed-optimizer" in flags else 2
-    for rank in range(2):
-        same(tmp_path / f"plain_{rank}.npz", tmp_path / f"recorded_{rank}.npz", losses=micro_batches * frameworks.STEPS)
+    for pair in witnessed(frameworks.megatron, 2, change=DROPOUT, flags=flags):
+        same(*pair, losses=micro_batches * frameworks.STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_recording_leaves_every_rank_of_a_layout_bitwise_as_it_was(tmp_path: Path, name: str) -> None:
+def test_recording_leaves_every_rank_of_a_layout_bitwise_as_it_was(real_corpus: Path, name: str) -> None:
     kind, ranks, flags = LAYOUTS[name]
     family, own, change = REFERENCES[kind]
-    script = frameworks.SCRIPTS / "witness_megatron.py"
-    given = {"family": family, "script": script, "ranks": ranks, "flags": (*own, *flags), "change": {**LAYERS, **change, **DROPOUT}}
-    for way, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        witness = {"WITNESS": str(tmp_path / f"{way}_{{rank}}.npz")}
-        frameworks.megatron(tmp_path / way, environment=witness, **given, **variables).succeeded()
-    files = ([tmp_path / f"{way}_{rank}.npz" for way in ("plain", "recorded")] for rank in range(ranks))
-    losses = [same(*pair, losses=None, biases=None, least=10) for pair in files]  # a stage has half of the layers
+    pairs = witnessed(frameworks.megatron, ranks, family=family, flags=(*own, *flags), change={**LAYERS, **change, **DROPOUT})
+    losses = [same(*pair, losses=None, biases=None, least=10) for pair in pairs]  # a stage has half of the layers
     assert max(losses) >= frameworks.STEPS  # the last stage's
 
 
@@ -72,13 +67,10 @@ def test_recording_leaves_every_rank_of_a_layout_bitwise_as_it_was(tmp_path: Pat
     ("family", "columns"),
     [(frameworks.LLAMA, ["input_ids"]), *(pytest.param(name, CUT, marks=pytest.mark.slow) for name in ("qwen3", "deepseek_v3"))],
 )
-def test_recording_leaves_mindformers_bitwise_as_it_was(family: str, columns: list[str], tmp_path: Path) -> None:
-    script = frameworks.SCRIPTS / "witness_mindformers.py"
+def test_recording_leaves_mindformers_bitwise_as_it_was(family: str, columns: list[str], real_corpus: Path) -> None:
     data = OWN_DATA | {"train_dataset.input_columns": columns, "train_dataset.construct_args_key": columns}
-    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        given = {"family": family, "script": script, "change": data, "environment": {"WITNESS": str(tmp_path / f"{name}.npz")}}
-        frameworks.mindformers(tmp_path / name, **given, **variables).succeeded()
-    same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=frameworks.STEPS, biases=BIASES.get(family, 0))
+    (pair,) = witnessed(frameworks.mindformers, family=family, change=data)
+    same(*pair, losses=frameworks.STEPS, biases=BIASES.get(family, 0))
 
 
 def same(plain: Path, recorded: Path, *, losses: int | None, biases: int | None = 0, least: int = 15) -> int:

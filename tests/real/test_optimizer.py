@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +13,17 @@ import pytest
 from align_hooks import compare, open_run
 from align_hooks.comparison.verdict import Status, Term, Value
 from align_hooks.messages import Side
+from chosen import slow_but
 from real import frameworks
 from rewritten import bend, edit_rows
 from worded import arguments, ids, messages
 
 
 @pytest.fixture(scope="module")
-def injected(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+def injected(reference: Path) -> Path:
     """MindFormers with Megatron's gradients of all three steps."""
     fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": reference}
-    return frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp("injected"), **fed)
+    return frameworks.recorded(frameworks.mindformers, **fed)
 
 
 def apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> list[str]:
@@ -62,32 +62,32 @@ def test_an_honest_pair_is_aligned_and_says_that_both_follow_the_formula(referen
     assert [one.arguments["side"] for one in messages(followed) if one.id == "after_update.follow"] == list(Side)
 
 
-def test_mindformers_gradients_into_megatron(tmp_path: Path, candidate: Path) -> None:
+@pytest.mark.slow
+def test_mindformers_gradients_into_megatron(candidate: Path) -> None:
     fed = frameworks.fed_by(candidate) | {"INJECT_GRADIENTS": f"{candidate}@0-1"}
-    run = frameworks.recorded(frameworks.megatron, tmp_path, **fed)
+    run = frameworks.recorded(frameworks.megatron, **fed)
     assert [apart(open_run(candidate).weights(updates), open_run(run).weights(updates)) for updates in (1, 2)] == [[], []]
     frameworks.aligned(candidate, run)
 
 
 @pytest.mark.slow
-def test_one_that_injects_nothing_by_itself_trains_on_as_before(tmp_path: Path, reference: Path, candidate: Path) -> None:
+def test_one_that_injects_nothing_by_itself_trains_on_as_before(reference: Path, candidate: Path) -> None:
     """With only step 2 injected, steps 0 and 1 are bit for bit those of a run with no injection."""
     fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": f"{reference}@2"}
-    frameworks.mindformers(tmp_path, RUN=tmp_path / "run", **fed, WEIGHTS="all").succeeded()
-    runs = open_run(candidate), open_run(tmp_path / "run")
+    runs = open_run(candidate), open_run(frameworks.kept(frameworks.mindformers, RUN="run", **fed, WEIGHTS="all").run)
     for updates in (1, 2, 3):
         ours, theirs = (run.weights(updates) for run in runs)
         assert all((ours[name] == theirs[name]).all() for name in ours) == (updates < 3)
 
 
-@pytest.mark.parametrize("side", ["torch", "ms"])
-def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(tmp_path: Path, reference: Path, side: str) -> None:
+@pytest.mark.parametrize("side", slow_but(["torch", "ms"], "ms"))
+def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(reference: Path, side: str) -> None:
     if side == "torch":
         train, change = frameworks.megatron, {"--lr-decay-style": "cosine", "--min-lr": "0"}
     else:
         cosine = {"type": "CosineWithWarmUpLR", "learning_rate": 1e-3, "lr_end": 0.0, "warmup_ratio": 0.0, "total_steps": frameworks.STEPS}
         train, change = frameworks.mindformers, {"lr_schedule": cosine}
-    path = frameworks.recorded(train, tmp_path, change=change, REPLAY_BATCHES=reference, LOAD_WEIGHTS=f"{reference}@2")
+    path = frameworks.recorded(train, change=change, REPLAY_BATCHES=reference, LOAD_WEIGHTS=f"{reference}@2")
     before, run = open_run(reference), open_run(path)
     assert [run.optimizer_state(step).updates for step in range(4)] == [2, 3, 4, 5]
     for moment, tensors in before.optimizer_state(2).moments.items():
@@ -99,10 +99,9 @@ def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(tmp_pat
 
 
 @pytest.mark.parametrize(("door", "count"), [("clip_door", 7), ("shard_door", 20)])
-def test_a_door_captures_and_injects_in_graph_mode(tmp_path: Path, door: str, count: int) -> None:
+def test_a_door_captures_and_injects_in_graph_mode(real_corpus: Path, door: str, count: int) -> None:
     """That of the pipeline cell; and that of cut gradients, which refuses what it cannot follow."""
-    done = frameworks.python(tmp_path, [str(frameworks.SCRIPTS / f"{door}.py")], {}, {}).succeeded()
-    (checks,) = (json.loads(line.removeprefix(f"{door} ")) for line in done.output.splitlines() if line.startswith(f"{door} "))
+    checks = frameworks.answered(f"{door}.py")
     assert checks == dict.fromkeys(checks, True)
     assert len(checks) == count
 
@@ -148,15 +147,14 @@ PLANTED = {
         "after_update.correction_not_made",
     ),
 }
-QUICK = ("clip",)
-"""Those that every run of the tests trains; the others are slow only because they are many."""
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault in QUICK else pytest.mark.slow) for fault in PLANTED])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLANTED)
 def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_path: Path, reference: Path, fault: str) -> None:
     planted = PLANTED[fault]
     fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": reference}
-    run = frameworks.recorded(frameworks.mindformers, tmp_path, **fed, **planted.given)
+    run = frameworks.recorded(frameworks.mindformers, **fed, **planted.given)
     found = frameworks.first(frameworks.diverged(reference, run))
     assert found.name == "hyper-parameters"
     assert planted.setting in [(finding.name, finding.reference, finding.candidate) for finding in found.findings]
@@ -179,12 +177,13 @@ def without_hyper_parameters(run: Path, copy: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "refusal"),
     [
-        pytest.param("{run}@0-5", "has no gradients of step 3", marks=pytest.mark.slow),
+        ("{run}@0-5", "has no gradients of step 3"),
         ("{run}@7", "holds no gradients"),
-        pytest.param("{other}", "do not fit this model", marks=pytest.mark.slow),
+        ("{other}", "do not fit this model"),
     ],
     ids=["a step too many", "no step", "another model"],
 )

@@ -19,16 +19,18 @@ OWN = {"train_dataset.input_columns": ["input_ids"], "train_dataset_task.type": 
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
-    file = tmp_path_factory.mktemp("own") / "words.mindrecord"
-    frameworks.python(file.parent, [str(frameworks.SCRIPTS / "mindrecord.py"), str(reference), str(file)], {}, {}).succeeded()
-    return file
+def own(reference: Path) -> Path:
+    def written(where: Path, reference: Path) -> None:
+        command = [str(frameworks.SCRIPTS / "mindrecord.py"), str(reference), str(where / "words.mindrecord")]
+        frameworks.python(where, command, {}, {}).succeeded()
+
+    return frameworks.derived(written, reference) / "words.mindrecord"
 
 
-def trained(where: Path, reference: Path, file: Path, pad: int) -> Path:
+def trained(reference: Path, file: Path, pad: int) -> Path:
     data = {"type": "MindDataset", "dataset_dir": str(file), "shuffle": False}
     change = OWN | {"train_dataset.data_loader": data, "model.model_config.pad_token_id": pad}
-    return frameworks.recorded(frameworks.mindformers, where, change=change, LOAD_WEIGHTS=reference)
+    return frameworks.recorded(frameworks.mindformers, change=change, LOAD_WEIGHTS=reference)
 
 
 def checked(reference: Path, run: Path) -> Checklist:
@@ -36,11 +38,11 @@ def checked(reference: Path, run: Path) -> Checklist:
 
 
 @pytest.mark.slow
-def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(tmp_path: Path, reference: Path, own: Path) -> None:
+def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(reference: Path, own: Path) -> None:
     batches = [open_run(reference).batch(step) for step in range(frameworks.STEPS)]
     ids, counts = np.unique(np.concatenate([batch.tokens.ravel() for batch in batches]), return_counts=True)
     pad, times = int(ids[counts.argmax()]), int(counts.max())
-    hides = trained(tmp_path / "hides", reference, own, pad)
+    hides = trained(reference, own, pad)
     found = row(checked(reference, hides), "pad_token_id")
     assert (found.outcome, found.candidate.meaning) == (Outcome.DIFFERENT, Hidden(pad, True, True))
     assert [(part.id, part.arguments["count"]) for part in found.why.parts] == [("seen.times", times)]
@@ -50,6 +52,6 @@ def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(tm
     assert abs(theirs["loss"] / ours["loss"] - 1) > 1e-4
     change = found.change
     assert [(edit.key, edit.value) for edit in change.edits] == [("model.model_config.pad_token_id", -1)]
-    mended = trained(tmp_path / "mended", reference, own, -1)
+    mended = trained(reference, own, -1)
     assert row(checked(reference, mended), "pad_token_id").outcome is Outcome.SAME
     frameworks.aligned(reference, mended)

@@ -11,7 +11,9 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.names.blocks import Array
 from align_hooks.record.unseen import NO_MASK, Unseen
+from chosen import slow_but
 from real import frameworks
+from real.kept import Kept
 
 SCRIPT = frameworks.SCRIPTS / "own_forward_step.py"
 BATCHES = {"BATCHES": "all", "LOCAL_NORMS": "0"}
@@ -46,10 +48,9 @@ LAYOUTS: dict[str, tuple[int, Sequence[str]]] = {
 }
 
 
-def own(where: Path, form: str, *, ranks: int | None = None, flags: Sequence[str] = (), **variables: object) -> frameworks.Ended:
-    given = {"OWN_FORM": form, "WITNESS": str(where / "witness_{rank}.npz")}
-    done = frameworks.megatron(where, script=SCRIPT, ranks=ranks, flags=flags, environment=given, **variables)
-    return done.succeeded()
+def own(form: str, *, ranks: int | None = None, flags: Sequence[str] = (), **variables: object) -> Kept:
+    given = {"OWN_FORM": form, "WITNESS": "witness_{rank}.npz"}
+    return frameworks.kept(frameworks.megatron, script=SCRIPT, ranks=ranks, flags=flags, environment=given, **variables)
 
 
 def expected(labels: Array, form: str) -> Array:
@@ -68,10 +69,10 @@ def whole(run: Run, form: str) -> None:
     assert run.self_check.of_layout == []
 
 
-@pytest.mark.parametrize("form", frameworks.slow_but(SEEN, "closure, two elements"))
-def test_the_mask_is_seen_in_whatever_form_the_script_has_it(tmp_path: Path, form: str) -> None:
-    done = own(tmp_path, form, RUN=tmp_path / "run", **BATCHES)
-    run = open_run(tmp_path / "run")
+@pytest.mark.parametrize("form", slow_but(SEEN, "closure, two elements"))
+def test_the_mask_is_seen_in_whatever_form_the_script_has_it(real_corpus: Path, form: str) -> None:
+    done = own(form, RUN="run", **BATCHES)
+    run = open_run(done.run)
     whole(run, form)
     assert run.unseen == ([Unseen.PASSES] if form == "twice" else [])
     assert ("loss_mask is not recorded" in done.ours) is False
@@ -84,12 +85,13 @@ def test_the_mask_is_seen_in_whatever_form_the_script_has_it(tmp_path: Path, for
         assert run.self_check.contradictions == ()
 
 
-@pytest.mark.parametrize("form", frameworks.slow_but(UNSEEN, "own cross entropy"))
-def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(tmp_path: Path, form: str) -> None:
-    done = own(tmp_path, form, RUN=tmp_path / "run", **BATCHES)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", UNSEEN)
+def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(real_corpus: Path, form: str) -> None:
+    done = own(form, RUN="run", **BATCHES)
     lines = [line for line in done.ours.splitlines() if "loss_mask" in line]
     assert len(lines) == 1, done.ours
-    run = open_run(tmp_path / "run")
+    run = open_run(done.run)
     assert run.unseen == [UNSEEN[form]]
     assert run.unseen[0] in NO_MASK
     batch = run.batch(0)
@@ -99,12 +101,10 @@ def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_mask_is_seen_in_every_layout(tmp_path: Path, layout: str) -> None:
+def test_the_mask_is_seen_in_every_layout(real_corpus: Path, layout: str) -> None:
     ranks, flags = LAYOUTS[layout]
     for form in ("closure", "closure, two elements"):
-        where = tmp_path / form.replace(" ", "_")  # arguments are split at spaces
-        own(where, form, ranks=ranks, flags=flags, RUN=where / "run", **BATCHES)
-        run = open_run(where / "run")
+        run = open_run(own(form, ranks=ranks, flags=flags, RUN="run", **BATCHES).run)
         whole(run, form)
         assert run.unseen == [] and run.problems == []
         assert run.self_check.contradictions == ()
@@ -113,13 +113,12 @@ def test_the_mask_is_seen_in_every_layout(tmp_path: Path, layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["closure", "scalar", "partial, fractional", "closure, two elements", "recomputed", "twice"])
 @pytest.mark.parametrize("layout", ["4 micro-batches", "fp16, TP2", "PP2, virtual"])
-def test_listening_leaves_losses_and_weights_bitwise_as_they_were(tmp_path: Path, form: str, layout: str) -> None:
+def test_listening_leaves_losses_and_weights_bitwise_as_they_were(real_corpus: Path, form: str, layout: str) -> None:
     if form in ("twice", "scalar") and "PP2" in layout:
         pytest.skip("a stage's input is set for one call, and not every chunk that has labels makes a loss")
     ranks, flags = LAYOUTS[layout]
-    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        own(tmp_path / name, form, ranks=ranks, flags=flags, **variables)
+    runs = [own(form, ranks=ranks, flags=flags, **asked) for asked in ({}, {"RUN": "run"} | frameworks.EVERYTHING)]
     for rank in range(ranks):
-        plain, recorded = (np.load(tmp_path / name / f"witness_{rank}.npz") for name in ("plain", "recorded"))
+        plain, recorded = (np.load(run.where / f"witness_{rank}.npz") for run in runs)
         assert len(plain.files) > 10 and plain.files == recorded.files
         assert [name for name in plain.files if plain[name].tobytes() != recorded[name].tobytes()] == []

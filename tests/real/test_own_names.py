@@ -11,7 +11,7 @@ from align_hooks import Run, open_run
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.session.loading import ADD_A_FAMILY
 from real import frameworks
-from real.frameworks import Ended
+from real.kept import Kept
 
 Model = tuple[Mapping[str, str | None], Sequence[str]]
 MODELS: dict[str, tuple[Model, int, int, str]] = {
@@ -36,28 +36,28 @@ MODELS: dict[str, tuple[Model, int, int, str]] = {
 """What is changed of the Llama, how many tensors the model has, how many of these its nearest family does not know, and a property by which
 it is of no family."""
 STEPS = {"--train-iters": "2"}
-QUICK = ()
 
 
-def train(where: Path, model: Model, *flags: str, ranks: int | None = None, **variables: object) -> tuple[Ended, Run]:
+def train(model: Model, *flags: str, ranks: int | None = None, **variables: object) -> tuple[Kept, Run]:
     """What a run said, and what it recorded."""
     change, own = model
     given = {"change": {**STEPS, **change}, "flags": (*own, *flags), "ranks": ranks}
-    done = frameworks.megatron(where, RUN=where / "run", **given, **frameworks.EVERYTHING, **variables).succeeded()
-    return done, open_run(where / "run")
+    done = frameworks.kept(frameworks.megatron, RUN="run", **given, **frameworks.EVERYTHING, **variables)
+    return done, open_run(done.run)
 
 
-def said_once(done: Ended, words: str) -> str:
+def said_once(done: Kept, words: str) -> str:
     """The line with these words, which must be the only one."""
     (line,) = [line for line in done.ours.splitlines() if words in line]
     return line
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS])
-def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str, real_corpus: Path) -> None:
     """Two runs of one rank, and two tensor-parallel ranks, from the same weights and batches."""
     model, count, own, why = MODELS[name]
-    done, reference = train(tmp_path / "one", model)
+    done, reference = train(model)
     assert why in said_once(done, "the model is no")
     assert any(why in reason for reason in reference.manifest["model"][NO_FAMILY])
     assert sum(shard.own for shard in reference.shards(0)) == own
@@ -65,7 +65,7 @@ def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str
     assert len(reference.weights(0)) == len(reference.gradients(0)) == count
     fed = frameworks.fed_by(reference.path)
     for where, flags, ranks in (("again", (), None), ("tp", ("--tensor-model-parallel-size", "2"), 2)):
-        done, candidate = train(tmp_path / where, model, *flags, ranks=ranks, **fed)
+        done, candidate = train(model, *flags, ranks=ranks, **fed)
         assert why in said_once(done, "the model is no")
         assert candidate.self_check.contradictions == ()
         worst = frameworks.furthest(reference.gradients(0), candidate.gradients(0))
@@ -75,13 +75,13 @@ def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str
 
 
 @pytest.mark.slow
-def test_parameters_that_a_family_does_not_know_are_named_and_have_their_own_names(tmp_path: Path, reference: Path) -> None:
+def test_parameters_that_a_family_does_not_know_are_named_and_have_their_own_names(reference: Path) -> None:
     """All others keep their canonical names; layers are counted over the whole model where two stages share them."""
     script, native = frameworks.SCRIPTS / "learned_scale.py", [f"decoder.layers.{layer}.learned_scale" for layer in (0, 1)]
     unknown = [f"megatron:{name}" for name in native]
-    done = frameworks.megatron(tmp_path / "one", script=script, RUN=tmp_path / "one" / "run", **frameworks.EVERYTHING).succeeded()
+    done = frameworks.kept(frameworks.megatron, script=script, RUN="run", **frameworks.EVERYTHING)
     assert native[0] in said_once(done, ADD_A_FAMILY)
-    run, known = open_run(tmp_path / "one" / "run"), open_run(reference)
+    run, known = open_run(done.run), open_run(reference)
     assert set(run.weights(0)) == {*known.weights(0), *unknown}
     assert set(run.gradients(0)) == {*known.gradients(0), *unknown}
     assert all(run.gradients(0)[name].any() for name in unknown)
@@ -89,6 +89,6 @@ def test_parameters_that_a_family_does_not_know_are_named_and_have_their_own_nam
     assert {shard.name: shard.own for shard in run.shards(0)} == own
     assert run.manifest["model"] == known.manifest["model"]
     given = {"flags": ("--pipeline-model-parallel-size", "2"), "ranks": 2, **frameworks.fed_by(run.path)}
-    stages = frameworks.recorded(frameworks.megatron, tmp_path / "two", script=script, **given)
+    stages = frameworks.recorded(frameworks.megatron, script=script, **given)
     assert frameworks.furthest(run.gradients(0), open_run(stages).gradients(0)) < 1e-5
     frameworks.aligned(run.path, stages)

@@ -51,14 +51,17 @@ def test_recorded_sketches_are_those_of_the_tensors(reference: Path, candidate: 
     assert max(frameworks.sketch_errors(open_run(candidate), ["gradients"])) < 1e-6
 
 
+def exchanged_weights(where: Path, reference: Path) -> None:
+    altered.checkpoint("keys_as_values", reference, where)
+
+
 @pytest.mark.slow  # the zoo has it too, 87 times
-def test_sketches_alone_tell_an_honest_side_from_a_wrong_conversion(reference: Path, tmp_path: Path) -> None:
+def test_sketches_alone_tell_an_honest_side_from_a_wrong_conversion(reference: Path) -> None:
     """No tensor stored: aligned on the reference's weights; with two projections exchanged, that is what is said."""
     fed = {"REPLAY_BATCHES": reference, "BATCHES": "all", "LOCAL_NORMS": "all", "SKETCHES": "all"}
-    wrong = altered.checkpoint("keys_as_values", reference, tmp_path / "weights")
-    for name, weights, code in (("honest", reference, 0), ("wrong", wrong, 1)):
-        run = tmp_path / name / "run"
-        frameworks.mindformers(tmp_path / name, RUN=run, LOAD_WEIGHTS=weights, **fed).succeeded()
+    wrong = frameworks.derived(exchanged_weights, reference)
+    for weights, code in ((reference, 0), (wrong, 1)):
+        run = frameworks.kept(frameworks.mindformers, RUN="run", LOAD_WEIGHTS=weights, **fed).run
         assert not list(run.rglob("*.safetensors"))
         done = frameworks.compare(reference, run)
         assert done.code == code, done.output

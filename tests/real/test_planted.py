@@ -10,17 +10,17 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.verdict import Comparison
 from real import frameworks
+from real.test_pair import exchanged_weights
 from synthetic import save_by_hand
-from zoo import altered
 
 ZOO = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
 """Plants the fault that PLANTED names."""
 
 
-def verdict(where: Path, reference: Path, plant: str = "", **given: object) -> Comparison:
+def verdict(reference: Path, plant: str = "", **given: object) -> Comparison:
     """Train the faulty candidate and return what is found; the runs must have diverged."""
     planted = {"script": ZOO, "environment": {"PLANTED": plant}} if plant else {}
-    candidate = frameworks.recorded(frameworks.mindformers, where, **frameworks.fed_by(reference) | planted | given)
+    candidate = frameworks.recorded(frameworks.mindformers, **frameworks.fed_by(reference) | planted | given)
     return frameworks.diverged(reference, candidate)
 
 
@@ -29,15 +29,15 @@ def named(judged: Comparison) -> list[str]:
     return [finding.name for finding in frameworks.first(judged).findings]
 
 
-def test_rms_norm_eps_is_found_in_the_first_loss(tmp_path: Path, reference: Path) -> None:
-    judged = verdict(tmp_path, reference, change={"model.model_config.rms_norm_eps": 1e-6})
+def test_rms_norm_eps_is_found_in_the_first_loss(reference: Path) -> None:
+    judged = verdict(reference, change={"model.model_config.rms_norm_eps": 1e-6})
     assert frameworks.first(judged).name == "token losses"
     assert frameworks.differing(judged) == {"rms_norm_eps": (1e-5, 1e-6)}
 
 
 @pytest.mark.slow
-def test_rope_base_is_found_in_the_gradients_of_queries_or_keys(tmp_path: Path, reference: Path) -> None:
-    judged = verdict(tmp_path, reference, change={"model.model_config.theta": 10100.0})
+def test_rope_base_is_found_in_the_gradients_of_queries_or_keys(reference: Path) -> None:
+    judged = verdict(reference, change={"model.model_config.theta": 10100.0})
     assert frameworks.differing(judged) == {"rope_theta": (10000.0, 10100.0)}
     stage = frameworks.first(judged).name
     assert stage in ("token losses", "gradients", "local norms")
@@ -45,30 +45,32 @@ def test_rope_base_is_found_in_the_gradients_of_queries_or_keys(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initial_weights(tmp_path: Path, reference: Path) -> None:
-    weights = altered.checkpoint("keys_as_values", reference, tmp_path / "swapped")
-    judged = verdict(tmp_path, reference, LOAD_WEIGHTS=weights)
+def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initial_weights(reference: Path) -> None:
+    judged = verdict(reference, LOAD_WEIGHTS=frameworks.derived(exchanged_weights, reference))
     assert frameworks.first(judged).name == "initial weights"
     assert {f"model.layers.0.self_attn.{name}_proj.weight" for name in "kv"} <= set(named(judged))
 
 
 @pytest.mark.slow
-def test_keys_and_values_swapped_in_the_name_table_are_found_in_the_first_loss(tmp_path: Path, reference: Path) -> None:
-    assert frameworks.first(verdict(tmp_path, reference, "keys_as_values")).name == "token losses"
+def test_keys_and_values_swapped_in_the_name_table_are_found_in_the_first_loss(reference: Path) -> None:
+    assert frameworks.first(verdict(reference, "keys_as_values")).name == "token losses"
 
 
-@pytest.mark.slow
-def test_labels_shifted_in_the_batch_are_found_in_the_batches(tmp_path: Path, reference: Path) -> None:
-    batches = tmp_path / "by_hand"
+def shifted_batches(where: Path, reference: Path) -> None:
+    """Write the reference's batches with labels one place further."""
     run = open_run(reference)
     for step in run.steps:
         arrays = run.batch(step).arrays()
-        save_by_hand(batches, step, {"tokens": arrays["tokens"], "labels": np.roll(arrays["labels"], 1, axis=1)})
-    judged = verdict(tmp_path, reference, REPLAY_BATCHES=batches)
+        save_by_hand(where, step, {"tokens": arrays["tokens"], "labels": np.roll(arrays["labels"], 1, axis=1)})
+
+
+@pytest.mark.slow
+def test_labels_shifted_in_the_batch_are_found_in_the_batches(reference: Path) -> None:
+    judged = verdict(reference, REPLAY_BATCHES=frameworks.derived(shifted_batches, reference))
     assert frameworks.first(judged).name == "batches"
     assert (named(judged)[0], frameworks.first(judged).findings[0].step) == ("labels", 0)
 
 
 @pytest.mark.slow
-def test_labels_shifted_inside_the_model_are_found_in_the_first_loss(tmp_path: Path, reference: Path) -> None:
-    assert frameworks.first(verdict(tmp_path, reference, "labels_shifted")).name == "step-0 loss"
+def test_labels_shifted_inside_the_model_are_found_in_the_first_loss(reference: Path) -> None:
+    assert frameworks.first(verdict(reference, "labels_shifted")).name == "step-0 loss"

@@ -19,11 +19,10 @@ RANKS = 2
 TP = ("--tensor-model-parallel-size", "2")
 
 
-def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> StageResult:
+def verdict(reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> StageResult:
     """Train two ranks with a fault and return the stage that decides; the runs must have diverged."""
     candidate = frameworks.recorded(
         frameworks.megatron,
-        where,
         script=frameworks.SCRIPTS / "planted_sharding.py",
         flags=flags,
         ranks=RANKS,
@@ -34,8 +33,8 @@ def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, b
 
 
 @pytest.mark.slow
-def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, reference: Path) -> None:
-    found = verdict(tmp_path, reference, "dropped_shard", TP)
+def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(reference: Path) -> None:
+    found = verdict(reference, "dropped_shard", TP)
     assert found.name == "local norms"
     told = arguments("sharding.rank_holds_the_error_and_zeros", found.common)
     assert (told["side"], told["rank"], told["name"]) == (Side.CANDIDATE, 1, "model.layers.1.mlp.down_proj.weight")
@@ -43,15 +42,15 @@ def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, reference: Path) -> None:
-    found = verdict(tmp_path, reference, "summed", ())
+def test_gradients_summed_instead_of_averaged_are_named(reference: Path) -> None:
+    found = verdict(reference, "summed", ())
     assert found.name == "local norms"
     assert "divisor.data_parallel_ranks" in ids(found.common)
     assert arguments("divisor.data_parallel_ranks", found.common) == {"number": 2}
 
 
-def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, reference: Path) -> None:
-    found = verdict(tmp_path, reference, "not_reduced", (*TP, "--sequence-parallel"))
+def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(reference: Path) -> None:
+    found = verdict(reference, "not_reduced", (*TP, "--sequence-parallel"))
     assert found.name == "self-check"
     worst = found.findings[0]
     assert arguments("self_check.gradient_copies", worst.what)["name"] == "model.layers.0.input_layernorm.weight"
@@ -60,22 +59,25 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def unequal(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+def unequal(reference: Path) -> Path:
     """The reference's batches with a mask that leaves rows different numbers of tokens, as the guide's snippet would leave them."""
-    path, run = tmp_path_factory.mktemp("unequal"), open_run(reference)
+    return frameworks.derived(unequal_batches, reference)
+
+
+def unequal_batches(path: Path, reference: Path) -> None:
+    run = open_run(reference)
     for step in run.steps:
         arrays = run.batch(step).arrays()
         mask = np.arange(arrays["tokens"].shape[1]) < np.array([[30], [128], [7], [90]])
         save_by_hand(path, step, {name: arrays[name] for name in ("tokens", "labels")} | {"loss_mask": mask.astype(np.float32)})
-    return path
 
 
 @pytest.mark.slow
-def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(tmp_path: Path, reference: Path, unequal: Path) -> None:
+def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(reference: Path, unequal: Path) -> None:
     fed = frameworks.fed_by(reference) | {"REPLAY_BATCHES": unequal}
-    honest = frameworks.recorded(frameworks.megatron, tmp_path / "one", flags=("--calculate-per-token-loss",), **fed)
+    honest = frameworks.recorded(frameworks.megatron, flags=("--calculate-per-token-loss",), **fed)
     assert open_run(honest).self_check.contradictions == ()
-    found = verdict(tmp_path / "two", honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
+    found = verdict(honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
     assert found.name == "self-check"
     worst = found.findings[0]
     assert (worst.step, arguments("self_check.of_side", worst.what)["side"]) == (0, Side.CANDIDATE)

@@ -17,10 +17,9 @@ SCRIPT = frameworks.SCRIPTS / "lines_are_documents.py"
 
 
 @pytest.fixture(scope="module")
-def reset(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path:
+def reset(real_corpus: Path) -> Path:
     """Megatron on rows of many documents each."""
-    where = tmp_path_factory.mktemp("reset")
-    return frameworks.recorded(frameworks.megatron, where, family="qwen3", script=SCRIPT, flags=FLAGS)
+    return frameworks.recorded(frameworks.megatron, family="qwen3", script=SCRIPT, flags=FLAGS)
 
 
 def test_they_are_recorded(reset: Path) -> None:
@@ -33,13 +32,13 @@ def test_they_are_recorded(reset: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen3", frameworks.LLAMA])
-def test_a_model_that_makes_its_own_refuses_them(family: str, tmp_path: Path, reset: Path) -> None:
-    refused(frameworks.mindformers(tmp_path, family=family, REPLAY_BATCHES=reset), "use_eod_reset")
+def test_a_model_that_makes_its_own_refuses_them(family: str, reset: Path) -> None:
+    refused(frameworks.mindformers, "use_eod_reset", family=family, REPLAY_BATCHES=reset)
 
 
-def test_a_pair_is_aligned_with_use_eod_reset(tmp_path: Path, reset: Path) -> None:
+def test_a_pair_is_aligned_with_use_eod_reset(reset: Path) -> None:
     change = {"model.model_config.use_eod_reset": True}
-    candidate = frameworks.recorded(frameworks.mindformers, tmp_path, family="qwen3", change=change, **frameworks.fed_by(reset))
+    candidate = frameworks.recorded(frameworks.mindformers, family="qwen3", change=change, **frameworks.fed_by(reset))
     frameworks.aligned(reset, candidate)
     ours, theirs = (open_run(run).batch(0) for run in (reset, candidate))
     assert np.array_equal(ours.position_ids, theirs.position_ids)

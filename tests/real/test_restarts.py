@@ -13,6 +13,7 @@ from align_hooks import Run, open_run
 from align_hooks.record.verify import verify
 from real import frameworks
 
+pytestmark = pytest.mark.slow
 STEPS, TORCHRUN = 4, ("-m", "torch.distributed.run")
 FORMS = {
     "-m": (TORCHRUN, ("-m", "align_hooks.torch_side")),
@@ -21,28 +22,27 @@ FORMS = {
 """How a script is attached to: what stands before torchrun's options, and what after them."""
 
 
-def trained(where: Path, dies: str, *, form: str = "-m", ranks: int = 2, saves: bool = True, **variables: object) -> Path:
+def trained(dies: str, *, form: str = "-m", ranks: int = 2, saves: bool = True, **variables: object) -> Path:
     """Train, with a rank that dies as ``dies`` says and is started again; ``saves`` makes a checkpoint a step."""
     before, after = FORMS[form]
     options = ("--nproc-per-node", str(ranks), f"--max-restarts={dies.split()[-1]}", "--monitor-interval", "0.2")
     change = {"--train-iters": str(STEPS), "--ckpt-format": "torch"}
-    kept = {"--save": str(where / "saved"), "--load": str(where / "saved"), "--save-interval": "1"} if saves else {}
+    kept = {"--save": "saved", "--load": "saved", "--save-interval": "1"} if saves else {}
     # the agent's store keeps the addresses of dead ranks, and Gloo connects to them: of torch 2.13, with us or without
     environment = {"DIES": dies, "MICRO_BATCHES": str(2 // ranks), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    frameworks.megatron(
-        where,
+    return frameworks.kept(
+        frameworks.megatron,
         script=frameworks.SCRIPTS / "dies.py",
         change=change | kept,
         launcher=(*before, *options, *after),
         environment=environment,
-        **{"RUN": where / "run", **frameworks.EVERYTHING, **variables},
-    ).succeeded()
-    return where / "run"
+        **{"RUN": "run", **frameworks.EVERYTHING, **variables},
+    ).run
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return open_run(trained(tmp_path_factory.mktemp("undisturbed"), "0 raise 0", saves=False))
+def undisturbed(real_corpus: Path) -> Run:
+    return open_run(trained("0 raise 0", saves=False))
 
 
 def numbers(run: Run, step: int) -> Mapping[str, object]:
@@ -75,21 +75,19 @@ def is_like(path: Path, undisturbed: Run, restarts: int) -> None:
     [
         pytest.param("1 kill 2", "-m", True, id="twice and continued"),
         pytest.param("0 raise 1", "run", False, id="once and replaced"),
-        pytest.param("1 between 1", "-m", True, id="while it writes", marks=pytest.mark.slow),
-        pytest.param("0 kill 2", "run", False, id="twice and replaced", marks=pytest.mark.slow),
-        pytest.param("1 start 1", "run", True, id="while it starts", marks=pytest.mark.slow),
-        pytest.param("1 end 1", "run", True, id="after the last step", marks=pytest.mark.slow),
+        pytest.param("1 between 1", "-m", True, id="while it writes"),
+        pytest.param("0 kill 2", "run", False, id="twice and replaced"),
+        pytest.param("1 start 1", "run", True, id="while it starts"),
+        pytest.param("1 end 1", "run", True, id="after the last step"),
     ],
 )
-def test_a_job_that_is_started_again_leaves_the_record_of_one_that_is_not(
-    tmp_path: Path, undisturbed: Run, dies: str, form: str, saves: bool
-) -> None:
-    is_like(trained(tmp_path, dies, form=form, saves=saves), undisturbed, int(dies[-1]))
+def test_a_job_that_is_started_again_leaves_the_record_of_one_that_is_not(undisturbed: Run, dies: str, form: str, saves: bool) -> None:
+    is_like(trained(dies, form=form, saves=saves), undisturbed, int(dies[-1]))
 
 
-def test_what_was_recorded_and_loaded_before_a_restart_is_not_missed_after_it(tmp_path: Path, undisturbed: Run) -> None:
+def test_what_was_recorded_and_loaded_before_a_restart_is_not_missed_after_it(undisturbed: Run) -> None:
     """Weights are loaded once, and not over those of the checkpoint; batches that were asked of the first step alone are there."""
-    run = open_run(trained(tmp_path, "0 kill 1", ranks=1, LOAD_WEIGHTS=undisturbed.path, BATCHES="0"))
+    run = open_run(trained("0 kill 1", ranks=1, LOAD_WEIGHTS=undisturbed.path, BATCHES="0"))
     assert run.problems == [] and run.steps_of("batches") == [0]
     losses, expected = ([row["loss"] for row in one.scalars()] for one in (run, undisturbed))
     np.testing.assert_allclose(losses, expected, rtol=1e-6)  # of one rank, where the other run has two

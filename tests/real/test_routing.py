@@ -19,15 +19,17 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.messages import rendered
 from real import frameworks
+from real.frameworks import Train
 
+pytestmark = pytest.mark.slow
 FAMILY, STEPS = "deepseek_v3_mtp", 10
 CHOICES = {"ROUTING": "all"}
 NEARLY = 1e-5
 """How far apart, relative, the routers of the tied groups are: a hundred roundings."""
 
 
-def tied(weights: Path, where: Path) -> Path:
-    """A checkpoint whose routers nearly tie."""
+def tied(where: Path, weights: Path) -> None:
+    """Write a checkpoint whose routers nearly tie."""
     shutil.copytree(weights, where)
     tensors, random = load_file(where / "model.safetensors"), np.random.default_rng(0)
     for name in sorted(tensors):
@@ -36,25 +38,22 @@ def tied(weights: Path, where: Path) -> Path:
             for group in (slice(4, 6), slice(6, 8)):
                 router[group] = router[2:4] * (1 + NEARLY * random.standard_normal(router[2:4].shape)).astype(np.float32)
     save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
-    return where
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Run:
+def reference(real_corpus: Path) -> Run:
     """Megatron with near ties, everything recorded."""
-    where = tmp_path_factory.mktemp("reference")
-    first = {"--train-iters": "1"}
-    frameworks.megatron(where / "first", family=FAMILY, change=first, RUN=where / "first" / "run", WEIGHTS=0).succeeded()
-    weights = tied(where / "first" / "run" / "step_0" / "rank_0" / "weights", where / "weights")
+    first = frameworks.kept(frameworks.megatron, family=FAMILY, change={"--train-iters": "1"}, RUN="run", WEIGHTS=0).run
+    weights = frameworks.derived(tied, first / "step_0" / "rank_0" / "weights")
     change = {"--train-iters": str(STEPS)}
-    return open_run(frameworks.recorded(frameworks.megatron, where, family=FAMILY, change=change, LOAD_WEIGHTS=weights, **CHOICES))
+    return open_run(frameworks.recorded(frameworks.megatron, family=FAMILY, change=change, LOAD_WEIGHTS=weights, **CHOICES))
 
 
 @pytest.fixture(scope="module")
-def free(tmp_path_factory: pytest.TempPathFactory, reference: Run) -> Run:
+def free(reference: Run) -> Run:
     """MindFormers on the same weights and batches, its tokens choosing by themselves."""
     fed = frameworks.fed_by(reference.path)
-    return open_run(frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp("free"), family=FAMILY, **fed, **CHOICES))
+    return open_run(frameworks.recorded(frameworks.mindformers, family=FAMILY, **fed, **CHOICES))
 
 
 def others(reference: Run, candidate: Run, step: int) -> list[int]:
@@ -70,7 +69,6 @@ def furthest_loss(reference: Run, candidate: Run) -> float:
     return max(abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in rows)
 
 
-@pytest.mark.slow
 def test_near_ties_part_a_pair_and_are_told_by_the_routing(reference: Run, free: Run) -> None:
     changed = others(reference, free, 0)
     assert all(0 < count < 64 for count in changed)
@@ -80,7 +78,7 @@ def test_near_ties_part_a_pair_and_are_told_by_the_routing(reference: Run, free:
     assert f"{changed[0]} of 512" in rendered(first.findings[0].what)
 
 
-@pytest.mark.parametrize("which", ["reference", pytest.param("free", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("which", ["reference", "free"])
 def test_counts_are_those_of_the_choices(which: str, request: pytest.FixtureRequest) -> None:
     run = request.getfixturevalue(which)
     for step in (0, STEPS - 1):
@@ -90,10 +88,9 @@ def test_counts_are_those_of_the_choices(which: str, request: pytest.FixtureRequ
         assert all(routing[name].shape == (4, 128, 4) for name in routing)
 
 
-@pytest.mark.slow
-def test_with_the_experts_of_the_reference_mindformers_is_aligned(tmp_path: Path, reference: Run, free: Run) -> None:
+def test_with_the_experts_of_the_reference_mindformers_is_aligned(reference: Run, free: Run) -> None:
     fed = frameworks.fed_by(reference.path) | {"REPLAY_ROUTING": reference.path}
-    replayed = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=FAMILY, **fed, **CHOICES))
+    replayed = open_run(frameworks.recorded(frameworks.mindformers, family=FAMILY, **fed, **CHOICES))
     distance = frameworks.furthest(reference.gradients(0), replayed.gradients(0))
     later = frameworks.furthest(reference.gradients(STEPS - 1), replayed.gradients(STEPS - 1))
     print(f"losses within {furthest_loss(reference, replayed):.1e}, gradients {distance:.1e}, at the last step {later:.1e}")
@@ -112,67 +109,61 @@ def test_with_the_experts_of_the_reference_mindformers_is_aligned(tmp_path: Path
     assert "experts of each token" in {change["what"] for change in replayed.manifest["overrides"]}
 
 
-@pytest.mark.slow
-def test_with_the_experts_of_mindformers_megatron_is_aligned(tmp_path: Path, free: Run) -> None:
+def test_with_the_experts_of_mindformers_megatron_is_aligned(free: Run) -> None:
     fed = frameworks.fed_by(free.path) | {"REPLAY_ROUTING": f"{free.path}@0-3"}
     change = {"--train-iters": "4"}
-    replayed = open_run(frameworks.recorded(frameworks.megatron, tmp_path, family=FAMILY, change=change, **fed, **CHOICES))
+    replayed = open_run(frameworks.recorded(frameworks.megatron, family=FAMILY, change=change, **fed, **CHOICES))
     losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
     assert len(losses) == 4
     assert max(losses) < 1e-6
     assert frameworks.furthest(free.gradients(0), replayed.gradients(0)) < 1e-5
 
 
-@pytest.mark.slow
-def test_recomputed_activations_are_given_the_same_experts(tmp_path: Path, free: Run) -> None:
+def test_recomputed_activations_are_given_the_same_experts(free: Run) -> None:
     """Each micro-batch passes a router twice: without gradients, and again with them."""
     fed = frameworks.fed_by(f"{free.path}@0-1") | {"LOAD_WEIGHTS": free.path, "REPLAY_ROUTING": f"{free.path}@0-1"}
     flags = ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")
     change = {"--train-iters": "2", "--micro-batch-size": "1"}
     given = {"family": FAMILY, "change": change, "flags": flags}
-    replayed = open_run(frameworks.recorded(frameworks.megatron, tmp_path, **given, **fed, **CHOICES))
+    replayed = open_run(frameworks.recorded(frameworks.megatron, **given, **fed, **CHOICES))
     losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
     assert len(losses) == 2
     assert max(losses) < 1e-6
     assert all(len(replayed.routing(step)[name]) == 4 for step in (0, 1) for name in replayed.routing(step))
 
 
-@pytest.mark.parametrize("train", [frameworks.megatron, pytest.param(frameworks.mindformers, marks=pytest.mark.slow)])
-def test_recording_the_experts_changes_no_bit(tmp_path: Path, reference: Run, train: object) -> None:
+@pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
+def test_recording_the_experts_changes_no_bit(reference: Run, train: Train) -> None:
     """Losses and weights of two steps, with batches and routing recorded and without."""
-    short = {frameworks.megatron: {"--train-iters": "2"}, frameworks.mindformers: {"lr_schedule.total_steps": 2}}[train]  # type: ignore[index]
+    short = {frameworks.megatron: {"--train-iters": "2"}, frameworks.mindformers: {"lr_schedule.total_steps": 2}}[train]
     fed = {"REPLAY_BATCHES": f"{reference.path}@0-1", "LOAD_WEIGHTS": reference.path}
     runs = []
-    for name, asked in {"all": {"BATCHES": "all", **CHOICES}, "none": {}}.items():
-        run = tmp_path / name / "run"
-        train(tmp_path / name, family=FAMILY, change=short, RUN=run, WEIGHTS="2", **asked, **fed).succeeded()  # type: ignore[operator]
-        runs.append(open_run(run))
+    for asked in ({"BATCHES": "all", **CHOICES}, {}):
+        runs.append(open_run(frameworks.kept(train, family=FAMILY, change=short, RUN="run", WEIGHTS="2", **asked, **fed).run))
     assert [row["loss"] for row in runs[0].scalars()] == [row["loss"] for row in runs[1].scalars()]
     ours, theirs = (run.weights(2) for run in runs)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
-def test_in_bfloat16_a_rounding_of_the_weights_moves_tokens(tmp_path: Path, real_corpus: Path, family: str) -> None:
+def test_in_bfloat16_a_rounding_of_the_weights_moves_tokens(real_corpus: Path, family: str) -> None:
     """Megatron against itself, every weight moved by one eps."""
     given = {"family": family, "change": {"--train-iters": "2"}, "flags": ("--bf16",), **CHOICES}
-    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "reference", **given))
+    reference = open_run(frameworks.recorded(frameworks.megatron, **given))
     fed = frameworks.fed_by(reference.path) | {"PERTURB": "1"}
-    moved = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "moved", **given, **fed))
+    moved = open_run(frameworks.recorded(frameworks.megatron, **given, **fed))
     share = furthest_share(reference, moved)
     print(f"{family}: up to {share:.3f} of the tokens of a layer")
     assert 0 < share < DEFAULTS["bfloat16"].ties
 
 
-@pytest.mark.slow
-def test_two_layouts_in_bfloat16_are_honest_although_their_tokens_change_experts(tmp_path: Path, real_corpus: Path) -> None:
+def test_two_layouts_in_bfloat16_are_honest_although_their_tokens_change_experts(real_corpus: Path) -> None:
     """Tensor parallelism adds up in bfloat16: the first losses are further apart than the limit of a model without experts."""
     given = {"family": "qwen3_moe", "change": {"--train-iters": "2"}, **CHOICES}
-    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "one", flags=("--bf16",), **given))
+    reference = open_run(frameworks.recorded(frameworks.megatron, flags=("--bf16",), **given))
     flags = ("--bf16", "--tensor-model-parallel-size", "2", "--sequence-parallel")
     fed = frameworks.fed_by(reference.path)
-    candidate = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "two", flags=flags, ranks=2, **given, **fed))
+    candidate = open_run(frameworks.recorded(frameworks.megatron, flags=flags, ranks=2, **given, **fed))
     share = furthest_share(reference, candidate)
     said = frameworks.compare(reference.path, candidate.path)
     print(f"up to {share:.3f} of the tokens of a layer; {said.output.splitlines()[0]}")

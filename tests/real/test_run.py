@@ -14,6 +14,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.commands import training_command
 from real import frameworks
+from real.kept import Kept
 
 RUN = ("-m", "align_hooks", "run", "--")
 DATA_PARALLEL = {
@@ -28,11 +29,9 @@ def torchrun() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> tuple[Path, frameworks.Ended]:
+def two_ranks(real_corpus: Path) -> Kept:
     """The reference's run on two data-parallel ranks: one micro-batch each, where it has two."""
-    where = tmp_path_factory.mktemp("two_ranks")
-    done = frameworks.megatron(where, launcher=torchrun(), RUN=where / "run", **frameworks.EVERYTHING)
-    return where / "run", done.succeeded()
+    return frameworks.kept(frameworks.megatron, launcher=torchrun, RUN="run", **frameworks.EVERYTHING)
 
 
 def whole(path: Path, ranks: int = 2) -> None:
@@ -43,8 +42,8 @@ def whole(path: Path, ranks: int = 2) -> None:
     assert len(run.batch(0).rows) == ranks
 
 
-def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended]) -> None:
-    path, done = two_ranks
+def test_both_ranks_of_torchrun_record(two_ranks: Kept) -> None:
+    path, done = two_ranks.run, two_ranks
     whole(path)
     for rank in (0, 1):
         assert f"align_hooks: torch side, rank {rank}, pid " in done.ours
@@ -56,8 +55,8 @@ def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended])
     assert sorted(idle) == sorted([*not_there, "auxiliary", "prediction", "routing"])  # of models with experts, or that predict further
 
 
-def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.Ended]) -> None:
-    path, _ = two_ranks
+def test_copies_are_the_same_and_counted_once(two_ranks: Kept) -> None:
+    path = two_ranks.run
     mine, copy = (json.loads((path / f"local_norms/rank_{rank}.jsonl").read_text().splitlines()[0])["squared"] for rank in (0, 1))
     assert mine == copy
     assert open_run(path).local_norms(0)["lm_head.weight"] == pytest.approx(np.sqrt(mine["lm_head.weight"]), rel=1e-12)
@@ -65,57 +64,57 @@ def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.
     assert not (path / "step_0/rank_1/weights/config.json").exists()
 
 
-def test_two_ranks_are_aligned_with_one(two_ranks: tuple[Path, frameworks.Ended], reference: Path) -> None:
-    done = frameworks.compare(reference, two_ranks[0])
+def test_two_ranks_are_aligned_with_one(two_ranks: Kept, reference: Path) -> None:
+    done = frameworks.compare(reference, two_ranks.run)
     assert done.code == 0, done.output
 
 
 @pytest.mark.slow
-def test_a_replay_gives_each_rank_of_megatron_its_rows(tmp_path: Path, reference: Path) -> None:
-    frameworks.megatron(
-        tmp_path,
-        launcher=torchrun(),
+def test_a_replay_gives_each_rank_of_megatron_its_rows(reference: Path) -> None:
+    trained = frameworks.kept(
+        frameworks.megatron,
+        launcher=torchrun,
         change={"--data-path": "/nowhere"},
         SEED=43,
-        RUN=tmp_path / "run",
+        RUN="run",
         REPLAY_BATCHES=reference,
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,
-    ).succeeded()
-    whole(tmp_path / "run")
-    done = frameworks.compare(reference, tmp_path / "run")
+    )
+    whole(trained.run)
+    done = frameworks.compare(reference, trained.run)
     assert done.code == 0, done.output
 
 
 @pytest.mark.slow
-def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, reference: Path) -> None:
-    done = frameworks.mindformers(
-        tmp_path,
-        launcher=frameworks.msrun(tmp_path / "logs"),
+def test_both_ranks_of_msrun_record_and_each_gets_its_rows(reference: Path) -> None:
+    trained = frameworks.kept(
+        frameworks.mindformers,
+        launcher=frameworks.msrun,
         change=DATA_PARALLEL,
-        RUN=tmp_path / "run",
+        RUN="run",
         REPLAY_BATCHES=reference,
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,
-    ).succeeded()
-    assert done.ours.count(" side, rank ") == 2  # neither msrun nor its scheduler, which runs the script too
-    whole(tmp_path / "run")
-    done = frameworks.compare(reference, tmp_path / "run")
+    )
+    assert trained.ours.count(" side, rank ") == 2  # neither msrun nor its scheduler, which runs the script too
+    whole(trained.run)
+    done = frameworks.compare(reference, trained.run)
     assert done.code == 0, done.output
 
 
 @pytest.mark.slow
-def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(tmp_path: Path, reference: Path) -> None:
-    frameworks.mindformers(
-        tmp_path,
-        launcher=frameworks.msrun(tmp_path / "logs"),
+def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(reference: Path) -> None:
+    trained = frameworks.kept(
+        frameworks.mindformers,
+        launcher=frameworks.msrun,
         change=DATA_PARALLEL | {"parallel": {"parallel_mode": 0}, "lr_schedule.total_steps": 1},
-        RUN=tmp_path / "run",
+        RUN="run",
         REPLAY_BATCHES=f"{reference}@0",
         LOAD_WEIGHTS=reference,
         LOCAL_NORMS="0",
-    ).succeeded()
-    (row,), first = open_run(tmp_path / "run").scalars(), open_run(reference).scalars()[0]
+    )
+    (row,), first = open_run(trained.run).scalars(), open_run(reference).scalars()[0]
     assert row["loss"] == pytest.approx(first["loss"], rel=1e-6)
     assert row["objective_loss"] == pytest.approx(2 * first["objective_loss"], rel=1e-6)
     assert row["grad_norm"] == pytest.approx(2 * first["grad_norm"], rel=1e-5)
@@ -149,6 +148,7 @@ def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: 
     assert open_run(tmp_path / "elsewhere/run").problems == []
 
 
+@pytest.mark.slow
 def test_the_command_on_record_trains_again_as_it_is_printed(tmp_path: Path, real_corpus: Path) -> None:
     """By the module of a side: attached by that and by ``align-hooks run``, it has one session."""
     frameworks.megatron(tmp_path, flags=["--exit-interval", "1"], RUN=tmp_path / "run").succeeded()
@@ -160,6 +160,7 @@ def test_the_command_on_record_trains_again_as_it_is_printed(tmp_path: Path, rea
     assert [open_run(tmp_path / name).steps for name in ("run", "again")] == [[0], [0]]
 
 
+@pytest.mark.slow
 def test_two_rehearsals_that_start_at_once_need_no_address_and_share_no_port(tmp_path: Path, real_corpus: Path) -> None:
     """Without torchrun Megatron itself ends with "MASTER_ADDR expected"."""
     launchers = {"attached": ("-m", "align_hooks.torch_side"), "below": (*RUN, sys.executable)}

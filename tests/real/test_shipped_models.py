@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -99,15 +96,7 @@ def yamls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
 @pytest.fixture(scope="module")
 def answers(yamls: dict[str, tuple[Path, str, dict[str, Any]]]) -> dict[str, Any]:
     """What a recorder finds in MindFormers' models."""
-    asked = json.dumps([[kind, keys] for _, kind, keys in yamls.values()])
-    script = str(frameworks.SCRIPTS / "shipped_models.py")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(frameworks.FOREIGN)}
-    done = subprocess.run(
-        [sys.executable, script], input=asked, env=clean, capture_output=True, text=True, timeout=frameworks.TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return frameworks.answered("shipped_models.py", [[kind, keys] for _, kind, keys in yamls.values()])
 
 
 @pytest.fixture(scope="module")

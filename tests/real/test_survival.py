@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chosen import slow
 from real import frameworks
 from real.test_noninterference import CUT, DROPOUT, OWN_DATA, same
 
@@ -16,15 +17,15 @@ HOOKS = {"megatron": "torch_side/hooks/,torch_side/activations.py,session/", "mi
 """Where our code meets a framework's: what fails below comes up through these."""
 
 
-def trained(where: Path, side: str, family: str, steps: int, planted: Mapping[str, str] | None) -> dict[str, object]:
-    """Train with everything recorded and calls that fail, or without us where ``planted`` is None; what was tried."""
-    witness = {"WITNESS": str(where.with_suffix(".npz")), "WITNESS_STEPS": str(steps), "PLANTED": str(where / "planted.json")}
+def trained(side: str, family: str, steps: int, planted: Mapping[str, str] | None) -> Path:
+    """Train with everything recorded and calls that fail, or without us where ``planted`` is None; the folder of the training."""
+    witness = {"WITNESS": "witness.npz", "WITNESS_STEPS": str(steps), "PLANTED": "planted.json"}
     module = "torch" if side == "megatron" else "ms"
     launcher = ["-m", f"align_hooks.{module}_side"]
     variables: dict[str, object] = {}
     if planted is not None:
         launcher.append(str(PLANTED))
-        variables = {"RUN": where / "run", "ROUTING": None if family == frameworks.LLAMA else "all"} | frameworks.EVERYTHING
+        variables = {"RUN": "run", "ROUTING": None if family == frameworks.LLAMA else "all"} | frameworks.EVERYTHING
     columns = ["input_ids"] if family == frameworks.LLAMA else CUT
     own_data = OWN_DATA | {"train_dataset.input_columns": columns, "train_dataset.construct_args_key": columns}
     train, change = {
@@ -32,11 +33,9 @@ def trained(where: Path, side: str, family: str, steps: int, planted: Mapping[st
         "mindformers": (frameworks.mindformers, own_data | {"lr_schedule.total_steps": steps}),
     }[side]
     script = frameworks.SCRIPTS / f"witness_{side}.py"
-    ended = train(
-        where, family=family, launcher=launcher, script=script, change=change, environment=witness | dict(planted or {}), **variables
-    )
-    assert ended.code in (0, 3), ended.output[-4000:]  # 3 where recording had stopped when the run ended
-    return json.loads((where / "planted.json").read_text()) if planted is not None else {}
+    environment = witness | dict(planted or {})
+    given = {"family": family, "launcher": launcher, "script": script, "change": change, "environment": environment}
+    return frameworks.kept(train, (0, 3), **given, **variables).where  # 3 where recording had stopped when the run ended
 
 
 @pytest.mark.parametrize(
@@ -44,17 +43,17 @@ def trained(where: Path, side: str, family: str, steps: int, planted: Mapping[st
     [
         ("megatron", frameworks.LLAMA, 60, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["megatron"]}, 150),
         ("mindformers", frameworks.LLAMA, 40, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["mindformers"]}, 50),
-        pytest.param("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600, marks=pytest.mark.slow),
-        pytest.param("megatron", frameworks.LLAMA, 900, {}, 600, marks=pytest.mark.slow),
-        pytest.param("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200, marks=pytest.mark.slow),
-        pytest.param("mindformers", frameworks.LLAMA, 500, {}, 200, marks=pytest.mark.slow),
+        slow(("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600)),
+        slow(("megatron", frameworks.LLAMA, 900, {}, 600)),
+        slow(("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200)),
+        slow(("mindformers", frameworks.LLAMA, 500, {}, 200)),
     ],
 )
 def test_a_call_of_ours_that_fails_leaves_training_as_it_was(
-    tmp_path: Path, side: str, family: str, steps: int, planted: Mapping[str, str], least: int
+    real_corpus: Path, side: str, family: str, steps: int, planted: Mapping[str, str], least: int
 ) -> None:
-    tried = trained(tmp_path / "planted", side, family, steps, planted)
+    failing, plain = trained(side, family, steps, planted), trained(side, family, steps, None)
+    tried = json.loads((failing / "planted.json").read_text())
     assert tried["tried"] >= least and tried["steps"] < steps, tried
-    trained(tmp_path / "plain", side, family, steps, None)
     micro_batches = 2 if side == "megatron" else 1
-    same(tmp_path / "plain.npz", tmp_path / "planted.npz", losses=micro_batches * steps, biases=None)
+    same(plain / "witness.npz", failing / "witness.npz", losses=micro_batches * steps, biases=None)

@@ -16,11 +16,11 @@ from real import frameworks
 from worded import arguments
 
 
-def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, reference: Path) -> None:
+def test_an_input_beside_the_batch_is_said_recorded_and_noted(reference: Path) -> None:
     fed, script = frameworks.fed_by(reference), frameworks.SCRIPTS / "decoder_input.py"
-    done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
+    done = frameworks.kept(frameworks.megatron, script=script, RUN="run", **fed, **frameworks.EVERYTHING)
     assert "align_hooks: the model is given decoder_input beside the batch: neither recorded nor replayed" in done.ours
-    run = open_run(tmp_path / "run")
+    run = open_run(done.run)
     assert run.unrecorded_inputs == ["decoder_input"]
     assert open_run(reference).unrecorded_inputs == []
     comparison = compare(open_run(reference), run)
@@ -28,24 +28,25 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, re
     blame = comparison.blame
     assert blame is not None
     assert (blame.place, blame.likely[0]) == ("forward", message("blame.unrecorded_inputs", names=terms(["decoder_input"])))
-    shown = " ".join(invoke(app, ["show", str(tmp_path / "run")]).output.split())
+    shown = " ".join(invoke(app, ["show", str(done.run)]).output.split())
     assert "the model is given decoder_input beside the batch" in shown
 
 
 @pytest.mark.slow
-def test_it_is_said_without_any_batch_recorded(tmp_path: Path) -> None:
+def test_it_is_said_without_any_batch_recorded(real_corpus: Path) -> None:
     script = frameworks.SCRIPTS / "decoder_input.py"
-    done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", change={"--train-iters": "1"}).succeeded()
+    done = frameworks.kept(frameworks.megatron, script=script, RUN="run", change={"--train-iters": "1"})
     assert "the model is given decoder_input beside the batch" in done.ours
 
 
-def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tmp_path: Path, reference: Path) -> None:
+@pytest.mark.slow
+def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(reference: Path) -> None:
     script = frameworks.SCRIPTS / "weighted_loss.py"
-    run = open_run(frameworks.recorded(frameworks.megatron, tmp_path, script=script, **frameworks.fed_by(reference)))
+    run = open_run(frameworks.recorded(frameworks.megatron, script=script, **frameworks.fed_by(reference)))
     assert [contradiction.step for contradiction in run.self_check.of_losses] == run.steps
     assert run.self_check.of_layout == []
     assert open_run(reference).self_check.contradictions == ()
-    shown = invoke(app, ["show", str(tmp_path / "run")])
+    shown = invoke(app, ["show", str(run.path)])
     assert shown.exit_code == 1
     blame = compare(open_run(reference), run).blame
     assert blame is not None
@@ -55,9 +56,9 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
 
 
 @pytest.mark.slow
-def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path) -> None:
+def test_float16_beside_float32_is_never_aligned(reference: Path) -> None:
     half = {"model.model_config.compute_dtype": "float16"}
-    candidate = frameworks.recorded(frameworks.mindformers, tmp_path, change=half, **frameworks.fed_by(reference))
+    candidate = frameworks.recorded(frameworks.mindformers, change=half, **frameworks.fed_by(reference))
     comparison = compare(open_run(reference), open_run(candidate))
     assert comparison.verdict is not Verdict.ALIGNED
     first = comparison.settings[0]
@@ -66,13 +67,13 @@ def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path
 
 
 @pytest.mark.slow
-def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Path) -> None:
+def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(real_corpus: Path) -> None:
     """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
     dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "4", "--ckpt-format": "torch"}
-    kept, saved = {"--save": str(tmp_path / "saved"), "--save-interval": "2", "--exit-interval": "2"}, str(tmp_path / "saved")
-    unbroken = frameworks.recorded(frameworks.megatron, tmp_path / "whole", change=dropout)
-    frameworks.megatron(tmp_path / "part", change=dropout | kept).succeeded()
-    resumed = frameworks.recorded(frameworks.megatron, tmp_path / "resumed", change=dropout | {"--load": saved})
+    kept = {"--save": "saved", "--save-interval": "2", "--exit-interval": "2"}
+    unbroken = frameworks.recorded(frameworks.megatron, change=dropout)
+    part = frameworks.kept(frameworks.megatron, change=dropout | kept)
+    resumed = frameworks.recorded(frameworks.megatron, change=dropout | {"--load": str(part.where / "saved")})
     comparison = compare(open_run(unbroken), open_run(resumed))
     assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
     states = {stage.name: stage.summary for stage in comparison.stages}["initial optimizer state"]
@@ -89,10 +90,10 @@ def test_random_states_are_recorded_at_every_step(side: str, request: pytest.Fix
 
 
 @pytest.mark.slow
-def test_dropout_moves_the_random_state_from_micro_batch_to_micro_batch(tmp_path: Path) -> None:
+def test_dropout_moves_the_random_state_from_micro_batch_to_micro_batch(real_corpus: Path) -> None:
     dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "2"}
-    frameworks.megatron(tmp_path, change=dropout, RUN=tmp_path / "run").succeeded()
-    (first,), (second,) = (open_run(tmp_path / "run").random_states(step).values() for step in (0, 1))
+    run = frameworks.kept(frameworks.megatron, change=dropout, RUN="run").run
+    (first,), (second,) = (open_run(run).random_states(step).values() for step in (0, 1))
     assert len(first) == len(second) == 3  # the start of the step, and of either micro-batch
     moved = {name for name in first[1] if first[1][name] != first[2][name]}
     assert moved == {"torch", "model-parallel-rng"}

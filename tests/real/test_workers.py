@@ -13,44 +13,42 @@ import pytest
 from align_hooks import open_run
 from real import frameworks
 
+pytestmark = pytest.mark.slow
 BELOW = ("-m", "align_hooks", "run", "--", sys.executable)
 FORMS = {"launcher": ("-m", "align_hooks.torch_side"), "run": BELOW, "import": ("-W", "default")}
 
 
 @pytest.fixture(scope="module")
-def by_fork(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path:
-    return trained(tmp_path_factory.mktemp("fork"), "launcher", "fork")
+def by_fork(real_corpus: Path) -> Path:
+    return trained("launcher", "fork")
 
 
-def trained(where: Path, form: str, start: str) -> Path:
+def trained(form: str, start: str) -> Path:
     environment = {"START": start} | ({"IMPORT_FORM": "1"} if form == "import" else {})
     given = {"script": frameworks.SCRIPTS / "workers.py", "change": {"--dataloader-type": "external"}, "environment": environment}
-    frameworks.megatron(where, **given, launcher=FORMS[form], RUN=where / "run", BATCHES="all").succeeded()
-    run = open_run(where / "run")
+    run = open_run(frameworks.kept(frameworks.megatron, **given, launcher=FORMS[form], RUN="run", BATCHES="all").run)
     assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))
-    return where / "run"
+    return run.path
 
 
-SLOW = [("launcher", "spawn"), ("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("import", "spawn")]
-
-
-@pytest.mark.parametrize(("form", "start"), [("import", "forkserver"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
-def test_megatron_trains_on_what_workers_of_any_kind_read(tmp_path: Path, by_fork: Path, form: str, start: str) -> None:
-    run, reference = open_run(trained(tmp_path, form, start)), open_run(by_fork)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_megatron_trains_on_what_workers_of_any_kind_read(by_fork: Path, form: str, start: str) -> None:
+    run, reference = open_run(trained(form, start)), open_run(by_fork)
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in reference.scalars()]
     assert (run.batch(2).tokens == reference.batch(2).tokens).all()
 
 
-@pytest.mark.parametrize("form", [pytest.param("launcher", marks=pytest.mark.slow), pytest.param("run", marks=pytest.mark.slow)])
-def test_mindformers_trains_on_what_spawned_workers_read(tmp_path: Path, form: str) -> None:
-    frameworks.mindformers(
-        tmp_path,
+@pytest.mark.parametrize("form", ["launcher", "run"])
+def test_mindformers_trains_on_what_spawned_workers_read(real_corpus: Path, form: str) -> None:
+    trained = frameworks.kept(
+        frameworks.mindformers,
         script=frameworks.SCRIPTS / "workers_mindformers.py",
         launcher=BELOW if form == "run" else ("-m", "align_hooks.ms_side"),
         change={"train_dataset_task.type": "OwnData", "train_dataset.input_columns": ["input_ids"]},
         environment={"START": "spawn"},
-        RUN=tmp_path / "run",
+        RUN="run",
         BATCHES="all",
-    ).succeeded()
-    run = open_run(tmp_path / "run")
+    )
+    run = open_run(trained.run)
     assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))

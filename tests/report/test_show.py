@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,8 @@ from align_hooks.report.run_page import run_page
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import size
 from align_hooks.settings import Steps
+from chosen import every
+from invoked import command
 from report.conftest import HOSTILE, healthy
 from rewritten import bend_rows, edit, edit_rows, relisted
 from synthetic import EVERYTHING, ROWS, SEQUENCE, Synthetic, by_hand, row, scalars_only
@@ -41,10 +41,7 @@ def only_rows(rows: list[dict[str, Any]]) -> Synthetic:
     return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
 
 
-def show(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
-    line = [sys.executable, "-m", "align_hooks", "show", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
+show = partial(command, "show")
 
 
 def test_a_model_of_no_family_is_told_with_its_reason(tmp_path: Path) -> None:
@@ -174,7 +171,7 @@ LOST = {
 """How a part is lost, and what is said of it."""
 
 
-@pytest.mark.parametrize(("lose", "text"), LOST.values(), ids=LOST)
+@pytest.mark.parametrize(("lose", "text"), every(4, LOST.values()), ids=LOST)
 def test_what_was_lost_on_the_way_is_missed(tmp_path: Path, lose: Callable[[Path], object], text: str) -> None:
     path = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "run")
     lose(path)
@@ -195,7 +192,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize(("file", "change", "named"), ODD.values(), ids=ODD)
+@pytest.mark.parametrize(("file", "change", "named"), every(4, ODD.values()), ids=ODD)
 def test_what_is_of_no_known_type_is_refused_in_a_line(tmp_path: Path, file: str, change: dict[str, object], named: str) -> None:
     path = Synthetic().write(tmp_path / "run")
     (edit if file.endswith(".json") else edit_rows)(path / file, **change)

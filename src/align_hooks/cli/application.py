@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
@@ -175,24 +176,37 @@ def parameters() -> Iterator[tuple[str, object, bool]]:
 
 
 class Application:
-    """All commands. The first sentence of a command's help is what the list of commands shows."""
+    """Commands, each of the module of its name, which adds it when it is imported: that of the command which runs, or all for the list of
+    them. The first sentence of a command's help is what that list shows."""
 
-    def __init__(self) -> None:
-        self.commands: dict[str, Command] = {}
+    def __init__(self, *names: str) -> None:
+        self.names, self._added = names, dict[str, Command]()
+
+    @property
+    def commands(self) -> dict[str, Command]:
+        """All commands, in the order of the list."""
+        return {name: self._of(name) for name in self.names}
+
+    def _of(self, name: str) -> Command:
+        import_module(f"{__package__}.{name.replace('-', '_')}")
+        return self._added[name]
 
     def command(self, name: str | None = None) -> Callable[[F], F]:
         """Add a command."""
 
         def add(function: F) -> F:
             command = Command(name or function.__name__.replace("_", "-"), function)
-            self.commands[command.name] = command
+            self._added[command.name] = command
             return function
 
         return add
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command that the words name."""
-        width = max(map(len, self.commands)) + 2
+        if words and words[0] in self.names:
+            self._of(words[0])(words[1:])
+            return
+        width = max(map(len, self.names)) + 2
         listed = [f"  {name:{width}}{command.help.partition('.')[0]}." for name, command in self.commands.items()]
         about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
         usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
@@ -202,12 +216,13 @@ class Application:
             parser.parse_args(words)
             parser.print_help()
             parser.exit(2 if not words else 0)
-        if words[0] not in self.commands:
-            parser.error(no_such("command", words[0], self.commands))
-        self.commands[words[0]](words[1:])
+        parser.error(no_such("command", words[0], self.names))
 
 
-app = Application()
+app = Application(
+    *("compare", "accept", "frozen", "watch", "ladder", "arbitrate", "check", "show", "distill", "convert", "dump-config"),
+    *("run", "doctor", "demo", "env"),
+)
 
 
 def main() -> None:

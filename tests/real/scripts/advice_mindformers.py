@@ -1,4 +1,4 @@
-"""What MindFormers would train with: a JSON list of YAML texts on standard input, a JSON list of answers on standard output.
+"""What MindFormers would train with: a JSON file of a list of YAML texts, and one to write a list of answers to.
 
 Each answer is ``{"refused": "<a line>"}`` or ``{"built": {...}}``, flat, with these sections. MindFormers' own trainer builds all of it, on
 a CPU and without initialising a weight; it is stopped where it would begin to train.
@@ -32,7 +32,6 @@ import math
 import os
 import re
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +39,8 @@ from typing import Any
 from unittest import mock
 
 os.environ["GLOG_v"] = "4"  # noqa: SIM112
-os.chdir(tempfile.mkdtemp())  # logs are written to the working directory
 
-ANSWERS = os.fdopen(os.dup(1), "w")
+QUESTIONS, ANSWERS = map(Path, sys.argv[1:])
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the trainer prints its configuration
 
 import mindspore as ms
@@ -385,5 +383,4 @@ def read_back(text: str) -> dict[str, Any]:
 
 
 logging.disable()
-with ANSWERS:
-    json.dump([read_back(text) for text in json.load(sys.stdin)], ANSWERS)
+ANSWERS.write_text(json.dumps([read_back(text) for text in json.loads(QUESTIONS.read_text())]))

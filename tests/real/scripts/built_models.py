@@ -1,6 +1,6 @@
 """What is made of models as Megatron-LM builds them: those that are refused, and facts of which an attribute was taken away.
 
-The first argument is the file for the answers.
+The second argument is the file for the answers.
 """
 
 # ruff: noqa: E402
@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 warnings.simplefilter("ignore")
-ANSWERS = Path(sys.argv[1])
+ANSWERS = Path(sys.argv[2])
 os.chdir(tempfile.mkdtemp())
 
 import torch

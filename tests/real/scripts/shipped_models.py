@@ -1,5 +1,5 @@
-"""Of what family models are that MindFormers would train: a JSON list of ``[model_type, model_config]`` on standard input, and on standard
-output a JSON object: what ``run.json`` would say of each (``recorded``), and of each kind's default model without each attribute of its
+"""Of what family models are that MindFormers would train: a JSON file of a list of ``[model_type, model_config]``, and one to write a JSON
+object to: what ``run.json`` would say of each (``recorded``), and of each kind's default model without each attribute of its
 configuration (``without``). MindFormers' own classes make the configuration; no weight is made."""
 
 # ruff: noqa: E402
@@ -9,13 +9,12 @@ import importlib
 import json
 import os
 import sys
-import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 os.environ["GLOG_v"] = "4"  # noqa: SIM112
-os.chdir(tempfile.mkdtemp())  # logs are written to the working directory
-ANSWERS = os.fdopen(os.dup(1), "w")
+QUESTIONS, ANSWERS = map(Path, sys.argv[1:])
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 from align_hooks.ms_side.model import model_of
@@ -69,10 +68,9 @@ def without(kind: str, keys: dict[str, object]) -> dict[str, dict[str, object]]:
 
 
 DEFAULTS = {"qwen3": {}, "qwen3_moe": {}, "telechat3": {}, "deepseek_v3": {"qk_layernorm": True}}
-with ANSWERS:
-    answers = {
-        "recorded": [facts(built(*asked)) for asked in json.load(sys.stdin)],
-        "without": {kind: without(kind, keys) for kind, keys in DEFAULTS.items()},
-        "another class": facts(type("TrainingQwen3ForCausalLM", (), {"__module__": "somebody", "model": built("qwen3", {}).model})()),
-    }
-    json.dump(answers, ANSWERS)
+answers = {
+    "recorded": [facts(built(*asked)) for asked in json.loads(QUESTIONS.read_text())],
+    "without": {kind: without(kind, keys) for kind, keys in DEFAULTS.items()},
+    "another class": facts(type("TrainingQwen3ForCausalLM", (), {"__module__": "somebody", "model": built("qwen3", {}).model})()),
+}
+ANSWERS.write_text(json.dumps(answers))
