@@ -31,8 +31,8 @@ def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     runs = shared / "runs" if os.environ.get("FRESH") == "1" else keeping.CHECKOUT / "build" / "runs"
-    keeping.prune(runs)
     made = keeping.kept(runs, _corpus, {"train": "corpus"})
+    keeping.prune(runs)
     frameworks._places.update(runs=runs, corpus=made.where / "corpus")
     yield made.where / "corpus"
     assert keeping.changed() == [], "a test wrote into a run that others read"

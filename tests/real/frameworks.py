@@ -26,7 +26,7 @@ from align_hooks.comparison.verdict import Comparison, StageResult, Value, Verdi
 from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
 from real import kept as keeping
-from real.kept import Kept
+from real.kept import Kept, Said
 from synthetic import relative_error
 
 LAUNCH = Path(__file__).parents[2] / "launch"
@@ -48,21 +48,11 @@ Train: TypeAlias = Callable[..., "Ended"]
 
 
 @dataclass(frozen=True)
-class Ended:
+class Ended(Said):
     """How a process ended: exit code and everything it printed."""
 
     code: int
     output: str
-
-    @property
-    def ours(self) -> str:
-        """The lines that are ours."""
-        return "\n".join(line for line in self.output.splitlines() if line.startswith("align_hooks:"))
-
-    @property
-    def line(self) -> str:
-        """All of it in one line."""
-        return " ".join(self.output.split())
 
     def succeeded(self) -> Ended:
         assert self.code == 0, f"exit code {self.code}\n{self.output[-4000:]}"

@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -39,21 +39,10 @@ LOG, WHOLE = "log", "kept.json"
 Asked = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A training that has ended, by the folder that it ran in."""
+class Said:
+    """What a process printed."""
 
-    where: Path
-
-    @property
-    def run(self) -> Path:
-        """The record."""
-        return self.where / "run"
-
-    @property
-    def output(self) -> str:
-        """All that it printed."""
-        return (self.where / LOG).read_text(encoding="utf-8")
+    output: str
 
     @property
     def ours(self) -> str:
@@ -66,6 +55,18 @@ class Kept:
         return " ".join(self.output.split())
 
 
+class Kept(Said):
+    """A training that has ended, by the folder that it ran in."""
+
+    def __init__(self, where: Path) -> None:
+        self.where, self.run = where, where / "run"
+
+    @cached_property
+    def output(self) -> str:  # type: ignore[override]
+        """All that it printed."""
+        return (self.where / LOG).read_text(encoding="utf-8")
+
+
 def kept(folder: Path, train: Callable[[Path], tuple[int, str]], asked: Asked, codes: Collection[int] = (0,)) -> Kept:
     """Give the training that is ``asked`` for, made below ``folder`` unless it is there whole; its exit code must be one of ``codes``."""
     sources = digest_of_sources()
@@ -73,6 +74,7 @@ def kept(folder: Path, train: Callable[[Path], tuple[int, str]], asked: Asked, c
     lock = FileLock(where.with_suffix(".lock"))
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
+        os.utime(where.parent)  # it is in use: nobody is to delete it
         lock.acquire()
     except OSError as error:
         if (there := whole(where)) is None:
@@ -158,7 +160,7 @@ def digest_of_sources() -> str:
     files = [path for path in SOURCE.rglob("*") if path.relative_to(SOURCE).parts[0] not in READERS]
     files += [SOURCE / name for name in DEFAULTS]
     files += [path for one in INPUTS for path in (one.rglob("*") if one.is_dir() else [one])]
-    return digest([str(CHECKOUT), _installed(), _texts(files)])
+    return digest([str(CHECKOUT), sys.version, os.environ.get("PYTHONPATH"), _installed(), _texts(files)])
 
 
 def _texts(paths: Iterable[Path]) -> dict[str, str]:
