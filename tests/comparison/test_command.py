@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -334,9 +335,11 @@ def test_a_page_is_written_beside_the_verdict(reference: Path, tmp_path: Path) -
     assert rendered(result("step-0 loss", Status.SAME).title) in page
 
 
-def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html")
+def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
+    line = [sys.executable, "-m", "align_hooks", "compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     assert done.stderr == f"align_hooks: --html needs vl_convert, which is not installed; {installing('html')}\n"
 

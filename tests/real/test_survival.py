@@ -16,6 +16,8 @@ PLANTED = frameworks.SCRIPTS / "planted_calls.py"
 HOOKS = {"megatron": "torch_side/hooks/,torch_side/activations.py,session/", "mindformers": "ms_side/hooks/,session/"}
 """Where our code meets a framework's: what fails below comes up through these."""
 
+REFUSED = {"PLANTED_TOGETHER": "1", "PLANTED_REFUSED": "1"}
+
 
 def trained(side: str, family: str, steps: int, planted: Mapping[str, str] | None) -> Path:
     """Train with everything recorded and calls that fail, or without us where ``planted`` is None; the folder of the training."""
@@ -41,8 +43,8 @@ def trained(side: str, family: str, steps: int, planted: Mapping[str, str] | Non
 @pytest.mark.parametrize(
     ("side", "family", "steps", "planted", "least"),
     [
-        ("megatron", frameworks.LLAMA, 60, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["megatron"]}, 150),
-        ("mindformers", frameworks.LLAMA, 40, {"PLANTED_TOGETHER": "1", "PLANTED_ONLY": HOOKS["mindformers"]}, 50),
+        ("megatron", frameworks.LLAMA, 60, REFUSED | {"PLANTED_ONLY": HOOKS["megatron"]}, 150),
+        ("mindformers", frameworks.LLAMA, 40, REFUSED | {"PLANTED_ONLY": HOOKS["mindformers"]}, 50),
         slow(("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600)),
         slow(("megatron", frameworks.LLAMA, 900, {}, 600)),
         slow(("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200)),

@@ -43,6 +43,8 @@ ONLY = tuple(os.environ.get("PLANTED_ONLY", "").split(","))
 KNOWN = int(os.environ.get("PLANTED_FROM", "2"))
 """Steps in which sites only become known."""
 TOGETHER = bool(os.environ.get("PLANTED_TOGETHER"))
+REFUSED = bool(os.environ.get("PLANTED_REFUSED"))
+"""Whether every failure is a refusal, which ends a job before its first step and never in one; otherwise every second is."""
 monitoring = sys.monitoring
 events = monitoring.events
 
@@ -111,7 +113,7 @@ class Planter:
             return
         self.tried.append(site)
         self.last = self.steps
-        raise (RefusedRun if len(self.tried) % 2 else Planted)(f"planted at {':'.join(map(str, site))}: {self.known[site]}")
+        raise (RefusedRun if REFUSED or len(self.tried) % 2 else Planted)(f"planted at {':'.join(map(str, site))}: {self.known[site]}")
 
     def report(self) -> None:
         left = [[*site, self.known[site]] for site in self.known if site not in self.tried]
