@@ -22,6 +22,7 @@ from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED
 from align_hooks.cli import main
 from align_hooks.configuration.yaml_files import DEEPEST
 from checklist.test_command import configuration, script
+from chosen import every
 from work import at_most
 
 ENOUGH = 10_000_000
@@ -260,7 +261,7 @@ def test_a_script_that_never_ends_is_read_to_its_end(said: Said, text: str, code
 HARMLESS = ["\x1b[31mred", "\x1b]0;title\x07", "\x9b2J", "[bold]x[/bold]", "[/]", "<script>alert(1)</script>", "a\u202eb", "y" * 400_000]
 
 
-@pytest.mark.parametrize("value", HARMLESS, ids=[value[:9].encode("unicode_escape").decode() for value in HARMLESS])
+@pytest.mark.parametrize("value", every(4, HARMLESS), ids=[value[:9].encode("unicode_escape").decode() for value in HARMLESS])
 def test_what_a_value_holds_is_printed_harmless(said: Said, value: str) -> None:
     Path("odd.sh").write_text(f"{training()} --normalization '{value[:100]}' --made-up '{value}'\n")
     assert said("odd.sh", "ok.yaml", "--html", "page.html")[0] == DIFFERS
@@ -278,7 +279,7 @@ FLAGS = ("num_layers", "num_attention_heads", "hidden_size", "global_batch_size"
 KEYS = ("num_layers", "num_heads", "hidden_size", "vocab_size", "theta")
 
 
-@pytest.mark.parametrize("value", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize("value", every(4, NUMBERS.values()), ids=NUMBERS)
 def test_no_number_ends_a_check(said: Said, value: str) -> None:
     """Of a script each as bash passes it, of a YAML as YAML reads it."""
     for flag in FLAGS:

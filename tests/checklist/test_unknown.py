@@ -168,7 +168,7 @@ def test_no_value_that_is_not_known_decides_anything(monkeypatch: pytest.MonkeyP
     several = [(sides, check(*sides)) for sides in pairs()]
     settings = sorted({setting for sides, _ in several[: len(STYLES)] for setting in asked_of(sides, monkeypatch)})
     assert len(settings) > 500
-    turns = zip(settings, itertools.cycle(several), strict=False)
+    turns = zip(settings[::3], itertools.cycle(several), strict=False)
     assert [word for setting, (sides, stands) in turns for word in false_words(sides, stands, setting, 1)] == []
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -25,6 +23,7 @@ from align_hooks.hf_side import library, memory  # noqa: E402
 from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
 from hf_side.models import ARGUMENTS, FAMILIES, batch_of, model_of, weights_of  # noqa: E402
+from invoked import command  # noqa: E402
 from synthetic import Synthetic, row  # noqa: E402
 
 Change = Callable[[Any], object]
@@ -263,14 +262,9 @@ def test_libraries_that_are_missing_or_others_are_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "align_hooks", "arbitrate", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
-
-
 def test_the_command_says_who_is_right_and_writes_all_of_it(tmp_path: Path) -> None:
     runs = [run.write(tmp_path / name) for name, run in (("ours", made("llama")), ("theirs", made("llama", scaled)))]
-    done = command(*runs, "--json", tmp_path / "it.json")
+    done = command("arbitrate", *runs, "--json", tmp_path / "it.json")
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     assert done.stdout.startswith("candidate wrong: ")
@@ -280,7 +274,7 @@ def test_the_command_says_who_is_right_and_writes_all_of_it(tmp_path: Path) -> N
     assert len(written["points"]) == 1 + 21
     assert written["points"][0]["closer"] == "reference"
     shutil.rmtree(runs[1])
-    assert command(*runs).returncode == 3
+    assert command("arbitrate", *runs).returncode == 3
 
 
 def test_skipped_steps_have_no_gradients_to_judge(tmp_path: Path) -> None:

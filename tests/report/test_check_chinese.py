@@ -155,7 +155,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("more", RECORDS.values(), ids=RECORDS.keys())
+@pytest.mark.parametrize("more", every(4, RECORDS.values()), ids=RECORDS.keys())
 def test_records(more: dict[str, Any]) -> None:
     for left_side, right_side in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
         assert english((recorded(facts(left_side), "/runs/one"), recorded(facts(right_side) | more, "/runs/other"))) == []
@@ -163,22 +163,25 @@ def test_records(more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        "--lr 1e-3 --min-lr 1e-5 --lr-decay-style cosine --lr-warmup-iters 5",
-        "--lr 1e-3 --lr-decay-style linear --lr-decay-iters 7",
-        "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style linear",
-        "--lr 1e-3 --lr-decay-style WSD",
-        "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style none",
-        "--lr 1e-3 --lr-decay-style none",
-        "--lr 1e-3 --train-samples 640",
-        "--lr 1e-3 --lr-warmup-samples 640",
-        "--lr 1e-3 --train-iters 10000000000000",
-        "--train-iters 10",
-        "--lr 1e-3",
-        "--lr 1e-3 --weight-decay-incr-style linear --start-weight-decay 0.0 --end-weight-decay 0.1",
-        "--lr 1e-3 --weight-decay-incr-style linear",
-        "--lr 1e-3 --train-iters 30000",
-    ],
+    every(
+        4,
+        [
+            "--lr 1e-3 --min-lr 1e-5 --lr-decay-style cosine --lr-warmup-iters 5",
+            "--lr 1e-3 --lr-decay-style linear --lr-decay-iters 7",
+            "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style linear",
+            "--lr 1e-3 --lr-decay-style WSD",
+            "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style none",
+            "--lr 1e-3 --lr-decay-style none",
+            "--lr 1e-3 --train-samples 640",
+            "--lr 1e-3 --lr-warmup-samples 640",
+            "--lr 1e-3 --train-iters 10000000000000",
+            "--train-iters 10",
+            "--lr 1e-3",
+            "--lr 1e-3 --weight-decay-incr-style linear --start-weight-decay 0.0 --end-weight-decay 0.1",
+            "--lr 1e-3 --weight-decay-incr-style linear",
+            "--lr 1e-3 --train-iters 30000",
+        ],
+    ),
 )
 def test_schedules_of_megatron(flags: str) -> None:
     length = "" if "--train" in flags or flags == "--lr 1e-3" else "--train-iters 20 "
@@ -188,18 +191,21 @@ def test_schedules_of_megatron(flags: str) -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [
-        {"type": "CosineWithWarmUpLR", "warmup_steps": 3, "total_steps": 20},
-        {"type": "CosineWithWarmUpLR", "warmup_ratio": 0.1},
-        {"type": "CosineWithWarmUpLR"},
-        {"type": "WarmUpStableDecayLR", "warmup_steps": 0, "total_steps": 20},
-        {"type": "WarmUpStableDecayLR", "decay_start_steps": 5, "total_steps": 20},
-        {"type": "nobodyLR"},
-        {"learning_rate": None},
-        {"type": None},
-        {"type": "ConstantWarmUpLR"},
-        {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]},
-    ],
+    every(
+        4,
+        [
+            {"type": "CosineWithWarmUpLR", "warmup_steps": 3, "total_steps": 20},
+            {"type": "CosineWithWarmUpLR", "warmup_ratio": 0.1},
+            {"type": "CosineWithWarmUpLR"},
+            {"type": "WarmUpStableDecayLR", "warmup_steps": 0, "total_steps": 20},
+            {"type": "WarmUpStableDecayLR", "decay_start_steps": 5, "total_steps": 20},
+            {"type": "nobodyLR"},
+            {"learning_rate": None},
+            {"type": None},
+            {"type": "ConstantWarmUpLR"},
+            {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]},
+        ],
+    ),
 )
 def test_schedules_of_mindformers(keys: dict[str, Any]) -> None:
     for length in ({}, {"train_dataset.data_loader.sizes": None}):
@@ -280,7 +286,7 @@ BATCHES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES.keys())
+@pytest.mark.parametrize("batches", every(4, BATCHES.values()), ids=BATCHES.keys())
 def test_data(batches: list[dict[str, Any]]) -> None:
     reference = looked(*batches, decode=lambda ids: "某段文本; x")
     for candidate in (looked(FINE), looked(*BATCHES["order"])):
