@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.verdict import StageResult
+from align_hooks.comparison.verdict import Comparison, StageResult
 from align_hooks.messages import Side
 from real import frameworks
 from synthetic import save_by_hand
@@ -19,8 +19,13 @@ RANKS = 2
 TP = ("--tensor-model-parallel-size", "2")
 
 
-def verdict(reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> StageResult:
-    """Train two ranks with a fault and return the stage that decides; the runs must have diverged."""
+def verdict(reference: Path, plant: str, flags: Sequence[str]) -> StageResult:
+    """The stage that decides about two ranks with a fault."""
+    return frameworks.first(judged(reference, plant, flags))
+
+
+def judged(reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> Comparison:
+    """Train two ranks with a fault and return what is found; the runs must have diverged."""
     candidate = frameworks.recorded(
         frameworks.megatron,
         script=frameworks.SCRIPTS / "planted_sharding.py",
@@ -29,7 +34,7 @@ def verdict(reference: Path, plant: str, flags: Sequence[str], *, batches: Path 
         environment={"PLANTED": plant},
         **frameworks.fed_by(reference) | ({"REPLAY_BATCHES": batches} if batches else {}),
     )
-    return frameworks.first(frameworks.diverged(reference, candidate))
+    return frameworks.diverged(reference, candidate)
 
 
 @pytest.mark.slow
@@ -77,8 +82,9 @@ def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(reference: 
     fed = frameworks.fed_by(reference) | {"REPLAY_BATCHES": unequal}
     honest = frameworks.recorded(frameworks.megatron, flags=("--calculate-per-token-loss",), **fed)
     assert open_run(honest).self_check.contradictions == ()
-    found = verdict(honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
-    assert found.name == "self-check"
-    worst = found.findings[0]
-    assert (worst.step, arguments("self_check.of_side", worst.what)["side"]) == (0, Side.CANDIDATE)
-    assert ids(worst.reference)[0] == "self_check.alike_by_settings"
+    found = judged(honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
+    assert frameworks.first(found).name == "step-0 loss"
+    assert found.blame is not None and found.blame.place == "loss normalisation"
+    suspected = found.blame.suspects[0].what
+    assert arguments("first_loss.weighs_otherwise", suspected)["side"] == Side.CANDIDATE
+    assert {"self_check.by_micro_batch_in_derivative", "self_check.alike_by_settings"} <= set(ids(suspected))
