@@ -74,6 +74,7 @@ NOT_RUN = {
     EVERYWHERE: {
         "make demo": "makes an environment of its own; `align-hooks demo` is the same script, and is run",
         "pip install": "changes the environment of the tests; make install-check installs what pages say, beside each framework",
+        "pip wheel": "fetches all that it depends on; tests/test_package.py makes the wheel and installs it",
         "rsync": "needs a second machine",
     },
     "docs/ci.md": {"python - <<": "is a test; tests/docs/test_ci.py runs it"},

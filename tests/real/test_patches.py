@@ -87,7 +87,7 @@ def test_a_patched_megatron_writes_what_hooks_write(tmp_path: Path, reference: P
 @pytest.mark.slow
 def test_a_patched_mindformers_writes_what_hooks_write(tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "witness_mindformers.py"
-    columns = dict.fromkeys(("train_dataset.input_columns", "train_dataset.construct_args_key"), ["input_ids"])
+    columns = {key: ["input_ids"] for key in ("train_dataset.input_columns", "train_dataset.construct_args_key")}
     common = {"script": script, "change": OWN_DATA | columns}
     witness = {"WITNESS": str(tmp_path / "witness.npz")}
     frameworks.mindformers(tmp_path / "hooks", **common, environment=witness, RUN=tmp_path / "run", **frameworks.EVERYTHING).succeeded()
