@@ -48,7 +48,7 @@ def trained(side: str, family: str, steps: int, planted: Mapping[str, str] | Non
         slow(("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600)),
         slow(("megatron", frameworks.LLAMA, 900, {}, 600)),
         slow(("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200)),
-        slow(("mindformers", frameworks.LLAMA, 500, {}, 200)),
+        slow(("mindformers", frameworks.LLAMA, 600, {}, 200)),
     ],
 )
 def test_a_call_of_ours_that_fails_leaves_training_as_it_was(
