@@ -17,6 +17,7 @@ from align_hooks.errors import AlignHooksError
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.writer import Writer
+from chosen import slow
 from synthetic import NAMES, ROWS, SEQUENCE, Synthetic, routed
 
 POINT = "model.layers.0.mlp.down_proj"
@@ -118,7 +119,7 @@ def ended(*arguments: object) -> int:
 
 
 @pytest.mark.parametrize("kind", ["stored", "sketched"])
-@pytest.mark.parametrize("nth", [10, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nth", [10, slow(1)])
 def test_nothing_that_is_not_finite_is_aligned_or_an_internal_error(
     nth: int, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,7 +142,7 @@ def canonical(value: object, folder: Path) -> object:
     if path.is_relative_to(folder):
         return str(path.relative_to(folder))  # which has its own key in its name
     if path.is_file():
-        return [path.name, digest(path.read_bytes().hex())]
+        return [path.name, _of(path)]
     if path.is_relative_to(CHECKOUT):
         return [str(path.relative_to(CHECKOUT)), digest(_texts(path.rglob("*.py")))]
     if any(one.exists() for one in (path, *path.parents[:-1])):
@@ -164,7 +164,12 @@ def digest_of_sources() -> str:
 
 
 def _texts(paths: Iterable[Path]) -> dict[str, str]:
-    return {str(path): path.read_bytes().hex() for path in paths if path.is_file() and "__pycache__" not in path.parts}
+    """Digests of files, by their paths."""
+    return {str(path): _of(path) for path in paths if path.is_file() and "__pycache__" not in path.parts}
+
+
+def _of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @cache

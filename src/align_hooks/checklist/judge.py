@@ -76,7 +76,7 @@ def judge(
     told_now = {name: (change, message("why.untold", side=Side.CANDIDATE)) for name, change in further.items() if change.keeps}
     both = [(row, *told_now.get(row.row.id, (changes.get(row.row.id), row.why))) for row in checked]
     advised = tuple(replace(row, change=change, why=why) for row, change, why in both)
-    batch = next((row for row in advised if row.row.id == BATCH), None)
+    batch = next((row for row in advised if row.row.id == BATCH and row.outcome is Outcome.NOT_TOLD), None)
     return tuple(_length(row, batch, reference, candidate, mended, values) if row.row.id == LENGTH else row for row in advised)
 
 
@@ -84,13 +84,12 @@ def _length(
     checked: Checked, batch: Checked | None, reference: Configuration, candidate: Configuration, mended: Configuration, values: Values
 ) -> Checked:
     """Return the row of a run's length, which differs where the candidate's other changes take it to another length than the reference's:
-    a larger batch leaves fewer steps of as many samples. What an unknown batch makes of these is not known."""
+    a larger batch leaves fewer steps of as many samples. What a ``batch`` that is not told makes of these is not known."""
     mended = replace(mended, used=set())
     wanted, before, after = checked.reference.meaning, checked.candidate.meaning, read_row(checked.row, mended).meaning
     if candidate.facts is not None or UNSET in (wanted, before, after):
         return checked
-    hinges = batch is not None and not mended.used.isdisjoint(batch.row.says(candidate).keys)
-    if batch is not None and hinges and (batch.outcome, checked.outcome) == (Outcome.NOT_TOLD, Outcome.SAME):
+    if batch is not None and checked.outcome is Outcome.SAME and not mended.used.isdisjoint(batch.row.says(candidate).keys):
         return replace(checked, outcome=Outcome.HARMLESS, why=batch.why)
     if same(before, after) or same(wanted, after):
         return checked
