@@ -64,7 +64,7 @@ def main() -> int:
         where = Path(folder)
         disk = disk_speed(where)
         make_corpus(where)
-        on_mindformers.frameworks._corpus[:] = [where / "corpus"]
+        on_mindformers.frameworks.places["corpus"] = where / "corpus"
         for framework, size in ((name, size) for name in ("megatron", "mindformers") for size in sizes):
             if options.framework not in (None, framework):
                 continue

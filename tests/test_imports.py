@@ -115,6 +115,40 @@ ENTRANCE = "__main__"
 """What ``python -m`` starts: it stands above all floors, in whatever room it lies, and no module imports it."""
 
 
+@cache
+def made_in(path: Path) -> frozenset[str]:
+    """Every name that a file binds."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    given = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    imported = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return frozenset(given | imported | {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)})
+
+
+def test_what_tools_take_of_a_module_of_the_tests_is_there() -> None:
+    """Of those that no test runs too, such as the zoo's: a name that changed must not wait for the night in which they are run."""
+    tests = Path(__file__).parent
+    lost = []
+    tools = [path for path in tests.rglob("*.py") if not path.name.startswith("test_")]
+    for path in (*tools, *(tests.parent / "benchmarks").rglob("*.py")):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        taken: list[tuple[Path, str]] = []
+        files: dict[str, Path] = {}
+        for node in nodes:
+            for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else ():
+                source, inner = (tests / name.replace(".", "/") for name in (node.module, f"{node.module}.{alias.name}"))
+                files |= {alias.asname or alias.name: inner.with_suffix(".py")} if inner.with_suffix(".py").exists() else {}
+                taken += [(source.with_suffix(".py"), alias.name)] if source.with_suffix(".py").exists() else []
+        uses = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+        taken += [(files[node.value.id], node.attr) for node in uses if node.value.id in files]
+        lost += [(str(path), source.name, name) for source, name in taken if name not in made_in(source)]
+    assert lost == []
+
+
 def room_of(name: str) -> str:
     return name.split(".")[1]
 

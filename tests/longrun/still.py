@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     asked = parser.parse_args()
     where = asked.folder.resolve()
-    frameworks._corpus[:] = [corpus_of(where)]
+    frameworks.places["corpus"] = corpus_of(where)
     frozen = ["-m", "align_hooks", "frozen", "--run", str(where / "reference/run"), "--", sys.executable]
     train(where / "reference", REFERENCE, asked.steps, frozen).succeeded()
     print(

@@ -150,7 +150,7 @@ def main() -> None:
         "--only", nargs="+", choices=list(REFERENCES), default=list(REFERENCES), help="these references, and what is theirs"
     )
     asked = parser.parse_args()
-    frameworks._corpus[:] = [corpus_of(asked.folder.resolve())]
+    frameworks.places["corpus"] = corpus_of(asked.folder.resolve())
     everything = [one for one in runs(asked.repeats) if one.reference in asked.only]
     for references in (True, False):
         with ThreadPoolExecutor(asked.workers) as pool:

@@ -33,7 +33,7 @@ def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     runs = shared / "runs" if os.environ.get("FRESH") == "1" else keeping.CHECKOUT / "build" / "runs"
     made = keeping.kept(runs, _corpus, {"train": "corpus"})
     keeping.prune(runs)
-    frameworks._places.update(runs=runs, corpus=made.where / "corpus")
+    frameworks.places.update(runs=runs, corpus=made.where / "corpus")
     yield made.where / "corpus"
     assert keeping.changed() == [], "a test wrote into a run that others read"
 

@@ -153,7 +153,7 @@ def kept(train: Train, code: int | Collection[int] = 0, **given: object) -> Kept
         done = train(where, **given)
         return done.code, done.output
 
-    return keeping.kept(_places["runs"], made, {"train": train.__name__, **given}, [code] if isinstance(code, int) else code)
+    return keeping.kept(places["runs"], made, {"train": train.__name__, **given}, [code] if isinstance(code, int) else code)
 
 
 def recorded(train: Train, **given: object) -> Path:
@@ -170,7 +170,7 @@ def derived(make: Callable[..., object], *given: object) -> Path:
         return 0, ""
 
     module = inspect.getsource(sys.modules[make.__module__])
-    return keeping.kept(_places["runs"], made, {"make": make, "module": module, "given": given}).where / "made"
+    return keeping.kept(places["runs"], made, {"make": make, "module": module, "given": given}).where / "made"
 
 
 def answered(script: str, asked: object = None) -> Any:
@@ -183,7 +183,7 @@ def answered(script: str, asked: object = None) -> Any:
         done = python(where, [str(SCRIPTS / script), *map(str, files)], {}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
         return done.code, done.output
 
-    where = keeping.kept(_places["runs"], made, {"script": script, "asked": asked}).where
+    where = keeping.kept(places["runs"], made, {"script": script, "asked": asked}).where
     return json.loads((where / "answers.json").read_text())
 
 
@@ -238,13 +238,13 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
-_places: dict[str, Path] = {}
+places: dict[str, Path] = {}
 """Where runs are kept, and the prefix of the corpus: what the ``real_corpus`` fixture has found."""
 
 
 def corpus() -> Path:
     """Prefix of a Megatron data set from a real text."""
-    return _places["corpus"]
+    return places["corpus"]
 
 
 def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:

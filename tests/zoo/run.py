@@ -37,7 +37,7 @@ def corpus_in(where: Path) -> None:
     prefix = where / "corpus"
     if not prefix.with_suffix(".bin").exists():
         subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(prefix)], check=True)
-    frameworks._corpus[:] = [prefix]
+    frameworks.places["corpus"] = prefix
 
 
 def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
@@ -71,11 +71,12 @@ def train_noise(references: Mapping[str, Path], precision: Flags, cases: Iterabl
 
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
+    given = {"family": reference.family, "RUN": run, **frameworks.EVERYTHING, **fed}
     if reference.side == MINDFORMERS:
-        frameworks.recorded(frameworks.mindformers, run.parent, family=reference.family, change=reference.change, **fed)
+        done = frameworks.mindformers(run.parent, change=reference.change, **given)
     else:
-        change = {**reference.flags, **precision}
-        frameworks.recorded(frameworks.megatron, run.parent, family=reference.family, change=change, ranks=reference.ranks, **fed)
+        done = frameworks.megatron(run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **given)
+    (run.parent / "log").write_text(done.succeeded().output)
 
 
 def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:

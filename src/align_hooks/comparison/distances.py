@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.comparison import rounding_alone
 from align_hooks.comparison import token_losses as tokens
 from align_hooks.comparison.limits import ROUNDED, weights_eps
 from align_hooks.comparison.measures import distances, ratio, relative_difference, root_mean_square
@@ -96,10 +97,9 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = AL
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
-    ours, theirs = reference.local_norms(step), run.local_norms(step)
-    floor = eps * max(ours.values(), default=0.0)
+    ours, theirs, alone = reference.local_norms(step), run.local_norms(step), rounding_alone.norms(reference, run, step, eps)
     for name in sorted(ours.keys() & theirs.keys()):
-        rounding = max(ours[name], theirs[name]) < floor
+        rounding = name in alone
         error = 0.0 if rounding else relative_difference(ours[name], theirs[name])
         scale = theirs[name] / ours[name] if ours[name] and not rounding else None
         yield Distance(name, ours[name], theirs[name], error, scale)
@@ -177,8 +177,10 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
 
 
 def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
-    """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
+    """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance, nor is what Adam
+    makes of a gradient that is rounding."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
+    alone = rounding_alone.norms(reference, run, step, eps)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
     elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
@@ -190,7 +192,8 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
         return
     for distance in found:
         moved = distance.error * distance.reference if distance.reference else distance.candidate
-        yield replace(distance, error=0.0) if moved <= rounding * sizes[distance.name] else distance
+        noise = distance.name in alone and rounding_alone.alike(alone[distance.name], (distance.reference, distance.candidate))
+        yield replace(distance, error=0.0) if noise or moved <= rounding * sizes[distance.name] else distance
 
 
 def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distances, dict[str, float]]:

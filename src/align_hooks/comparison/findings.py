@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -23,17 +23,20 @@ from align_hooks.record.self_check import Contradiction, Kind
 WORST = 10
 NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
 """What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
+NOT_APART: Mapping[str, float] = {}
 Limit = Callable[[str], float]
 """Of a quantity's name."""
 StepDistance: TypeAlias = tuple[int, Distance, Limit]
 """A step, how far two runs are apart there, and with which limit."""
 
 
-def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
-    """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
-    measured = distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work)
+def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work, apart: Mapping[str, float] = NOT_APART) -> list[Finding]:
+    """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them. ``apart`` is how far
+    (L2) some of them may be apart whatever their relative limit."""
+    measured = list(distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work))
     limits = limit if pair.both_stored(kind, step) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
-    return [as_finding(distance, step, limits, Quantity(kind)) for distance in measured]
+    wide = {one.name: apart[one.name] / one.reference for one in measured if one.name in apart and one.reference}
+    return [as_finding(one, step, lambda name: max(limits(name), wide.get(name, 0.0)), Quantity(kind)) for one in measured]
 
 
 def as_finding(distance: Distance, step: int, limit: Limit, quantity: Quantity) -> Finding:

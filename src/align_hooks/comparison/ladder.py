@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from align_hooks.comparison import distances
+from align_hooks.comparison import distances, rounding_alone
 from align_hooks.comparison.arguments import recomputes
 from align_hooks.comparison.band.banded import Banded, banded
 from align_hooks.comparison.findings import Limit, as_finding, tensor_errors, told_otherwise, worse_loss, worst_findings
@@ -116,7 +116,9 @@ class Ladder:
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
         """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
-        return tensor_errors(self.pair, kind, step, limit, self.work)
+        drifts = default and kind == Quantity.WEIGHTS
+        apart = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if drifts else {}
+        return tensor_errors(self.pair, kind, step, limit, self.work, apart)
 
     def notes(self) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""

@@ -41,7 +41,7 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
     fed = session.is_fed or session.replay is not None
-    with session.recording.must_succeed() if fed else session.recording.surviving("the number of the step"):
+    with session.recording.must_succeed() if fed else session.recording.surviving("the step"):
         session.step = get_args().curr_iteration  # first, for what feeds the step asks which it is
     try:
         with session.recording.surviving("the state that the step starts from"):

@@ -1,0 +1,98 @@
+"""A tensor whose gradient is rounding alone: what Adam makes of it accuses nobody, and what is wrong with it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.comparison.rounding_alone import TIMES, alike, drift
+from align_hooks.comparison.verdict import Status, Verdict
+from align_hooks.record.norms import squared_sum
+from comparison.conftest import Compared, stage
+from synthetic import STEPS, Synthetic
+
+NAME, EPS = "model.norm.weight", 2.0**-23
+SETTINGS = {"gradients": "0"}
+"""Its updates cannot be checked against the formula at every step, as in a run as users record it."""
+
+
+def of_rounding(seed: int, size: float = 5e-9) -> Synthetic:
+    """A run that trains a bias, 0 at first, of gradients that are all rounding; those of later steps are apart by it too."""
+    run = Synthetic().drifted()
+    run.settings |= SETTINGS
+    run.weights[0][NAME] = np.zeros(4, np.float32)
+    random = np.random.default_rng(seed)
+    for step in range(STEPS):
+        run.gradients[step][NAME] = (size * random.standard_normal(4)).astype(np.float32)
+        run.norms[step][NAME] = squared_sum(run.gradients[step][NAME])
+    run.train()
+    return run
+
+
+@pytest.mark.parametrize("size", [5e-9, 2e-8, 0.0])
+@pytest.mark.parametrize("sketched", [False, True])
+def test_an_honest_pair_is_aligned(size: float, sketched: bool, compared: Compared) -> None:
+    runs = of_rounding(1), of_rounding(2, size)
+    for run in runs:
+        run.settings |= {"weights": "0", "sketches": "all"} if sketched else {}
+    judged = compared(runs[1], runs[0])
+    assert judged.verdict is Verdict.ALIGNED
+    assert stage(judged, "first updates").status is stage(judged, "free-running steps").status is Status.SAME
+
+
+def never_updated(run: Synthetic) -> None:
+    for step in range(STEPS):
+        run.weights[step + 1][NAME] = run.weights[0][NAME]
+
+
+def at_another_rate(run: Synthetic) -> None:
+    for step in range(STEPS):
+        run.weights[step + 1][NAME] = 10 * run.weights[step + 1][NAME]
+
+
+def decayed_by_all(run: Synthetic) -> None:
+    for step in range(STEPS):
+        run.weights[step + 1][NAME] = run.weights[step + 1][NAME] + np.float32(0.1)
+
+
+@pytest.mark.parametrize("fault", [never_updated, at_another_rate, decayed_by_all])
+def test_a_fault_of_its_updates_is_told(fault: Callable[[Synthetic], None], compared: Compared) -> None:
+    candidate = of_rounding(2)
+    fault(candidate)
+    result = stage(compared(candidate, of_rounding(1)), "first updates")
+    assert result.status is Status.DIFFERENT and result.findings[0].name == NAME
+
+
+def test_weights_that_went_further_than_rates_allow_are_told(compared: Compared) -> None:
+    """A weight that is 40 whole rates away was not moved there by two updates."""
+    candidate = of_rounding(2)
+    candidate.weights[2][NAME] = candidate.weights[2][NAME] + np.float32(0.04)
+    judged = compared(candidate, of_rounding(1))
+    (finding,) = (found for found in stage(judged, "free-running steps").findings if found.name == NAME and found.step == 2)
+    assert finding.excess > 1
+
+
+def test_only_of_what_was_rounding_at_every_step_before(tmp_path: Path) -> None:
+    runs = [of_rounding(seed) for seed in (1, 2)]
+    for run in runs:
+        run.norms[1][NAME] = 1.0
+    ours, theirs = (open_run(run.write(tmp_path / str(index))) for index, run in enumerate(runs))
+    assert drift(ours, theirs, 0, EPS) == {}
+    assert drift(ours, theirs, 1, EPS) == pytest.approx({NAME: 2 * 1e-3 * 2})
+    assert drift(ours, theirs, 2, EPS) == {}
+
+
+@pytest.mark.parametrize("times", [0.0, 1e-3, 0.5, 1.0, 2.0, 1e3])
+@pytest.mark.parametrize("size", [1e-12, 1.0])
+def test_what_adam_makes_is_between_one_size_and_in_proportion(times: float, size: float) -> None:
+    """Of gradients ``times`` as large an update is as large or ``times`` as large, within the factor that is allowed."""
+    for made in (1.0, times):
+        for within in (1 / TIMES, 1.0, TIMES):
+            assert alike((size, times * size), (1e-3, 1e-3 * made * within * (1 - 1e-9 if within > 1 else 1 + 1e-9)))
+    assert not alike((size, times * size), (1e-3, 1.1 * TIMES * max(1.0, times) * 1e-3))
+    assert times == 0 or not alike((size, times * size), (1e-3, min(1.0, times) / TIMES / 1.1 * 1e-3))
+    assert alike((0.0, size), (0.0, 1e-3)) and alike((size, 0.0), (1e-3, 0.0)) and not alike((size, size), (1e-3, 0.0))
