@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from chosen import in_one
 from work import at_most
 
 TESTS = Path(__file__).parent
@@ -28,7 +29,7 @@ def test_hypothesis_has_no_deadline() -> None:
     assert HealthCheck.too_slow in settings().suppress_health_check
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
+@in_one(FILES)
 def test_no_test_reads_a_clock(path: Path) -> None:
     found = {match.group() for match in CLOCKS.finditer(path.read_text(encoding="utf-8"))}
     allowed = ALLOWED.get(str(path.relative_to(TESTS)), "")

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
 from align_hooks.cli import app
 from align_hooks.settings import PREFIX, Settings
+from chosen import in_one
 from docs import reference
 
 if sys.version_info >= (3, 11):
@@ -28,14 +27,14 @@ VARIABLES = {PREFIX + one.name.upper() for one in fields(Settings)}
 APACHE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt."""
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+each_page = in_one(PAGES)
 
 
 CHINESE = ".zh-CN.md"
 PAIRS = [(page.with_name(page.name.replace(CHINESE, ".md")), page) for page in PAGES if page.name.endswith(CHINESE)]
 ENGLISH_ALONE = {"checklist.md", "record.md", "reference.md", "report.md", "zoo.md", "json.md"}
 """Pages of which most is made by the code, in English."""
-each_pair = pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=[one.name for one, _ in PAIRS])
+each_pair = in_one(PAIRS)
 
 
 def tables(page: Path) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chosen import in_one
 from zoo import altered
 from zoo.case import MEGATRON, MINDFORMERS, Case
 from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
@@ -41,7 +42,7 @@ def test_there_are_enough_of_them_and_names_are_unique() -> None:
     assert {script(case).name for case in FAULTS if case.plant} == PLANTS.keys()
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@in_one(CASES.values())
 def test_a_case_is_whole(case: Case) -> None:
     assert case.plant in PLANTS[script(case).name] if case.plant else not case.script
     assert case.reference in REFERENCES

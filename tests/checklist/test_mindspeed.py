@@ -19,6 +19,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, MINDSPEED, MINDSPEED_LLM, Configuration, ConfigurationError
 from align_hooks.messages import rendered
 from checklist.exercises import EXPERTS, LATENT, NEW, flags, megatron, mindformers
+from chosen import in_one
 from worded import ids
 
 SPEC = "--spec mindspeed_llm.tasks.models.spec"
@@ -108,7 +109,7 @@ def table(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines() if not line.startswith("#")]
 
 
-@pytest.mark.parametrize(("row", "beside", "flag", "with_it", "without"), table(READ))
+@in_one(table(READ))
 def test_a_flag_is_read_as_what_it_builds(row: str, beside: str, flag: str, with_it: str, without: str) -> None:
     assert (meaning(row, command(f"{beside} {flag}")), meaning(row, command(beside))) == (with_it, without)
     configuration = command(f"{beside} {flag}")
@@ -240,14 +241,14 @@ def listed(words: str) -> list[str]:
     return [one.strip() for one in words.strip().replace("\n", "|").split("|") if one.strip()]
 
 
-@pytest.mark.parametrize("words", listed(MATTERS))
+@in_one(listed(MATTERS))
 def test_what_changes_training_and_no_row_reads_keeps_a_check_from_clean(words: str) -> None:
     checklist = check(megatron(NEW, flags(words) | {"no-shared-storage": ""}), mindformers(NEW, {}))
     assert (checklist.exit_code, len(checklist.uncovered)) == (UNDECIDED, 1)
     assert ids(*(trap for side in checklist.sides for trap in side.traps)) == []
 
 
-@pytest.mark.parametrize("words", listed(DEFAULT))
+@in_one(listed(DEFAULT))
 def test_what_is_a_default_or_changes_nothing_matters_to_nobody(words: str) -> None:
     configuration = command(words)
     assert [

@@ -19,6 +19,7 @@ from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import rendered
 from checklist.exercises import OLD, megatron, mindformers, row
+from chosen import in_one
 from worded import ids
 
 DEEPSEEK2_CONFIG = "r1.5.0 research/deepseek2/deepseek2_config.py"
@@ -128,7 +129,7 @@ def cases() -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in CASES.strip().splitlines() if not line.startswith("#")]
 
 
-@pytest.mark.parametrize(("kind", "keys", "name", "holds", "source"), cases(), ids=[f"{one[0]}-{one[2]}-{one[1]}" for one in cases()])
+@in_one(cases())
 def test_a_row_holds_what_the_source_builds(kind: str, keys: str, name: str, holds: str, source: str) -> None:
     assert rendered(read_row(ROW[name], older(kind, keys)).shown) == holds, source
 

@@ -22,6 +22,7 @@ from align_hooks.comparison.verdict import Comparison, Place, Verdict
 from align_hooks.messages import CHINESE, ENGLISH, message, rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
+from chosen import in_one
 from comparison.conftest import HONEST, Compared
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 from worded import ids
@@ -34,7 +35,7 @@ def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
     assert (last.places, last.when, last.unless) == ((), (), ())
 
 
-@pytest.mark.parametrize("advice", ADVICE, ids=lambda each: f"{each.verdict.name}-{each.id}-{ADVICE.index(each)}")
+@in_one(ADVICE)
 def test_every_row_can_be_reached(advice: Advice) -> None:
     assert any(reached(advice, place) for place in advice.places or (*Place, None))
 
@@ -57,12 +58,11 @@ def test_commands_name_variables_that_exist() -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("id", sorted({each.id for each in ADVICE}))
-@pytest.mark.parametrize("language", [ENGLISH, CHINESE])
-def test_every_message_of_the_advice_is_filled_in(tmp_path: Path, id: str, language: str) -> None:
+def test_every_message_of_the_advice_is_filled_in(tmp_path: Path) -> None:
     pair = Pair(*(open_run(HONEST.write(tmp_path / name)) for name in ("reference", "candidate")))
     filled = slots(Ladder(pair, Noise(pair, []), (), silent), [], None)
-    assert "{" not in rendered(message(id, **filled), language)
+    words = {(each.id, language): rendered(message(each.id, **filled), language) for each in ADVICE for language in (ENGLISH, CHINESE)}
+    assert [where for where, text in words.items() if "{" in text] == []
 
 
 def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.settings import PREFIX, Settings
-from chosen import every
+from chosen import every, in_one
 from docs.blocks import CHINESE, PAGES, blocks, commands, statements
 from docs.commands import EVERYWHERE, NOT_RUN, ROWS, Row, why_not
 from docs.running import run
@@ -38,7 +38,7 @@ def test_every_exception_is_of_a_command_and_has_its_reason() -> None:
         assert all(any(text.startswith(begins) for text in everything[row.page]) for begins in row.ends), row.page
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")])
+@in_one([page for page in PAGES if blocks(page, "sh")])
 def test_bash_reads_every_block(page: str) -> None:
     """No ellipsis stands where a word of a command does: what is to be filled in is a variable."""
     for _, block in blocks(page, "sh"):
@@ -48,7 +48,7 @@ def test_bash_reads_every_block(page: str) -> None:
         assert not [each.text for each in statements(block) if "…" in each.text and not why_not(english, each.text)]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS)
+@in_one(WITH_COMMANDS)
 def test_the_variables_of_every_command_go_together(page: str) -> None:
     exported: dict[str, str] = {}
     for command in commands(page):

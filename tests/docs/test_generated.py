@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from checklist.table import PAGE, page
+from chosen import in_one
 from docs import quoted, reference
 from matrix import table as matrix
 
@@ -35,7 +34,7 @@ def test_the_table_of_the_checklist_is_made_from_the_rows() -> None:
     assert page(text) == text
 
 
-@pytest.mark.parametrize("file", matrix.PAGES, ids=lambda file: file.name)
+@in_one(matrix.PAGES)
 def test_the_table_of_versions_is_made_from_the_committed_results(file: Path) -> None:
     """``python tests/matrix/table.py`` writes it."""
     text = file.read_text(encoding="utf-8")
@@ -43,14 +42,14 @@ def test_the_table_of_versions_is_made_from_the_committed_results(file: Path) ->
     assert matrix.filled(text) == text
 
 
-@pytest.mark.parametrize("file", quoted.PAGES, ids=lambda file: file.name)
+@in_one(quoted.PAGES)
 def test_quotations_are_what_is_printed(file: Path) -> None:
     """``python tests/docs/quoted.py`` writes them, and gives a Chinese page the tables of the English one."""
     text = file.read_text(encoding="utf-8")
     assert quoted.filled(text, file) == text
 
 
-@pytest.mark.parametrize("file", quoted.PAGES, ids=lambda file: file.name)
+@in_one(quoted.PAGES)
 def test_no_output_is_written_by_hand(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     left = quoted.PART.sub("", text)

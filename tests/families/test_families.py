@@ -20,6 +20,7 @@ from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, Routing, rows_of, size_of
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
 from align_hooks.names.blocks import Dims
+from chosen import in_one
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
 LATENT = {"q_lora_rank": 20, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
@@ -173,8 +174,7 @@ def test_a_base_is_read_back_from_its_frequencies(base: float, size: int) -> Non
     assert base_of([one / (1 + at) for at, one in enumerate(turned)]) is None or size == 4  # two numbers are powers of something
 
 
-@pytest.mark.parametrize("base", [10000.0, 500000.0, 1234567.0, 8e6, 25600000.0, 1e10])
-@pytest.mark.parametrize("size", [4, 6, 40, 64, 72, 80, 96, 120, 128, 256])
+@in_one(itertools.product([10000.0, 500000.0, 1234567.0, 8e6, 25600000.0, 1e10], [4, 6, 40, 64, 72, 80, 96, 120, 128, 256]))
 def test_a_base_that_a_model_states_is_its_own_where_it_turns_by_it(base: float, size: int) -> None:
     """torch rounds the exponent to fp32 before it takes the power."""
     exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chosen import slow, slow_but
+from chosen import in_one, slow, slow_but
 from fuzz import run, watch
 from fuzz.inputs import CORPUS, Input, apply, differences, drawn, kept, swept
 from fuzz.seeds import RECORDS, SEEDS, linked
@@ -140,7 +140,7 @@ def test_a_link_and_a_device_come_back_from_the_corpus(built: Path, tmp_path: Pa
     assert (scene / "run/run.json").is_fifo()
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
+@in_one(sorted(CORPUS.glob("*.json")))
 def test_what_is_in_the_corpus_is_known(path: Path) -> None:
     sample = kept(path)
     assert sample.target in TARGETS

@@ -23,9 +23,10 @@ from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import CORE
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+from chosen import in_one
 
 SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
-HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
+HOOKS = [hook for hooks in SIDES.values() for hook in hooks]
 NO_VERSION = {"mindspeed"}
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
 NEVER_RELEASED = {"mindformers": {f"1.{minor}" for minor in range(11, 20)}, "mindspore": set()}
@@ -75,7 +76,7 @@ def definitions(path: Path) -> dict[str, ast.stmt]:
     return defined
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_every_body_is_a_function_of_the_right_shape_in_an_existing_file(hook: Hook) -> None:
     module, colon, name = hook.body.partition(":")
     path = source(module)
@@ -85,7 +86,7 @@ def test_every_body_is_a_function_of_the_right_shape_in_an_existing_file(hook: H
     assert len(body.args.args) == (5 if hook.targets else 2)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_nothing_is_hooked_unless_something_is_set(hook: Hook) -> None:
     assert hook.asked(Settings()) is False
 
@@ -115,7 +116,7 @@ def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: s
     assert {hook.asked(settings) for hook in asked} == {True}
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_every_range_parses_and_has_both_ends(hook: Hook) -> None:
     if hook.package in NO_VERSION:
         assert not hook.supports and not hook.targets  # its body holds the package to what it needs
@@ -124,7 +125,7 @@ def test_every_range_parses_and_has_both_ends(hook: Hook) -> None:
     assert operators & {">=", ">", "==", "~="} and operators & {"<", "<=", "==", "~="}
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_every_package_says_its_version_somewhere_known(hook: Hook) -> None:
     assert hook.package in NO_VERSION or source(VERSION_MODULES[hook.package]) is not None
 
@@ -138,7 +139,7 @@ def covers(hook: Hook) -> bool:
     return Version(installed).base_version in SpecifierSet(hook.supports)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_the_installed_framework_is_inside_the_range_of_every_hook_that_must_fire(hook: Hook) -> None:
     assert covers(hook) or not hook.must_fire
 
@@ -158,7 +159,7 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
         assert ran.isdisjoint(FROM_SOURCE)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
     """And a hook whose range leaves the installed version out does so because its trigger is gone."""
     inside, path = covers(hook), source(hook.trigger)
@@ -178,6 +179,6 @@ def test_the_range_of_megatron_is_what_the_matrix_proved() -> None:
     assert {version.minor for version in proven} == minors
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@in_one(HOOKS)
 def test_every_hook_says_why_in_one_line(hook: Hook) -> None:
     assert hook.why and "\n" not in hook.why

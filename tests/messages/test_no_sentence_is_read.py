@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import align_hooks
+from chosen import in_one
 
 SOURCE = Path(align_hooks.__file__).parent
 WORDING = {"rendered", "template", "in_words"}
@@ -74,7 +75,7 @@ def readings(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+@in_one(sorted(SOURCE.rglob("*.py")))
 def test_nothing_reads_words_back(path: Path) -> None:
     assert [f"{line}: {code}" for line, code in readings(path.read_text(encoding="utf-8"))] == []
 

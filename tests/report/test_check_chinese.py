@@ -31,7 +31,7 @@ from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
-from chosen import every
+from chosen import every, in_one
 
 TERMS = """
 GPT-2 MindSpeed-LLM Pai-Megatron-Patch Llama epoch iteration
@@ -108,7 +108,7 @@ def test_no_english_is_left_in_the_chinese_of_a_check(area: str) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+@in_one(ROWS)
 def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
     if isinstance(row.name, Message):
         assert re.search(r"[\u4e00-\u9fff]|z-loss", rendered(row.name, CHINESE))
