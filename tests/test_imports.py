@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import align_hooks
+from chosen import every
 
 SOURCE = Path(align_hooks.__file__).parent
 FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers", "transformers"}
@@ -351,17 +352,20 @@ def test_the_import_form_attaches_where_a_variable_is_set() -> None:
 
 @pytest.mark.parametrize(
     ("statement", "attaches"),
-    [
-        ("import align_hooks.ms_side", True),
-        ("from align_hooks import ms_side", True),
-        ("from align_hooks.ms_side import seed_all", True),
-        ("import importlib; importlib.import_module('align_hooks.ms_side')", True),
-        ("import align_hooks.ms_side.environment", False),
-        ("from align_hooks.ms_side.batch import *", False),
-        ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
-        ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
-        ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli; align_hooks.cli.app.commands", False),
-    ],
+    every(
+        4,
+        [
+            ("import align_hooks.ms_side", True),
+            ("from align_hooks import ms_side", True),
+            ("from align_hooks.ms_side import seed_all", True),
+            ("import importlib; importlib.import_module('align_hooks.ms_side')", True),
+            ("import align_hooks.ms_side.environment", False),
+            ("from align_hooks.ms_side.batch import *", False),
+            ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
+            ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
+            ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli; align_hooks.cli.app.commands", False),
+        ],
+    ),
 )
 def test_only_the_side_itself_attaches(statement: str, *, attaches: bool) -> None:
     done = fresh(f"{statement}\nimport wrapt.importer as importer\nprint(bool(importer._post_import_hooks))", ALIGN_HOOKS_LOCAL_NORMS="all")

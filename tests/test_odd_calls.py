@@ -156,7 +156,7 @@ def listing(here: Path) -> dict[str, tuple[int, int]]:
 
 
 def some_quick() -> Iterator[object]:
-    """All odd calls, of which a quick run of the tests makes a quarter: every place and every oddity is among these."""
+    """All odd calls, of which a quick run of the tests makes few: every place and every oddity is among these."""
     places, oddities = list(PLACES), list(ODD)
     for where, odd in calls():
         quick = (places.index(where) + oddities.index(odd)) % 12 == 0

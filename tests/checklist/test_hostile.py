@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import warnings
@@ -314,8 +315,7 @@ ODD = {
 """Arguments that may be given what is no number, and the YAML's key."""
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize(("value", "name"), every(4, itertools.product(("nan", "inf"), ODD)))
 def test_what_is_no_number_never_agrees(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, value: str) -> None:
     cosine: dict[str, Any] = {"lr_decay_style": "cosine"}
     one = str(script(tmp_path / "train.sh", **{**cosine, "load": "''", name: value}))

@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", slow_but(REFUSED, "one process"))
+@pytest.mark.parametrize("case", slow_but(REFUSED))
 def test_a_rehearsal_that_would_not_start(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, started, told = REFUSED[case]
     monkeypatch.chdir(tmp_path)

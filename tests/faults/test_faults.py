@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(bool(unable()), reason=unable() or "can trace")
 
 @pytest.mark.parametrize("seed", every(3, [2, 5, 7]))
 def test_no_moment_of_death_tears_loses_or_deletes(seed: int) -> None:
-    outcome = harness.lived(seed, restart_every=60)
+    outcome = harness.lived(seed, restart_every=120)
     assert outcome.wrong == []
     assert outcome.points.total() > 100
 

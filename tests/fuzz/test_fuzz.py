@@ -116,7 +116,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", slow_but(FAULTS, "writes outside"))
+@pytest.mark.parametrize("fault", slow_but(FAULTS))
 def test_a_fault_is_seen_and_kept_and_the_next_input_is_judged(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call, seen = FAULTS[fault]
     monkeypatch.setattr(run, "FAULTS", tmp_path)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from chosen import every
+from chosen import every, slow
 from started import Ended, scrubbed, write
 
 RUNNER = ("-m", "align_hooks.torch_side")
@@ -134,7 +134,7 @@ def test_the_script_sees_what_it_sees_under_plain_python(sights: list[dict[str, 
         assert on[sight] == plain[sight]
 
 
-@pytest.mark.parametrize("form", ["script.py", "../here/script.py", "absolute", "link.py", "no_suffix"])
+@pytest.mark.parametrize("form", every(3, ["script.py", "../here/script.py", "absolute", "link.py", "no_suffix"]))
 def test_the_script_may_be_named_in_any_way(tmp_path: Path, form: str) -> None:
     here = tmp_path / "here"
     script = write(here, "import sys; print(sys.argv, __file__, sys.path, sorted(globals()))")
@@ -147,7 +147,7 @@ def test_the_script_may_be_named_in_any_way(tmp_path: Path, form: str) -> None:
 FLAGS = [("-W", "error"), ("-O",), ("-X", "utf8", "-X", "dev"), *([("-P",)] if sys.version_info >= (3, 11) else [])]
 
 
-@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+@pytest.mark.parametrize("flags", every(3, FLAGS), ids=" ".join)
 def test_flags_of_the_interpreter_reach_the_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
     write(tmp_path, "import sys; print(sys.flags, sys.warnoptions, sys._xoptions, __debug__, sys.path)")
     assert compared(tmp_path, "script.py", flags=flags).code == 0
@@ -182,7 +182,7 @@ def test_a_class_defined_in_the_script_can_be_pickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "script"), [("spawn", "script.py"), ("spawn", "sub/script.py"), ("forkserver", "script.py"), ("fork", "script.py")]
+    ("method", "script"), every(3, [("spawn", "script.py"), ("spawn", "sub/script.py"), ("forkserver", "script.py"), ("fork", "script.py")])
 )
 def test_worker_processes_find_the_scripts_functions_and_classes(tmp_path: Path, method: str, script: str) -> None:
     write(
@@ -270,7 +270,7 @@ ENDINGS = {
 OFF_TOO = {"falls off its end", "sys.exit(0)", "sys.exit(3)", "sys.exit(message)", "an exception", "a syntax error", "KeyboardInterrupt"}
 
 
-@pytest.mark.parametrize("ending", every(4, ENDINGS))
+@pytest.mark.parametrize("ending", every(7, ENDINGS))
 def test_the_script_ends_as_under_plain_python(tmp_path: Path, ending: str) -> None:
     """Exit code, output and traceback, none of our frames in it."""
     write(tmp_path, ENDINGS[ending])
@@ -372,7 +372,7 @@ def count(folder: Path) -> int:
     return lines
 
 
-@pytest.mark.parametrize("before", [{}, {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "random"}], ids=["unset", "0", "random"])
+@pytest.mark.parametrize("before", [{}, slow({"PYTHONHASHSEED": "0"}), slow({"PYTHONHASHSEED": "random"})], ids=["unset", "0", "random"])
 @pytest.mark.parametrize("side", ["torch", "ms"])
 def test_the_interpreter_is_started_again_once_and_hash_randomisation_is_fixed(tmp_path: Path, side: str, before: dict[str, str]) -> None:
     write(
@@ -477,7 +477,7 @@ def test_a_hook_that_is_attached_and_never_called_is_exit_code_3_and_one_that_fa
 # torchrun
 
 
-@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("code", [slow(0), 7])
 def test_torchrun_starts_the_runner_on_every_rank_and_passes_on_a_failure(tmp_path: Path, code: int) -> None:
     pytest.importorskip("torch")
     write(tmp_path, "import os, sys\nprint(f'RANK:{os.environ[\"RANK\"]} {sys.argv}', flush=True)\nsys.exit(int(sys.argv[1]))")
@@ -618,7 +618,7 @@ def test_what_a_script_forks_does_not_end_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("RANK", "9" * 5000), ("WORLD_SIZE", "9" * 5000), ("WORLD_SIZE", "99999999999"), ("RANK", "\u00b2")]
+    ("name", "value"), every(2, [("RANK", "9" * 5000), ("WORLD_SIZE", "9" * 5000), ("WORLD_SIZE", "99999999999"), ("RANK", "\u00b2")])
 )
 def test_a_rank_of_thousands_of_digits_is_answered_in_a_line(tmp_path: Path, name: str, value: str) -> None:
     write(tmp_path, "print('ran')")

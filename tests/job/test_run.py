@@ -18,7 +18,7 @@ import pytest
 
 import started
 from align_hooks.job.run import STARTUP
-from chosen import every
+from chosen import every, slow
 from started import Ended, scrubbed
 from synthetic import Synthetic
 
@@ -144,7 +144,7 @@ WORKER = """
     """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", ["spawn", slow("fork")])
 @pytest.mark.parametrize("trains", [False, True], ids=["loads data", "comes to train"])
 def test_worker_processes_are_left_alone_and_told_of_where_they_come_to_train(here: Path, trains: bool, method: str) -> None:
     write(here, {"train.py": WORKER.format("" if trains else "train_iters=None", method)})
@@ -393,7 +393,7 @@ if os.environ["DIES"] in ("kill", "term"): os.kill(os.getpid(), getattr(signal, 
 
 
 @pytest.mark.parametrize(
-    ("starts", "code"), every(3, [("raise no", 0), ("kill no", 0), ("term kill no", 0), ("no kill", 3), ("kill raise", 3)])
+    ("starts", "code"), every(5, [("raise no", 0), ("kill no", 0), ("term kill no", 0), ("no kill", 3), ("kill raise", 3)])
 )
 def test_of_a_rank_that_its_launcher_started_again_the_last_process_counts(here: Path, starts: str, code: int) -> None:
     write(here, {"agent.py": AGENT, "train.py": dedent(STAND_INS["train.py"]) + DIES})
@@ -470,7 +470,7 @@ RANKS = {
 }
 
 
-@pytest.mark.parametrize("case", every(3, RANKS))
+@pytest.mark.parametrize("case", every(6, RANKS))
 def test_a_rank_that_trains_without_hooks_is_missed(here: Path, case: str) -> None:
     variables, lines, code = RANKS[case]
     write(here, {"other/sitecustomize.py": ""})

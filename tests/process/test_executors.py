@@ -17,6 +17,7 @@ from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import Work
 from align_hooks.report.machine import as_json
+from chosen import slow_but
 from synthetic import Synthetic
 
 BIN = Path(sys.executable).parent
@@ -40,12 +41,12 @@ def answer(pair: tuple[Path, Path], engine: str) -> object:
         return as_json(compare(*map(open_run, pair), executor=executor))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", slow_but(ENGINES, "processes"))
 def test_every_engine_gives_the_answer_of_one_process(pair: tuple[Path, Path], engine: str) -> None:
     assert str(answer(pair, engine)) == str(answer(pair, "none"))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", slow_but(ENGINES, "processes"))
 def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: str) -> None:
     path = pair[1] / "step_0/rank_0/gradients.safetensors"
     content = bytearray(path.read_bytes())

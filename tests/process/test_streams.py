@@ -82,7 +82,7 @@ ENDINGS = [(script, stream, GONE[index % 3]) for index, (script, stream) in enum
 """Every script on either stream, each kind of trouble in its turn; what prints is tried with all of them below."""
 
 
-@pytest.mark.parametrize(("script", "stream", "how"), every(9, ENDINGS))
+@pytest.mark.parametrize(("script", "stream", "how"), every(18, ENDINGS))
 def test_a_script_ends_as_it_does_without_us_whatever_became_of_its_streams(tmp_path: Path, script: str, stream: int, how: str) -> None:
     """We print that the seed was changed after the script's first line, and again after its last."""
     megatron(tmp_path, TRAINS)
@@ -156,7 +156,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("command", "how"), every(5, [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)]))
+@pytest.mark.parametrize(("command", "how"), every(9, [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)]))
 def test_the_exit_code_of_a_command_stands_whatever_became_of_its_output(records: Path, tmp_path: Path, command: str, how: str) -> None:
     arguments, code = COMMANDS[command]
     for number, streams in enumerate(({1: how}, {1: how, 2: how})):

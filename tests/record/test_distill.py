@@ -289,7 +289,7 @@ NAMES_OF = st.text(st.characters(exclude_characters="#"), min_size=1, max_size=4
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     numbers=st.lists(st.tuples(ODD, ODD, ODD), min_size=1, max_size=4),
     name=NAMES_OF,

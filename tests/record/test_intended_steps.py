@@ -13,6 +13,7 @@ from align_hooks.evidence.convert import convert_curves
 from align_hooks.record.ending import HowEnded
 from align_hooks.replay.batches import Replay
 from align_hooks.settings import Source, Steps
+from chosen import slow_but
 from invoked import invoke
 from synthetic import Synthetic, batch, described, row
 from work import at_most
@@ -74,7 +75,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", slow_but(COMMANDS, "compare RUN OTHER --noise THIRD"))
 def test_a_command_costs_the_same_however_far_the_steps_are(tmp_path: Path, command: str) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     for place, first, planned in ((near, 0, 3), (far, MANY, 2 * MANY)):

@@ -28,6 +28,7 @@ from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
 from align_hooks.report.machine import as_json
 from align_hooks.settings import Settings
+from chosen import slow
 from invoked import invoke
 from synthetic import Synthetic, by_hand, routed
 
@@ -178,7 +179,11 @@ def test_a_permission_asks_for_nothing_and_names_protocols() -> None:
         Settings.from_environment({ALLOWED: "s3://bucket"})
 
 
-def test_an_address_in_a_record_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
+COMMANDS = ["show", "compare OTHER", "check OTHER", "accept OTHER", "doctor"]
+
+
+@pytest.mark.parametrize("commands", [COMMANDS[:-1], slow(COMMANDS[-1:])], ids=["readers", "doctor"])
+def test_an_address_in_a_record_is_text(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
     there = put(Synthetic().write(tmp_path / "there"), f"{bucket}/run")
     fed = {"run": there, "run_id": "other", "steps": [0]}
     facts = {"converted": {"log": there, "names": there}, "injected": fed, "routed": fed, "taught": fed, "model": {"_name_or_path": there}}
@@ -186,8 +191,8 @@ def test_an_address_in_a_record_is_text(tmp_path: Path, monkeypatch: pytest.Monk
     runs = [Synthetic(facts=facts, settings=asked).write(tmp_path / name) for name in ("one", "other")]
     opened: list[object] = []
     monkeypatch.setattr(upath, "UPath", opened.append)
-    for command in (["show"], ["compare", str(runs[1])], ["check", str(runs[1])], ["accept", str(runs[1])], ["doctor"]):
-        done = invoke(app, [command[0], str(runs[0]), *command[1:]])
+    for command, *other in map(str.split, commands):
+        done = invoke(app, [command, str(runs[0]), *[str(runs[1]) for _ in other]])
         assert isinstance(done.exception, AlignHooksError | SystemExit | None), done.exception
     assert not opened
 

@@ -77,6 +77,7 @@ def test_what_scrolls_sideways_on_a_telephone_says_so(opened: Open, text: str) -
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.slow
 def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: Comparison) -> None:
     assert sum("." in finding.name for stage in large.stages for finding in stage.findings if stage.name == "gradients") == 2001
     assert len(large.curves[0].steps) == 5000

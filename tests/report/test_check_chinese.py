@@ -31,7 +31,7 @@ from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
-from chosen import every, in_one
+from chosen import every, in_one, slow_but
 
 TERMS = """
 GPT-2 MindSpeed-LLM Pai-Megatron-Patch Llama epoch iteration
@@ -122,12 +122,12 @@ def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
 # ---- whole checks
 
 
-@pytest.mark.parametrize("exercise", every(8, EXERCISES), ids=[f"{number}-{exercise.id}" for number, exercise in enumerate(EXERCISES)])
+@pytest.mark.parametrize("exercise", every(32, EXERCISES), ids=[f"{number}-{exercise.id}" for number, exercise in enumerate(EXERCISES)])
 def test_exercises(exercise: Exercise) -> None:
     assert english((megatron(exercise.style, exercise.flags), mindformers(exercise.style, exercise.other))) == []
 
 
-@pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
+@pytest.mark.parametrize("style", slow_but([OLD, NEW, EXPERTS, LATENT], LATENT))
 def test_bases(style: str) -> None:
     assert english((megatron(style, {}), mindformers(style, {})), (mindformers(OLD, {}), mindformers(style, {}))) == []
 
@@ -155,7 +155,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("more", every(4, RECORDS.values()), ids=RECORDS.keys())
+@pytest.mark.parametrize("more", every(8, RECORDS.values()), ids=RECORDS.keys())
 def test_records(more: dict[str, Any]) -> None:
     for left_side, right_side in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
         assert english((recorded(facts(left_side), "/runs/one"), recorded(facts(right_side) | more, "/runs/other"))) == []

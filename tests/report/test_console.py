@@ -112,6 +112,7 @@ def test_a_log_that_becomes_a_record_fits(tmp_path: Path) -> None:
     said("convert", tmp_path / "train.log", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_an_examination_fits(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("python nothing.py --num-layers 2")
     text = said("doctor", tmp_path / "train.sh", code=1, ALIGN_HOOKS_RUN=str(tmp_path / "run"), ALIGN_HOOKS_GRADEINTS="0")

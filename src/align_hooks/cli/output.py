@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
 
 from align_hooks.messages import Argument, rendered
 from align_hooks.messages.progress import Progress
-from align_hooks.report.text import escape
+from align_hooks.report.console import plain
 
 PIPED = 80
 """Columns of a report in a file or a pipe, whose width nobody knows."""
@@ -39,6 +40,6 @@ def progress() -> Iterator[Progress]:
         task = bars.add_task("", total=None)
 
         def say(message: Argument, done: int = 0, total: int = 0) -> None:
-            bars.update(task, description=escape(rendered(message)), completed=done, total=total or None)
+            bars.update(task, description=escape(plain(rendered(message))), completed=done, total=total or None)
 
         yield say

@@ -5,12 +5,14 @@ from __future__ import annotations
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
 from align_hooks.comparison.verdict import Curve
-from align_hooks.messages import message
+from align_hooks.messages import Side, message
 from align_hooks.record.schema import Table
-from align_hooks.report import identity, plots, to_change
+from align_hooks.report import plots, to_change
 from align_hooks.report.check_text import OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
+from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.frame import for_script, render
+from align_hooks.report.identity import Identity
 from align_hooks.report.to_change import HARMLESS, MATTERING
 
 SECTIONS = (
@@ -38,7 +40,9 @@ def check_page(checklist: Checklist, version: str) -> str:
         title=message("check.title", judgement=checklist.judgement),
         sections=[section for section in SECTIONS if section[0] != "data" or data_lines],
         checklist=checklist,
-        identities=identity.of_checked(checklist.sides),
+        identities=[
+            Identity(role, role, plain(side.source), plain(side.framework)) for role, side in zip(Side, checklist.sides, strict=True)
+        ],
         frameworks=[side.framework for side in checklist.sides],
         colours=LOOKS[checklist.judgement],
         headline=headline(checklist),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from align_hooks.checklist.result import CheckedSide
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.report.console import plain
@@ -51,11 +50,6 @@ def of_run(role: Argument, look: Side, side: RunSummary) -> Identity:
 def of_watched(reference: RunSummary, candidate: str) -> list[Identity]:
     """Of a finished reference and of a job that runs, of which the path is known."""
     return [of_run(Side.REFERENCE, Side.REFERENCE, reference), Identity(Side.CANDIDATE, Side.CANDIDATE, plain(candidate))]
-
-
-def of_checked(sides: Sequence[CheckedSide]) -> list[Identity]:
-    """Of two configurations."""
-    return [Identity(role, role, plain(side.source), plain(side.framework)) for role, side in zip(Side, sides, strict=True)]
 
 
 def layout(side: RunSummary) -> Message | None:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape as escape_markup
 from rich.table import Table
 from rich.text import Text
 
@@ -39,11 +38,6 @@ SHOWN, TENSORS, SETTINGS = 3, 3, 8
 """The most findings, suspects and settings that are listed."""
 ROUNDING = 0.01
 """Times its limit, below which an error is nothing beyond rounding."""
-
-
-def escape(text: Argument) -> str:
-    """A message, or text of a record, as itself: neither markup nor a terminal's control sequences."""
-    return escape_markup(plain(rendered(text)))
 
 
 def shown(value: Value) -> Argument:
