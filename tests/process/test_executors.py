@@ -17,7 +17,7 @@ from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import Work
 from align_hooks.report.machine import as_json
-from chosen import slow_but
+from chosen import slow
 from synthetic import Synthetic
 
 BIN = Path(sys.executable).parent
@@ -25,7 +25,7 @@ needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None,
 needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or not (BIN / "mpiexec").exists(), reason="mpi4py or an MPI is not installed"
 )
-ENGINES = ["processes:2", "threads:2", pytest.param("dask:2", marks=needs_dask)]
+ENGINES = ["processes:2", slow("threads:2"), pytest.param("dask:2", marks=(needs_dask, pytest.mark.slow))]
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def answer(pair: tuple[Path, Path], engine: str) -> object:
         return as_json(compare(*map(open_run, pair), executor=executor))
 
 
-@pytest.mark.parametrize("engine", slow_but(ENGINES, "processes"))
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_answer_of_one_process(pair: tuple[Path, Path], engine: str) -> None:
     assert str(answer(pair, engine)) == str(answer(pair, "none"))
 
 
-@pytest.mark.parametrize("engine", slow_but(ENGINES, "processes"))
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: str) -> None:
     path = pair[1] / "step_0/rank_0/gradients.safetensors"
     content = bytearray(path.read_bytes())

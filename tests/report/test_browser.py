@@ -16,6 +16,7 @@ from align_hooks.messages import CHINESE, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from align_hooks.report.text import parts_of
+from chosen import slow
 from report.conftest import FAULT, HOSTILE, Open, Opened, Pairs, assert_inert, drawn, healthy, model, planted, renamed
 from worded import words
 
@@ -263,7 +264,7 @@ def abscissas(figure: Any) -> list[float]:
     return [float(point.split(",")[0]) for point in path.replace("M", "L").split("L") if point]
 
 
-@pytest.mark.parametrize("which", ["text", "large"])
+@pytest.mark.parametrize("which", ["text", slow("large")])
 def test_lines_go_from_left_to_right_whatever_was_zoomed(opened: Open, request: pytest.FixtureRequest, which: str) -> None:
     """A plot keeps the rows that it knows in their old order, so it is never handed one twice."""
     fixture = request.getfixturevalue(which)
@@ -309,6 +310,7 @@ def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparis
     assert result.clean
 
 
+@pytest.mark.slow
 def test_thinning_keeps_a_spike(opened: Open, large: Comparison) -> None:
     """Of 5,000 steps the one that differs is seen, and a zoom shows every step around it."""
     curve = large.curves[0]
