@@ -56,11 +56,7 @@ def forward_step(data_iterator, model):
     """One micro-batch through the model."""
     batch = get_batch(data_iterator)
     output = model(
-        batch["tokens"],
-        batch["position_ids"],
-        batch.get("attention_mask"),
-        labels=batch["labels"],
-        loss_mask=batch["loss_mask"],
+        batch["tokens"], batch["position_ids"], batch.get("attention_mask"), labels=batch["labels"], loss_mask=batch["loss_mask"]
     )
     return output, partial(loss_function, batch["loss_mask"])
 

@@ -19,11 +19,7 @@ from process.test_streams import TRAINS
 from started import scrubbed
 from synthetic import Synthetic
 
-LOCALES = {
-    "C": {"LC_ALL": "C"},
-    "POSIX": {"LC_ALL": "POSIX"},
-    "ASCII": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-}
+LOCALES = {"C": {"LC_ALL": "C"}, "POSIX": {"LC_ALL": "POSIX"}, "ASCII": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}}
 """Python takes C for UTF-8 unless it is told not to."""
 CHINESE = "训练 运行"
 BYTES = "run_\udcff"

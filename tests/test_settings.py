@@ -21,14 +21,7 @@ def read(**variables: str) -> Settings:
 
 @pytest.mark.parametrize(
     ("text", "chosen"),
-    [
-        ("all", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ("none", []),
-        ("3", [3]),
-        ("0,4-8/2", [0, 4, 6, 8]),
-        ("2-4, 7", [2, 3, 4, 7]),
-        ("5-5", [5]),
-    ],
+    [("all", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]), ("none", []), ("3", [3]), ("0,4-8/2", [0, 4, 6, 8]), ("2-4, 7", [2, 3, 4, 7]), ("5-5", [5])],
 )
 def test_a_steps_value_chooses_its_steps_with_the_last_included(text: str, chosen: list[int]) -> None:
     steps = Steps.parse(text)

@@ -120,11 +120,7 @@ REAL: dict[str, Pair] = {
     "deepseek3 12b": Pair(
         "deepseek3_12b.args",
         "deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml",
-        {
-            "--v-head-dim 128": "--v-head-dim 192",
-            "--moe-router-topk 4": "--moe-router-topk 8",
-            "--clip-grad 0.5": "--clip-grad 1.0",
-        },
+        {"--v-head-dim 128": "--v-head-dim 192", "--moe-router-topk 4": "--moe-router-topk 8", "--clip-grad 0.5": "--clip-grad 1.0"},
         rows("v_head_dim num_experts_chosen clip_grad"),
         inherent=COUNTED | HIDES | rows("original_max_position_embeddings"),
         right_exit=DIFFERS,
@@ -195,10 +191,7 @@ REAL: dict[str, Pair] = {
     "mixtral 8x7b": Pair(
         "mixtral_8x7b.sh",
         "mixtral_8x7b.yaml",
-        {
-            "--moe-router-topk 1": "--moe-router-topk 2",
-            "--moe-expert-capacity-factor 1.25": "--moe-expert-capacity-factor 1.1",
-        },
+        {"--moe-router-topk 1": "--moe-router-topk 2", "--moe-expert-capacity-factor 1.25": "--moe-expert-capacity-factor 1.1"},
         rows("num_experts_chosen capacity_factor"),
         inherent=HIDES | rows("aux_loss_factor tokens_that_are_dropped"),  # LLaMA's layers add no such loss, and drop second choices first
         right_exit=DIFFERS,

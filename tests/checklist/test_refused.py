@@ -121,10 +121,7 @@ TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] 
     ),
     "another class of optimizer": (
         *(OLD, {}, {**APART, "optimizer.type": "FP32StateAdamWeightDecay", "optimizer.beta2": 0.98}),
-        {
-            **{"optimizer.type": "AdamW", "optimizer.betas": [0.9, 0.95]},
-            **{"optimizer.beta1": UNSET, "optimizer.beta2": UNSET},
-        },
+        {**{"optimizer.type": "AdamW", "optimizer.betas": [0.9, 0.95]}, **{"optimizer.beta1": UNSET, "optimizer.beta2": UNSET}},
     ),
     "a float for an integer": (OLD, {"weight-decay": 0}, {}, {"optimizer.weight_decay": 0.0}),
 }

@@ -193,8 +193,7 @@ def test_a_base_is_what_its_name_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "text"),
-    [("save", "output_dir: '1e-8'"), ("data_set", "train_dataset: {data_loader: {dataset_dir: '8.10'}}")],
+    ("row", "text"), [("save", "output_dir: '1e-8'"), ("data_set", "train_dataset: {data_loader: {dataset_dir: '8.10'}}")]
 )
 def test_no_number_is_made_of_the_name_of_a_place(row: str, text: str) -> None:
     value = read_row(ROW[row], read_yaml(f"model: {{model_config: {{num_layers: 2}}}}\n{text}\n", "x.yaml", Path()))

@@ -63,7 +63,7 @@ def test_keys_that_are_to_part_are_written_apart(tmp_path: Path) -> None:
     assert to_change(row(checklist, "num_layers")) == "num_layers: 2; num_heads: 4"
     after = fixed(str(tmp_path / "old.yaml"), checklist).after
     assert [line.strip() for line in after.splitlines() if "num_" in line or "tied" in line] == [
-        *("first: &tied 4", "num_heads: *tied", "num_layers: 2"),
+        *("first: &tied 4", "num_heads: *tied", "num_layers: 2")
     ]
 
 

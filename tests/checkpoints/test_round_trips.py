@@ -58,11 +58,7 @@ def converted(source: Path, form: str, where: Path, *, model: Path | None = None
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])
 @pytest.mark.parametrize(
-    ("model", "form"),
-    [
-        *itertools.product(("Llama", "tied Llama"), ON_BOTH_SIDES),
-        *itertools.product(("Mixtral",), IN_MEGATRON),
-    ],
+    ("model", "form"), [*itertools.product(("Llama", "tied Llama"), ON_BOTH_SIDES), *itertools.product(("Mixtral",), IN_MEGATRON)]
 )
 def test_there_and_back_is_what_it_was(tmp_path: Path, model: str, form: str, kind: str) -> None:
     content = tensors(MODELS[model], kind)

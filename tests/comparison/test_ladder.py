@@ -154,11 +154,7 @@ def test_a_label_that_does_not_count_may_be_anything(compared: Compared) -> None
 
 @pytest.mark.parametrize(
     "bend",
-    [
-        lambda run: run.rows[0].update(skipped=True),
-        lambda run: run.batches[1].pop("tokens"),
-        lambda run: run.batches[1].pop("labels"),
-    ],
+    [lambda run: run.rows[0].update(skipped=True), lambda run: run.batches[1].pop("tokens"), lambda run: run.batches[1].pop("labels")],
     ids=["a skipped first update", "a batch without tokens", "a batch without labels"],
 )
 def test_what_only_one_side_has_is_never_aligned(compared: Compared, candidate: Synthetic, bend: Any) -> None:
@@ -183,11 +179,7 @@ def test_optimizers_without_a_parameter_in_common_are_not_called_the_same(compar
 
 @pytest.mark.parametrize(
     "bend",
-    [
-        lambda run: scale_row(run, 2, "loss", 1 + 2e-5),
-        lambda run: retrained(run, 1, 1.005),
-        lambda run: scale(run.norms[2], Q, 1.005),
-    ],
+    [lambda run: scale_row(run, 2, "loss", 1 + 2e-5), lambda run: retrained(run, 1, 1.005), lambda run: scale(run.norms[2], Q, 1.005)],
     ids=["loss", "gradient", "norm"],
 )
 def test_a_free_step_just_beyond_its_limit_is_inconclusive(compared: Compared, candidate: Synthetic, bend: Any) -> None:

@@ -12,13 +12,7 @@ from typing import Any
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, FOLDER = DOCS / "json.md", DOCS / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DOCUMENTS = {
-    "compare": "ComparisonJson",
-    "check": "CheckJson",
-    "show": "RunJson",
-    "watch": "WatchJson",
-    "accept": "AcceptanceJson",
-}
+DOCUMENTS = {"compare": "ComparisonJson", "check": "CheckJson", "show": "RunJson", "watch": "WatchJson", "accept": "AcceptanceJson"}
 """Name of a command, whose section has its name, to the title of the object that its ``--json`` writes."""
 HEADING = re.compile(r"##+ (?P<name>.+)")
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<holds>.+?) \| (?P<what>.+) \|")
@@ -101,13 +95,7 @@ def definition(kind: str, page: Mapping[str, Section]) -> dict[str, Any]:
         if not reference or page[reference].description != what:
             held = (held if "title" in held else {"description": what} | held) | {"description": what}
         properties[key] = held
-    return {
-        "title": kind,
-        "description": page[kind].description,
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-    }
+    return {"title": kind, "description": page[kind].description, "type": "object", "properties": properties, "required": list(properties)}
 
 
 def shape(key: str, holds: str) -> dict[str, Any]:

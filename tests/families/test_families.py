@@ -132,12 +132,7 @@ def test_a_built_model_is_of_the_family_that_it_says() -> None:
     ("changes", "args", "name", "wrong"),
     [
         ({"rotary_interleaved": True}, {}, "Llama", ["rotary_interleaved is True, not False"]),
-        (
-            {"rotary_percent": 0.5},
-            {"use_rope_scaling": True},
-            "Llama",
-            ["rotary_percent is 0.5, not 1.0"],
-        ),
+        ({"rotary_percent": 0.5}, {"use_rope_scaling": True}, "Llama", ["rotary_percent is 0.5, not 1.0"]),
         ({}, {"rotary_seq_len_interpolation_factor": 2}, "Llama", ["rotary_seq_len_interpolation_factor is 2, not None"]),
         ({"position_embedding_type": "none"}, {}, "Llama", ["position_embedding_type is none, not rope"]),
         ({"activation_func": math.sqrt}, {}, "Llama", ["activation_func is math.sqrt, not silu"]),

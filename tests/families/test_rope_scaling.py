@@ -70,10 +70,7 @@ def test_mindformers_positions_are_those_of_the_record(method: str) -> None:
     given, kind = METHODS[method]
     config = SimpleNamespace(extend_method=method, scaling_factor=given, theta=10000.0)
     table = layers.FreqsMgr(
-        *(SIZE, 64, 32768, mindspore.float32),
-        theta=10000.0,
-        scaling_factor=given,
-        extend_method=method,
+        *(SIZE, 64, 32768, mindspore.float32), theta=10000.0, scaling_factor=given, extend_method=method
     ).freqs_cos.asnumpy()
     recorded = llama._rope_scaling(config)
     assert (recorded or {}).get("rope_type") == kind

@@ -85,11 +85,7 @@ def judge(reference: Path, candidate: Path) -> Judged:
 
 
 def prove_rows(
-    document: str,
-    rows: Mapping[str, str | None],
-    repository: str,
-    prove: Callable[[str, str, Path], Result],
-    reference: Path,
+    document: str, rows: Mapping[str, str | None], repository: str, prove: Callable[[str, str, Path], Result], reference: Path
 ) -> int:
     """Prove the rows named on the command line, all without any, print them and write their results.
 

@@ -62,12 +62,7 @@ def native(name: str, layout: Layout, rank: int, group_rank: int, group_size: in
 
 
 @pytest.mark.parametrize("name", LLAMA)
-@given(
-    dp=st.sampled_from([1, 2, 3, 4]),
-    mp=st.sampled_from([1, 2]),
-    pp=st.sampled_from([1, 2]),
-    shard=st.sampled_from([0, 1, 2, 4]),
-)
+@given(dp=st.sampled_from([1, 2, 3, 4]), mp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2]), shard=st.sampled_from([0, 1, 2, 4]))
 def test_all_ranks_together_hold_each_element_once_a_copy(name: str, dp: int, mp: int, pp: int, shard: int) -> None:
     shape, axis = LLAMA[name]
     axes = tuple(0 if index == axis else -1 for index in range(len(shape)))

@@ -120,10 +120,7 @@ def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, references: Made)
     """Both sides, one step from the reference's weights after five."""
     reference = references[family]
     fed = {"LOAD_WEIGHTS": f"{reference.path}@5", "REPLAY_BATCHES": f"{reference.path}@0"}
-    trained = {
-        frameworks.megatron: {"--train-iters": "1"},
-        frameworks.mindformers: {"lr_schedule.total_steps": 1},
-    }
+    trained = {frameworks.megatron: {"--train-iters": "1"}, frameworks.mindformers: {"lr_schedule.total_steps": 1}}
     runs = [open_run(frameworks.recorded(train, family=family, change=change, **fed)) for train, change in trained.items()]
     wanted = biases(reference, 5)
     assert all(bias.any() for bias in wanted.values())

@@ -134,10 +134,7 @@ PLANTED = {
     ),
     "decay": Wrong({"change": {"optimizer.weight_decay": 0.11}}, ("weight_decay", 0.1, 0.11), Term.WEIGHT_DECAY, {"number": 0.11}),
     "learning rate": Wrong(
-        {"change": {"lr_schedule.learning_rate": 1.001e-3}},
-        ("learning rate", 0.001, 0.001001),
-        Term.LEARNING_RATE,
-        {"number": 0.001001},
+        {"change": {"lr_schedule.learning_rate": 1.001e-3}}, ("learning rate", 0.001, 0.001001), Term.LEARNING_RATE, {"number": 0.001001}
     ),
     "clip": Wrong({"change": {"runner_wrapper.max_grad_norm": 0.9}}, ("clip_grad", 1.0, 0.9), Term.CLIP_COEFFICIENT, {"norm": 0.9}),
     "bias correction": Wrong(
@@ -180,11 +177,7 @@ def without_hyper_parameters(run: Path, copy: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "refusal"),
-    [
-        ("{run}@0-5", "has no gradients of step 3"),
-        ("{run}@7", "holds no gradients"),
-        ("{other}", "do not fit this model"),
-    ],
+    [("{run}@0-5", "has no gradients of step 3"), ("{run}@7", "holds no gradients"), ("{other}", "do not fit this model")],
     ids=["a step too many", "no step", "another model"],
 )
 def test_gradients_that_do_not_fit_are_refused_before_training(tmp_path: Path, reference: Path, source: str, refusal: str) -> None:

@@ -63,11 +63,7 @@ def test_megatron_refuses(case: str, reference: Path, broken: Path) -> None:
 
 
 MINDFORMERS: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
-    "sink mode": (
-        {"runner_config.sink_mode": True, "runner_config.sink_size": 10},
-        {"DEVICE": None, "RUN": "run"},
-        "set sink_mode: False",
-    ),
+    "sink mode": ({"runner_config.sink_mode": True, "runner_config.sink_size": 10}, {"DEVICE": None, "RUN": "run"}, "set sink_mode: False"),
     "bfloat16 on a CPU": ({"model.model_config.compute_dtype": "bfloat16"}, {}, "set compute_dtype: float32"),
     "sequence length": ({"model.model_config.seq_length": 64}, {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
     "ids": ({"model.model_config.vocab_size": 100}, {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 99"),

@@ -15,10 +15,7 @@ from real import frameworks
 
 pytestmark = pytest.mark.slow
 STEPS, TORCHRUN = 4, ("-m", "torch.distributed.run")
-FORMS = {
-    "-m": (TORCHRUN, ("-m", "align_hooks.torch_side")),
-    "run": (("-m", "align_hooks", "run", "--", sys.executable, *TORCHRUN), ()),
-}
+FORMS = {"-m": (TORCHRUN, ("-m", "align_hooks.torch_side")), "run": (("-m", "align_hooks", "run", "--", sys.executable, *TORCHRUN), ())}
 """How a script is attached to: what stands before torchrun's options, and what after them."""
 
 

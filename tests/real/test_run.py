@@ -17,11 +17,7 @@ from real import frameworks
 from real.kept import Kept
 
 RUN = ("-m", "align_hooks", "run", "--")
-DATA_PARALLEL = {
-    "use_parallel": True,
-    "parallel": {"parallel_mode": 0, "gradients_mean": True},
-    "parallel_config.data_parallel": 2,
-}
+DATA_PARALLEL = {"use_parallel": True, "parallel": {"parallel_mode": 0, "gradients_mean": True}, "parallel_config.data_parallel": 2}
 
 
 def torchrun() -> tuple[str, ...]:

@@ -88,13 +88,7 @@ def test_it_is_whole_and_was_asked_for_what_it_holds(short: Run) -> None:
 
 def test_what_it_lacks_is_said(run: Run) -> None:
     distilled = distill(run, {"batches": Steps.parse("0"), "local_norms": NONE})
-    assert distilled.left_out == {
-        "batches": "1-2",
-        "local_norms": "0-2",
-        "gradients": "0-2",
-        "weights": "0-3",
-        "optimizer_state": "0-3",
-    }
+    assert distilled.left_out == {"batches": "1-2", "local_norms": "0-2", "gradients": "0-2", "weights": "0-3", "optimizer_state": "0-3"}
     assert "local_norms" not in distilled.kept
     assert list(distilled.kept["batches"]) == [0]
 
@@ -181,10 +175,7 @@ def test_a_run_of_several_starts_becomes_one(tmp_path: Path) -> None:
 
 
 def test_no_reference_is_made_of_a_run_that_is_not_whole(tmp_path: Path) -> None:
-    runs = {
-        "made by hand": by_hand(tmp_path / "hand"),
-        "not whole": Synthetic(ended=None).write(tmp_path / "killed"),
-    }
+    runs = {"made by hand": by_hand(tmp_path / "hand"), "not whole": Synthetic(ended=None).write(tmp_path / "killed")}
     for why, path in runs.items():
         with pytest.raises(RecordError, match=why) as refused:
             distill(open_run(path))

@@ -14,10 +14,7 @@ from align_hooks.record.writer import Writer
 from record.conftest import of_ranks
 from synthetic import Synthetic, routed, row
 
-TERMS = {
-    "beyond a double": {AUXILIARY: 1e308, PREDICTION: 1e308},
-    "infinities": {AUXILIARY: float("inf"), PREDICTION: float("-inf")},
-}
+TERMS = {"beyond a double": {AUXILIARY: 1e308, PREDICTION: 1e308}, "infinities": {AUXILIARY: float("inf"), PREDICTION: float("-inf")}}
 
 
 def with_terms(terms: dict[str, float]) -> Synthetic:

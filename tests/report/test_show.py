@@ -161,10 +161,7 @@ LOST = {
         gone("step_2/rank_0/optimizer_state"),
         words("lost.of_step", rank=0, path="step_2/rank_0/optimizer_state/state.json", step=2, iteration=3),
     ),
-    "sketches": (
-        gone("sketches"),
-        words("lost.of_steps", rank=0, path="sketches/weights/rank_0.jsonl", count=4, step=0, iteration=1),
-    ),
+    "sketches": (gone("sketches"), words("lost.of_steps", rank=0, path="sketches/weights/rank_0.jsonl", count=4, step=0, iteration=1)),
     "gradients": (truncated("step_1/rank_0/gradients.safetensors"), "gradients.safetensors is not a whole safetensors file"),
     "a batch": (truncated("step_1/rank_0/tokens.npy"), "tokens.npy is not a whole .npy array"),
 }

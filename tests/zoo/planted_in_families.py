@@ -41,7 +41,7 @@ plants(
         # as a port of Qwen2 that knows Llama alone
         "qkv_bias_not_added": lambda attention: setattr(
             attention.linear_qkv, "forward", lambda x: (x @ attention.linear_qkv.weight.t(), None)
-        ),
+        )
     },
 )
 plants(

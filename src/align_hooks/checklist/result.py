@@ -203,10 +203,7 @@ def check(
             raise ConfigurationError(
                 f"{configuration.source} says nothing that the CheckList asks for; name the script or YAML of a training"
             )
-    courses = (
-        learning_rates(reference, candidate, rates),
-        course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate),
-    )
+    courses = (learning_rates(reference, candidate, rates), course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate))
     sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
     if not any(side.gaps for side in sides) and not any(map(_a_run_may_tell, checked)) and None not in [one.same for one in courses]:
         sides = (_without_run(sides[0]), _without_run(sides[1]))

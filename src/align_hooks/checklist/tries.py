@@ -236,10 +236,7 @@ def betas(at: int) -> Tries:
 
     def tries(asked: Asked) -> Iterator[Edits]:
         both = [read.betas(asked.candidate, index) for index in range(2)]
-        ways: list[Edits] = [
-            {"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]},
-            {f"optimizer.beta{at + 1}": asked.wanted},
-        ]
+        ways: list[Edits] = [{"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]}, {f"optimizer.beta{at + 1}": asked.wanted}]
         yield from (way for way in ways if way.keys() <= set(read.beta_keys(asked.candidate)))
 
     return tries

@@ -30,7 +30,7 @@ def convert(
         Argument(
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
-            "with --to a checkpoint, or a record (RUN@N)",
+            "with --to a checkpoint, or a record (RUN@N)"
         ),
     ],
     destination: Annotated[Path, Argument(help="the record to write; with --to the checkpoint")],
@@ -38,15 +38,13 @@ def convert(
         Path | None,
         Option(
             help="a record of the same model, for what has no names of ours: by MindFormers for the norms of a log, by Megatron-LM for "
-            "grad_N.npy, by either for the norms of msprobe's monitor",
+            "grad_N.npy, by either for the norms of msprobe's monitor"
         ),
     ] = None,
     to: Annotated[str | None, Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
     config: Annotated[
         Path | None,
-        Option(
-            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of",
-        ),
+        Option(help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of"),
     ] = None,
     dtype: Annotated[str, Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,
     layers: Annotated[str, Option(help="to megatron: as --transformer-impl builds them, transformer-engine or local")] = LAYERS[0],

@@ -21,8 +21,7 @@ from align_hooks.report.doctor_text import judged, lines
 @app.command()
 def doctor(
     target: Annotated[
-        str | None,
-        Argument(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
+        str | None, Argument(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")
     ] = None,
     python: Annotated[str | None, Option(help="the interpreter that will train, where it is not this one")] = None,
     everything: Annotated[bool, Option("--all", help="list every hook and its seam")] = False,

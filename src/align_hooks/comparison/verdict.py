@@ -428,11 +428,7 @@ def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ..
     return next((result.findings for result in results if result.stage is stage and result.status is Status.DIFFERENT), ())
 
 
-VERDICTS = {
-    Status.DIFFERENT: Verdict.DIVERGED,
-    Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE,
-    Status.INCONCLUSIVE: Verdict.INCONCLUSIVE,
-}
+VERDICTS = {Status.DIFFERENT: Verdict.DIVERGED, Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE, Status.INCONCLUSIVE: Verdict.INCONCLUSIVE}
 """What a stage that shows the first symptom makes of the whole."""
 
 

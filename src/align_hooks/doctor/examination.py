@@ -30,10 +30,7 @@ from align_hooks.record.reader import open_run
 from align_hooks.settings import PREFIX, Settings
 
 READY, NOT_READY = 0, 1
-EXTRAS = {
-    "html": ("jinja2", "markupsafe", "vl_convert"),
-    "tokenizer": ("tokenizers",),
-}
+EXTRAS = {"html": ("jinja2", "markupsafe", "vl_convert"), "tokenizer": ("tokenizers",)}
 """The modules that each extra brings."""
 
 

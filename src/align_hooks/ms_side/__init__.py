@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.patching import SaveSteps, capture, local_norms, save_batch, save_gradients
     from align_hooks.ms_side.seeds import seed_all, set_deterministic
 
-PUBLIC = {
-    "seeds": ("seed_all", "set_deterministic"),
-    "patching": ("save_batch", "local_norms", "save_gradients", "capture", "SaveSteps"),
-}
+PUBLIC = {"seeds": ("seed_all", "set_deterministic"), "patching": ("save_batch", "local_norms", "save_gradients", "capture", "SaveSteps")}
 """Module of this package to the public functions and classes that it defines."""
 __all__ = ["SaveSteps", "capture", "local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic"]
 

@@ -22,23 +22,13 @@ CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
 """Schedules that no length shapes; the last is the other name that MindFormers registers."""
 PYNATIVE = (1, "PYNATIVE_MODE")
 """Values of ``context.mode`` for which 1.9 and 2.1 build newer models of another kind. They need hyper-parallel; the index lacks it."""
-REHEARSAL = {
-    "context.device_target": "CPU",
-    "runner_config.sink_mode": False,
-    "model.model_config.use_flash_attention": False,
-}
+REHEARSAL = {"context.device_target": "CPU", "runner_config.sink_mode": False, "model.model_config.use_flash_attention": False}
 NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.monitor_on")
 """What a rehearsal switches off: the compressed mask of all earlier tokens, which flash attention alone takes, and the monitor, which
 writes by TensorDump."""
-COMPRESSED_DOCUMENTS = (
-    "model.model_config.use_eod_attn_mask_compression",
-    "train_dataset.data_loader.config.create_compressed_eod_mask",
-)
+COMPRESSED_DOCUMENTS = ("model.model_config.use_eod_attn_mask_compression", "train_dataset.data_loader.config.create_compressed_eod_mask")
 """Switches of the compressed mask that keeps documents apart, which flash attention alone takes."""
-REHEARSAL_OF_OLDER = {
-    "model.model_config.fused_rms_norm": False,
-    "model.model_config.use_rope_slice": True,
-}
+REHEARSAL_OF_OLDER = {"model.model_config.fused_rms_norm": False, "model.model_config.use_rope_slice": True}
 """Values that a CPU needs, and keys that older models alone know; the mathematics is the same. What newer models lack there is replaced by
 :mod:`.rehearsal`."""
 

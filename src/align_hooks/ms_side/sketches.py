@@ -46,9 +46,7 @@ class GroupSums(nn.Cell):
         self.reduce_sum = ops.ReduceSum()
         self.cat = ops.Concat()
         set_unregistered(
-            self,
-            columns=own_array(f"signs.{number}.columns", group.column_signs),
-            rows=own_array(f"signs.{number}.rows", group.row_signs),
+            self, columns=own_array(f"signs.{number}.columns", group.column_signs), rows=own_array(f"signs.{number}.rows", group.row_signs)
         )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]

@@ -33,15 +33,7 @@ from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.pieces import (
-    StepActivations,
-    StepBatch,
-    StepChoices,
-    write_activations,
-    write_batch,
-    write_routing,
-    write_tensors,
-)
+from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices, write_activations, write_batch, write_routing, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.schema import Facts, structured

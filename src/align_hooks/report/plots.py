@@ -86,10 +86,7 @@ def tensors() -> Spec:
     return _panels(
         [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)],
         [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)],
-        [
-            *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
-            *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
-        ],
+        [*_points("limit", "stroke", "var(--soft)", 60, scale="lower"), *_points("d", "diamond", "var(--difference)", 46, scale="lower")],
         _bottom(message("page.layer"), "labels[indexof(starts, datum.value)]", values={"signal": "starts"}),
         upper_axis={"title": title(message("page.logarithmic_norm")), "tickCount": 3},
         lower_axis={"title": title(message("page.logarithmic_difference"))},

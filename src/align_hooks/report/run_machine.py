@@ -32,11 +32,7 @@ def run_as_json(health: Health, **about: str) -> Table:
         ],
         "of_ranks": [_rank(rank) for rank in health.ranks],
         "problems": [
-            {
-                "kind": problem.kind.value,
-                "words": rendered(problem.message),
-                **members(problem, "rank", "step", "place", "error"),
-            }
+            {"kind": problem.kind.value, "words": rendered(problem.message), **members(problem, "rank", "step", "place", "error")}
             for problem in health.problems
         ],
         "self_check": rendered(health.checked),

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from align_hooks.torch_side.patching import local_norms, save_batch, save_gradients, watch, watched
     from align_hooks.torch_side.seeds import seed_all, set_deterministic
 
-PUBLIC = {
-    "seeds": ("seed_all", "set_deterministic"),
-    "patching": ("save_batch", "local_norms", "save_gradients", "watch", "watched"),
-}
+PUBLIC = {"seeds": ("seed_all", "set_deterministic"), "patching": ("save_batch", "local_norms", "save_gradients", "watch", "watched")}
 """Module of this package to the public functions and classes that it defines."""
 __all__ = ["local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic", "watch", "watched"]
 

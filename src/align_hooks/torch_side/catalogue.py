@@ -68,13 +68,7 @@ _perhaps = functools.partial(_in_step, must_fire=False)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
-        "rehearsal",
-        asked=_rehearsing,
-        package="torch",
-        supports=TORCH,
-        trigger="torch",
-        body=_INSTALL,
-        why="answers for CUDA from the CPU",
+        "rehearsal", asked=_rehearsing, package="torch", supports=TORCH, trigger="torch", body=_INSTALL, why="answers for CUDA from the CPU"
     ),
     *(
         Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
@@ -108,12 +102,7 @@ HOOKS: tuple[Hook, ...] = (
         asked=lambda settings: settings.replay_batches is not None,
         why="feeds recorded batches",
     ),
-    _in_step(
-        "train_step",
-        "megatron.training.training:train_step",
-        asked=_stepping,
-        why="knows the step, its losses and when it is over",
-    ),
+    _in_step("train_step", "megatron.training.training:train_step", asked=_stepping, why="knows the step, its losses and when it is over"),
     _in_step(
         "rerun",
         "megatron.core.rerun_state_machine:RerunStateMachine.should_run_forward_backward",

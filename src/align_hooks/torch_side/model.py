@@ -240,12 +240,7 @@ def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
 
 
 def parameters_of(
-    chunks: list[Module],
-    vocabulary: int,
-    place: Mapping[str, int] = ALONE,
-    optimizers: Iterable[Optimizer] = (),
-    *,
-    args: Arguments = None,
+    chunks: list[Module], vocabulary: int, place: Mapping[str, int] = ALONE, optimizers: Iterable[Optimizer] = (), *, args: Arguments = None
 ) -> Parameters:
     """The parameters of a built model, all its chunks, and the buffers that training moves.
 

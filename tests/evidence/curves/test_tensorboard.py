@@ -29,7 +29,7 @@ def test_a_resumed_run_s_later_points_count(tmp_path: Path) -> None:
     scalars = convert_curves(tmp_path / "board", tmp_path / "run")
     rows = open_run(tmp_path / "run").rows
     assert [(row.step, row.loss, row.grad_norm) for row in rows] == [
-        *((0, 9.0, 1.0), (1, 8.0, 2.0), (2, 7.5, 3.0), (3, 6.5, 4.0), (4, 5.5, 5.0), (5, 4.5, 6.0)),
+        *((0, 9.0, 1.0), (1, 8.0, 2.0), (2, 7.5, 3.0), (3, 6.5, 4.0), (4, 5.5, 5.0), (5, 4.5, 6.0))
     ]
     assert scalars.notes[0] == "6 points were logged again for the same step, by a resumed run: the later ones count"
 

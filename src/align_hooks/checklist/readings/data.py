@@ -33,12 +33,7 @@ MEGATRON_FILES = "bin"
 """The format of Megatron's data, a ``.bin`` with an ``.idx`` beside it."""
 OF_MEGATRON = "BlendedMegatronDatasetDataLoader"
 """MindFormers' reader of Megatron's data."""
-READS = {
-    OF_MEGATRON: MEGATRON_FILES,
-    "IndexedDataLoader": MEGATRON_FILES,
-    "MindDataset": "mindrecord",
-    "TFRecordDataset": "tfrecord",
-}
+READS = {OF_MEGATRON: MEGATRON_FILES, "IndexedDataLoader": MEGATRON_FILES, "MindDataset": "mindrecord", "TFRecordDataset": "tfrecord"}
 """MindFormers' readers, and the format that each reads."""
 FORMATS = {"mindrecord": "mindrecord", "tfrecord": "tfrecord", "json": "json", "jsonl": "json", "parquet": "parquet", "csv": "csv"}
 """Endings of names that tell a format whatever reads them."""

@@ -111,11 +111,7 @@ DATA = (
         "pad_token_id",
         Says(fixed=Hidden(), note=message("note.hides_nothing")),
         Says(
-            model("pad_token_id", "eos_token_id"),
-            read=hidden.hidden,
-            tries=hidden.tries,
-            note=message("note.hides"),
-            beside=hidden.MASKS,
+            model("pad_token_id", "eos_token_id"), read=hidden.hidden, tries=hidden.tries, note=message("note.hides"), beside=hidden.MASKS
         ),
         form=None,
         unless=hidden.no_such_token,
@@ -138,12 +134,7 @@ DATA = (
         Says(model("ignore_token_id"), -100),
         by_hand=message("by_hand.ignored_id"),
     ),
-    harmless(
-        message("row.template_of_training_and_inference"),
-        Says(),
-        Says(),
-        by_hand=message("by_hand.templates"),
-    ),
+    harmless(message("row.template_of_training_and_inference"), Says(), Says(), by_hand=message("by_hand.templates")),
     loading("num_workers", 2, "train_dataset.num_parallel_workers"),
     loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),
     loading("data_cache_path", None, f"{LOADER}.config.path_to_cache"),

@@ -45,12 +45,7 @@ ENVIRONMENT = (
         advice=Advice(message("advice.released_with"), lambda pair: pair.fits),
     ),
     harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann")),
-    harmless(
-        message("row.difference_from_the_open_source_model"),
-        Says(),
-        Says(),
-        by_hand=message("by_hand.shipped_folder"),
-    ),
+    harmless(message("row.difference_from_the_open_source_model"), Says(), Says(), by_hand=message("by_hand.shipped_folder")),
     rounding(
         message("row.deterministic_algorithms"),
         Says(("deterministic_mode",), read=read.deterministic_megatron),
@@ -77,16 +72,8 @@ ENVIRONMENT = (
         Says(("context.jit_config.jit_level", "context.jit_level"), None),
         advice=Advice(message("advice.jit_level"), lambda level: level in (None, "O0")),
     ),
-    switched(
-        "HCCL_DETERMINISTIC",
-        message("advice.true_on_npus"),
-        lambda on: on is None or str(on).lower() in ("true", "strict"),
-    ),
-    switched(
-        "ASCEND_LAUNCH_BLOCKING",
-        message("advice.one_on_npus"),
-        lambda on: on is None or str(on) == "1",
-    ),
+    switched("HCCL_DETERMINISTIC", message("advice.true_on_npus"), lambda on: on is None or str(on).lower() in ("true", "strict")),
+    switched("ASCEND_LAUNCH_BLOCKING", message("advice.one_on_npus"), lambda on: on is None or str(on) == "1"),
     megatron_variable("NCCL_ALGO", message("advice.ring"), None, "Ring", "^NVLS"),
     megatron_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8", None, ":4096:8", ":16:8"),
     megatron_variable("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0", None, "0"),

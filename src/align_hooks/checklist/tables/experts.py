@@ -254,9 +254,7 @@ EXPERTS = (
     rounding(
         "router_dense_type",
         Says(
-            ("moe_router_dtype", "router_gating_in_fp32"),
-            read=precision.megatron_router_type,
-            note=message("note.compute_type_unless_set"),
+            ("moe_router_dtype", "router_gating_in_fp32"), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")
         ),
         Says(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
@@ -322,12 +320,7 @@ EXPERTS = (
     row(
         message("row.tokens_that_the_loss_of_further_tokens_is_divided_by"),
         Says(read=balancing.shares, note=message("note.own_tokens")),
-        Says(
-            ("calculate_per_token_loss",),
-            read=balancing.shares,
-            note=message("note.all_tokens"),
-            tries=tries.nothing,
-        ),
+        Says(("calculate_per_token_loss",), read=balancing.shares, note=message("note.all_tokens"), tries=tries.nothing),
         when="mtp_num_layers",
         way_out=message("way_out.no_loss_of_every_token_alike"),
     ),

@@ -145,11 +145,7 @@ OPTIMIZER = (
         fact="optimizer.groups.0.eps",
         advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
-    row(
-        "weight_decay",
-        Says(("weight_decay",), read=decay.strength),
-        Says(("optimizer.weight_decay",), read=decay.strength),
-    ),
+    row("weight_decay", Says(("weight_decay",), read=decay.strength), Says(("optimizer.weight_decay",), read=decay.strength)),
     row(
         message("row.weights_that_decay"),
         Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
@@ -239,9 +235,5 @@ OPTIMIZER = (
         Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
     ),
-    row(
-        message("row.minimum_of_the_embeddings_own_rate"),
-        Says(("decoupled_min_lr",), None),
-        Says(fixed=None, note=message("note.none")),
-    ),
+    row(message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(fixed=None, note=message("note.none"))),
 )

@@ -61,12 +61,7 @@ STRUCTURE = (
         fact="model.num_hidden_layers",
     ),
     row("decoder_num_layers", Says(("decoder_num_layers",), None), Says(fixed=None, note=message("note.no_second_stack"))),
-    row(
-        "hidden_size",
-        Says(("hidden_size",)),
-        Says(model("hidden_size", "n_embed"), default("hidden_size")),
-        fact="model.hidden_size",
-    ),
+    row("hidden_size", Says(("hidden_size",)), Says(model("hidden_size", "n_embed"), default("hidden_size")), fact="model.hidden_size"),
     row(
         "intermediate_size",
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
@@ -78,12 +73,7 @@ STRUCTURE = (
         fact="model.intermediate_size",
         unless=no_dense_layer,
     ),
-    row(
-        "num_heads",
-        Says(("num_attention_heads",)),
-        Says(HEADS, default("num_attention_heads")),
-        fact="model.num_attention_heads",
-    ),
+    row("num_heads", Says(("num_attention_heads",)), Says(HEADS, default("num_attention_heads")), fact="model.num_attention_heads"),
     row(
         "n_kv_heads",
         Says(
@@ -367,11 +357,7 @@ STRUCTURE = (
         way_out=message("way_out.mscale"),
         by_hand=message("by_hand.stretch"),
     ),
-    harmless(
-        message("row.fused_projections"),
-        Says(fixed=True, note=message("note.one_weight")),
-        Says(model("qkv_concat"), False),
-    ),
+    harmless(message("row.fused_projections"), Says(fixed=True, note=message("note.one_weight")), Says(model("qkv_concat"), False)),
     harmless(
         "use_legacy",
         Says(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),

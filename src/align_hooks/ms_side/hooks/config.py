@@ -97,10 +97,7 @@ def replay(session: MsSession, config: Config) -> None:
     fed = as_recorded(config)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
-        sequence=of_model(config, "seq_length"),
-        vocabulary=of_model(config, "vocab_size"),
-        rows=facts.rows,
-        every=session.launch.rank == 0,
+        sequence=of_model(config, "seq_length"), vocabulary=of_model(config, "vocab_size"), rows=facts.rows, every=session.launch.rank == 0
     )
     feed.say_left_out(session.say)
     feed.ranks, sizes = share(session), planned_sizes(session)
