@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.meaning import Counts, Shares
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, check
 from align_hooks.checklist.row import Effect
-from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.messages import message
-from checklist.exercises import EXPERTS, LATENT, megatron, mindformers, mindformers_tree, row, to_change
+from checklist.exercises import EXPERTS, LATENT, megatron, mindformers, row, to_change
 from checklist.test_first_weights import source
 from worded import ids
 
@@ -75,34 +72,6 @@ def test_two_losses_are_one_where_they_count_among_the_same_tokens(case: str) ->
     flags, keys = CUT[cut]
     found = row(balanced(kind, int(of_megatron), flags, other, rows(int(of_mindformers)) | keys), "load_balancing_type")
     assert found.outcome is (Outcome.SAME if told == "same" else Outcome.DIFFERENT)
-
-
-ADVISED = {
-    "another kind": ("aux_loss", 4, "gbs_aux_loss", 4, {}, "moe_router_load_balancing_type: sub_seq_aux_loss"),
-    "another kind, of all ranks": ("global_aux_loss", 4, "sub_seq_aux_loss", 4, {}, "moe_router_load_balancing_type: gbs_aux_loss"),
-    "a cut sequence": ("aux_loss", 4, "sub_seq_aux_loss", 4, TENSOR, "moe_router_load_balancing_type: seq_aux_loss"),
-    "each sequence": (
-        *("seq_aux_loss", 4, "seq_aux_loss", 4, {}),
-        "runner_config.batch_size: 1; runner_config.gradient_accumulation_steps: 4",
-    ),
-    "fewer sequences": (
-        *("aux_loss", 2, "sub_seq_aux_loss", 4, {}),
-        "runner_config.batch_size: 2; runner_config.gradient_accumulation_steps: 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", ADVISED)
-def test_what_is_told_makes_them_one(case: str, tmp_path: Path) -> None:
-    kind, of_megatron, other, of_mindformers, keys, told = ADVISED[case]
-    flags = SEQUENTIAL if keys else {}
-    before = balanced(kind, of_megatron, flags, other, rows(of_mindformers) | keys)
-    assert to_change(row(before, "load_balancing_type")) == told
-    assert before.differing == ["load_balancing_type"]
-    tree = mindformers_tree(EXPERTS, OF_MINDFORMERS | {"m.moe_router_load_balancing_type": other} | rows(of_mindformers) | keys)
-    (tmp_path / "experts.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
-    flags = AUX | {"moe-router-load-balancing-type": kind, "micro-batch-size": of_megatron, "global-batch-size": 4} | flags
-    assert check(megatron(EXPERTS, flags), read_yaml(before.block, "mended.yaml", tmp_path)).exit_code == CLEAN
 
 
 def test_megatron_is_told_too() -> None:

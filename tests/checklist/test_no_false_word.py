@@ -18,7 +18,7 @@ from align_hooks.checklist.result import CLEAN, DIFFERS, Checklist, check
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import rendered
-from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
+from checklist.exercises import DATA, NEW, OLD, megatron, mindformers, row, to_change
 from checklist.test_first_weights import source
 from worded import ids
 
@@ -170,83 +170,12 @@ def test_mindspeed_has_arguments_for_the_bounds() -> None:
 
 # ---- what does no harm
 
-QUIET: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    # style, flags, keys, the row
-    "a loss scaler under bfloat16": (NEW, {"hysteresis": 4}, {}, "hysteresis"),
-    "its window": (NEW, {"loss-scale-window": 7}, {}, "loss_scale_window"),
-    "its lowest scale": (NEW, {"min-loss-scale": 7}, {}, "min_loss_scale"),
-    "a capacity below nothing": (
-        OLD,
-        {"num-experts": 4},
-        {"moe_config.expert_num": 4, "moe_config.capacity_factor": -1.0},
-        "capacity_factor",
-    ),
-    "a capacity that newer models do not read": (EXPERTS, {}, {"m.moe_expert_capacity_factor": 1.5}, "capacity_factor"),
-    "the size of dense layers where there are none": (EXPERTS, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
-    "the same by lists": (
-        *(LATENT, {"moe-layer-freq": "'[1]*2'"}),
-        *({"m.first_k_dense_replace": 0, "m.moe_layer_freq": [1, 1], "m.intermediate_size": 6144}, "intermediate_size"),
-    ),
-    "ids of positions under rotary ones": (NEW, {"reset-position-ids": ""}, {}, "reset_position_ids"),
-    "the same, older": (OLD, {"reset-position-ids": ""}, {}, "reset_position_ids"),
-    "the same under YaRN": (LATENT, {"reset-position-ids": ""}, {}, "reset_position_ids"),
-    "a spread that older models do not read": (OLD, {}, {"m.initializer_range": 0.5, "load_checkpoint": ""}, "init_method_std"),
-    "the same beside one that they read": (
-        *(OLD, {"init-method-std": 0.01}, {"m.initializer_range": 0.02, "m.init_method_std": 0.01, "load_checkpoint": ""}),
-        "init_method_std",
-    ),
-    "a spread where both load": (OLD, {"init-method-std": 0.5}, {}, "init_method_std"),
-    "Xavier where both load": (OLD, {}, {}, "initial_scale_of_output_projections"),
-    "a part of no warm-up": (NEW, {"lr-warmup-fraction": 0.0}, {"lr_schedule.warmup_steps": 0}, "lr_warmup_fraction"),
-    "a window as a pair": (NEW, {"window-size": "128,0"}, {"m.window_size": [128, 0]}, "sliding_window"),
-    "a window as text": (NEW, {"window-size": "'(128, 0)'"}, {"m.window_size": "(128,0)"}, "sliding_window"),
-    "a window of one number": (NEW, {"window-size": "128,0"}, {"m.sliding_window": 128}, "sliding_window"),
-    "a window that looks nowhere": (NEW, {}, {"m.sliding_window": 4096, "m.use_sliding_window": False}, "sliding_window"),
-    "a window without an end": (NEW, {"window-size": "'(-1,0)'"}, {"m.window_size": [-1, -1]}, "sliding_window"),
-}
-
 
 def test_ids_of_positions_are_read_where_mindspeed_packs_samples() -> None:
     """mindspeed_llm/core/models/common/embeddings/rotary_pos_embedding.py:292 of 26.1.0."""
     found = checked(NEW, {"reset-position-ids": "", "neat-pack": "", "rope-scaling-type": "plm"}, {})
     assert found.sides[0].framework != found.sides[1].framework
     assert row(found, "reset_position_ids").outcome is Outcome.DIFFERENT
-
-
-@pytest.mark.parametrize("case", QUIET)
-def test_it_is_no_difference(case: str) -> None:
-    style, flags, keys, name = QUIET[case]
-    found = checked(style, flags, keys)
-    assert row(found, name).outcome in NONE
-    assert name not in found.differing
-
-
-LOUD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "a loss scaler under float16": (OLD, {"bf16": None, "fp16": "", "hysteresis": 4}, {"m.compute_dtype": "float16"}, "hysteresis"),
-    "the size of dense layers where there is one": (LATENT, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
-    "the size of the only layers": (NEW, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
-    "the size of an expert that is that of a dense layer": (
-        *(EXPERTS, {"moe-ffn-hidden-size": None, "ffn-hidden-size": 256}, {"m.intermediate_size": 128}),
-        "size_of_an_expert",
-    ),
-    "a spread that newer models read": (NEW, {}, {"m.initializer_range": 0.5}, "init_method_std"),
-    "ids of positions that are learned": (
-        *(
-            NEW,
-            {"position-embedding-type": "learned_absolute", "reset-position-ids": ""},
-            {"m.position_embedding_type": "learned_absolute"},
-        ),
-        "reset_position_ids",
-    ),
-    "another window": (NEW, {"window-size": "127,0"}, {"m.window_size": [128, 0]}, "sliding_window"),
-    "a window of one side": (NEW, {}, {"m.window_size": [128, 0]}, "sliding_window"),
-}
-
-
-@pytest.mark.parametrize("case", LOUD)
-def test_its_neighbour_is_a_difference(case: str) -> None:
-    style, flags, keys, name = LOUD[case]
-    assert row(checked(style, flags, keys), name).outcome is Outcome.DIFFERENT
 
 
 def test_a_capacity_of_nothing_is_none() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from align_hooks.checklist.change import Action
 from align_hooks.checklist.fix import fixed
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, check
@@ -17,7 +16,7 @@ from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
-from checklist.exercises import EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers, mindformers_tree, row, to_change
+from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, DATA, MODEL = "lr_schedule", "train_dataset.data_loader", "model.model_config"
 APART: dict[str, Any] = {"optimizer.betas": None, "optimizer.beta1": 0.9, "optimizer.beta2": 0.95}
@@ -87,95 +86,11 @@ def test_a_key_that_stands_in_no_line_of_its_own_is_left_to_the_reader(text: str
 
 BATCH, COUNT = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
 PARALLEL = {"use_parallel": True, "parallel.parallel_mode": 1}
-HALF: dict[str, Any] = {"lr-warmup-iters": 2}
-TOGETHER: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "hidden size and heads": (
-        *(OLD, {"hidden-size": 128, "num-attention-heads": 8}, {}),
-        {f"{MODEL}.hidden_size": 128, f"{MODEL}.num_heads": 8},
-    ),
-    "experts in every layer": (
-        *(LATENT, {"moe-layer-freq": 1}, {"m.first_k_dense_replace": 1}),
-        {f"{MODEL}.first_k_dense_replace": 0, f"{MODEL}.moe_layer_freq": [1, 1]},
-    ),
-    "rows and micro-batches": (
-        *(OLD, {"global-batch-size": 64, "micro-batch-size": 2}, {**PARALLEL, BATCH: 3, COUNT: 5}),
-        {BATCH: 2, COUNT: 32},
-    ),
-    "a loss of more sequences together": (
-        EXPERTS,
-        {"micro-batch-size": 4, "global-batch-size": 64, "moe-aux-loss-coeff": 0.01},
-        {
-            **{"use_parallel": True, "parallel_config.pipeline_stage": 2, "parallel_config.micro_batch_num": 2},
-            **{"parallel_config.data_parallel": 2, "m.moe_aux_loss_coeff": 0.01, "m.moe_router_load_balancing_type": "seq_aux_loss"},
-        },
-        {BATCH: 4, "parallel_config.micro_batch_num": 8, "train_dataset.data_loader.sizes": [640, 0, 0]},
-    ),
-    "a part in the place of steps": (OLD, {"lr-warmup-fraction": 0.2}, {}, {f"{LR}.warmup_ratio": 0.2, f"{LR}.warmup_steps": None}),
-    "steps in the place of a part": (
-        *(OLD, HALF, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),
-        {f"{LR}.warmup_steps": 2, f"{LR}.warmup_ratio": None},
-    ),
-    "no warm-up in the place of a part": (
-        *(OLD, {}, {f"{LR}.warmup_steps": None, f"{LR}.warmup_ratio": 0.1}),
-        {f"{LR}.warmup_steps": 0, f"{LR}.warmup_ratio": None},
-    ),
-    "another class of optimizer": (
-        *(OLD, {}, {**APART, "optimizer.type": "FP32StateAdamWeightDecay", "optimizer.beta2": 0.98}),
-        {**{"optimizer.type": "AdamW", "optimizer.betas": [0.9, 0.95]}, **{"optimizer.beta1": UNSET, "optimizer.beta2": UNSET}},
-    ),
-    "a float for an integer": (OLD, {"weight-decay": 0}, {}, {"optimizer.weight_decay": 0.0}),
-}
-
-
-@pytest.mark.parametrize("case", TOGETHER)
-def test_what_only_several_edits_bring_together_is_written_together(case: str) -> None:
-    style, flags, keys, edits = TOGETHER[case]
-    result = check(megatron(style, flags), mindformers(style, keys))
-    written = {edit.key: edit.value for edit in result.edits}
-    assert {key: (value, type(value)) for key, value in written.items()} == {key: (value, type(value)) for key, value in edits.items()}
-    assert all(one.change is not None and one.change.action is Action.WRITE for one in result.of(Outcome.DIFFERENT))
-
-
 MIND_DATASET = {
     f"{DATA}.type": "MindDataset",
     f"{DATA}.shuffle": False,
     **dict.fromkeys([f"{DATA}.config.{key}" for key in ("split", "seed", "data_path")]),
 }
-NOT_WRITTEN: dict[str, tuple[str, Exercise]] = {
-    "documents of a reader of records": (
-        "MindDataset has no such setting",
-        Exercise("eod_mask_loss", {"eod-mask-loss": ""}, {}, MIND_DATASET),
-    ),
-    "Llama 3.1's positions of a newer model": (
-        "MindFormers has no setting",
-        Exercise("rope_scaling", {"use-rope-scaling": ""}, {}, {}, NEW),
-    ),
-    "the size of an older Llama's experts": (
-        "MindFormers has no setting",
-        Exercise("size_of_an_expert", {"num-experts": 4, "moe-ffn-hidden-size": 96}, {}, {"moe_config.expert_num": 4}),
-    ),
-    "the loss of an older Llama's experts": (
-        "MindFormers has no setting",
-        Exercise("aux_loss_factor", {"num-experts": 4, "moe-aux-loss-coeff": 0.01}, {}, {"moe_config.expert_num": 4}),
-    ),
-    "steps that are no integer": (
-        "MindFormers has no setting",
-        Exercise(
-            "lr_decay_iters",
-            {"train-iters": None, "train-samples": 2500, "lr-decay-samples": 2111, "global-batch-size": 4, "lr-decay-style": "cosine"},
-            {},
-            {f"{LR}.type": "CosineWithWarmUpLR", BATCH: 4, f"{DATA}.sizes": [2500, 0, 0]},
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", NOT_WRITTEN)
-def test_what_cannot_be_written_is_not_advised(case: str) -> None:
-    said, one = NOT_WRITTEN[case]
-    result = check(megatron(one.style, one.flags), mindformers(one.style, one.other))
-    assert to_change(row(result, one.row)).startswith(said)
-    assert [edit.key for edit in result.edits if edit.key.startswith((f"{DATA}.config", f"{MODEL}.rope_scaling"))] == []
 
 
 def test_an_older_model_extends_positions_by_a_name_in_capitals_alone() -> None:

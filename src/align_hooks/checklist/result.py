@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.change import Edit, block
+from align_hooks.checklist.change import Edit, Form, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
@@ -208,8 +208,22 @@ def check(
     if not any(side.gaps for side in sides) and not any(map(_a_run_may_tell, checked)) and None not in [one.same for one in courses]:
         sides = (_without_run(sides[0]), _without_run(sides[1]))
     data, alike = side_by_side(*looks)
-    checklist = Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
+    checklist = _without_what_is_not_set(Checklist(sides, checked, courses, data, alike, unlike(reference, candidate)), candidate)
     return checklist if checklist.of(Outcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
+
+
+def _without_what_is_not_set(checklist: Checklist, candidate: Configuration) -> Checklist:
+    """Return a check that takes out no key which stands nowhere: a repair would have set it, and a row's change, to another class of
+    optimizer say, makes that repair needless."""
+    changes = {one.row.id: one.change for one in checklist.checked if one.change is not None}
+    taken_out = {edit.key for change in changes.values() for edit in change.edits if edit.form is Form.LEAVE_OUT}
+    if not (needless := taken_out - candidate.values.keys()):
+        return checklist
+    kept = {name: replace(one, edits=tuple(edit for edit in one.edits if edit.key not in needless)) for name, one in changes.items()}
+    repairs = [{key: value for key, value in one.edits.items() if key not in needless} for one in checklist.sides[1].refusals]
+    refusals = tuple(replace(one, edits=edits) for one, edits in zip(checklist.sides[1].refusals, repairs, strict=True))
+    checked = tuple(replace(one, change=kept.get(one.row.id)) for one in checklist.checked)
+    return replace(checklist, checked=checked, sides=(checklist.sides[0], replace(checklist.sides[1], refusals=refusals)))
 
 
 def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argument, Argument], ...]:
