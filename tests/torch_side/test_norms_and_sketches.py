@@ -18,11 +18,7 @@ from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.record.shard import shards_of  # noqa: E402
 from align_hooks.record.sketch import sketch  # noqa: E402
-from align_hooks.torch_side.norms import (  # noqa: E402
-    GAP,
-    NormPlan,
-    stretches_of,
-)
+from align_hooks.torch_side.norms import GAP, NormPlan, stretches_of  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 
 
