@@ -20,7 +20,7 @@ from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import Row
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.traps import CONTEXT, WITHOUT_EFFECT
-from align_hooks.configuration.megatron import read_command, read_script
+from align_hooks.configuration.megatron import read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
@@ -31,6 +31,7 @@ from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
+from checklist.test_told import Told, told
 from chosen import every, in_one, slow_but
 
 TERMS = """
@@ -127,6 +128,11 @@ def test_exercises(exercise: Exercise) -> None:
     assert english((megatron(exercise.style, exercise.flags), mindformers(exercise.style, exercise.other))) == []
 
 
+@pytest.mark.parametrize("case", every(16, told()), ids=lambda case: case.name)
+def test_pairs(case: Told) -> None:
+    assert english((megatron(case.style, case.flags), mindformers(case.style, case.keys))) == []
+
+
 @pytest.mark.parametrize("style", slow_but([OLD, NEW, EXPERTS, LATENT], LATENT))
 def test_bases(style: str) -> None:
     assert english((megatron(style, {}), mindformers(style, {})), (mindformers(OLD, {}), mindformers(style, {}))) == []
@@ -159,60 +165,6 @@ RECORDS: dict[str, dict[str, Any]] = {
 def test_records(more: dict[str, Any]) -> None:
     for left_side, right_side in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
         assert english((recorded(facts(left_side), "/runs/one"), recorded(facts(right_side) | more, "/runs/other"))) == []
-
-
-@pytest.mark.parametrize(
-    "flags",
-    every(
-        4,
-        [
-            "--lr 1e-3 --min-lr 1e-5 --lr-decay-style cosine --lr-warmup-iters 5",
-            "--lr 1e-3 --lr-decay-style linear --lr-decay-iters 7",
-            "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style linear",
-            "--lr 1e-3 --lr-decay-style WSD",
-            "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style none",
-            "--lr 1e-3 --lr-decay-style none",
-            "--lr 1e-3 --train-samples 640",
-            "--lr 1e-3 --lr-warmup-samples 640",
-            "--lr 1e-3 --train-iters 10000000000000",
-            "--train-iters 10",
-            "--lr 1e-3",
-            "--lr 1e-3 --weight-decay-incr-style linear --start-weight-decay 0.0 --end-weight-decay 0.1",
-            "--lr 1e-3 --weight-decay-incr-style linear",
-            "--lr 1e-3 --train-iters 30000",
-        ],
-    ),
-)
-def test_schedules_of_megatron(flags: str) -> None:
-    length = "" if "--train" in flags or flags == "--lr 1e-3" else "--train-iters 20 "
-    candidate = read_command(f"--num-layers 2 {length}{flags}", {})
-    assert english((candidate, mindformers(OLD, {})), (candidate, megatron(OLD, {"lr-decay-style": "linear"}))) == []
-
-
-@pytest.mark.parametrize(
-    "keys",
-    every(
-        4,
-        [
-            {"type": "CosineWithWarmUpLR", "warmup_steps": 3, "total_steps": 20},
-            {"type": "CosineWithWarmUpLR", "warmup_ratio": 0.1},
-            {"type": "CosineWithWarmUpLR"},
-            {"type": "WarmUpStableDecayLR", "warmup_steps": 0, "total_steps": 20},
-            {"type": "WarmUpStableDecayLR", "decay_start_steps": 5, "total_steps": 20},
-            {"type": "nobodyLR"},
-            {"learning_rate": None},
-            {"type": None},
-            {"type": "ConstantWarmUpLR"},
-            {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]},
-        ],
-    ),
-)
-def test_schedules_of_mindformers(keys: dict[str, Any]) -> None:
-    for length in ({}, {"train_dataset.data_loader.sizes": None}):
-        candidate = mindformers(NEW, {name if "." in name else f"lr_schedule.{name}": value for name, value in keys.items()} | length)
-        assert english((megatron(NEW, {}), candidate), (candidate, mindformers(NEW, {}))) == []
-    alone = mindformers(NEW, {"lr_schedule.type": None, "optimizer.learning_rate": 1e-3, "train_dataset.data_loader.sizes": None})
-    assert english((megatron(NEW, {}), alone)) == []
 
 
 @pytest.mark.parametrize(

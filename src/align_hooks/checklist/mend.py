@@ -231,7 +231,8 @@ def _parted(
     for neighbour in ROWS:
         if neighbour.effect is not Effect.RESULT or neighbour is row or neighbour.id not in values:
             continue
-        if not touched & set(neighbour.says(changed).keys):
+        says = neighbour.says(changed)
+        if touched.isdisjoint((*says.keys, *says.beside)):
             continue
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
         if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):

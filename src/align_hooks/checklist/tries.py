@@ -267,12 +267,15 @@ def lowest_rate(asked: Asked) -> Iterator[Edits]:
 
 
 def style(asked: Asked) -> Iterator[Edits]:
-    """The class of a schedule; of one that falls at the end, with the step from which it does."""
+    """The class of a schedule; of one that falls at the end, with the step from which it does. Without a warm-up MindFormers makes NaN of
+    its first rate, step / step, so that one step of warm-up that begins at the whole rate takes the place of none."""
     kind = _schedule_key(asked, "type")
     yield from ({kind: name} for name in ("ConstantWarmUpLR", "LinearWithWarmUpLR", "CosineWithWarmUpLR", "PolynomialWithWarmUpLR"))
     falls, length = value_of(asked.reference, ("lr_wsd_decay_iters",), None), read.megatron_decay_length(asked.reference)
     if are_numbers(falls, length):
-        yield {kind: "WarmUpStableDecayLR", _schedule_key(asked, "decay_start_steps"): int(length - falls)}
+        warm = {} if read.megatron_warmup(asked.reference) else {"warmup_steps": 1, "warmup_lr_init": value_of(asked.reference, ("lr",))}
+        own = {"decay_start_steps": int(length - falls), **warm}
+        yield {kind: "WarmUpStableDecayLR", **{_schedule_key(asked, name): value for name, value in own.items()}}
 
 
 def warm_up(asked: Asked) -> Iterator[Edits]:

@@ -33,6 +33,23 @@ STYLES = {
 }
 STYLES |= {alias: STYLES.get(name, name.lower()) for alias, name in read.SCHEDULES.items()}
 """Names of the same shape of a schedule."""
+OF_ONE_CLASS = tuple(
+    key
+    for name in (
+        "decay_start_steps",
+        "decay_start_ratio",
+        "decay_ratio",
+        "keep_steps",
+        "final_steps",
+        "lr_end2",
+        "num_cycles",
+        "t_max",
+        "t_0",
+        "t_mult",
+    )
+    for key in schedule_keys(name)
+)
+"""Keys that one class of schedules or another reads, and the others pass over: the rates of a schedule are compared as they come out."""
 
 
 def same_schedule(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -182,7 +199,7 @@ OPTIMIZER = (
     row(
         "lr_decay_style",
         Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
-        Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style),
+        Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style, beside=OF_ONE_CLASS),
         form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
         unless=same_schedule,
     ),
