@@ -90,6 +90,7 @@ def faulty(reference: Path) -> dict[str, Run]:
     return runs
 
 
+@pytest.mark.slow
 def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, faulty: dict[str, Run]) -> None:
     free, forced = (compare(open_run(reference), faulty[name]) for name in ("free", "forced"))
     assert [origin.name for origin in stage(free, values).origins] == ["model.layers.0.mlp.down_proj"]

@@ -38,7 +38,7 @@ def nothing_selected(real_corpus: Path) -> dict[str, int]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("way", slow_but(WAYS, "norms and sketches"))
+@pytest.mark.parametrize("way", slow_but(WAYS))
 def test_a_selected_step_keeps_to_its_budget(way: str, nothing_selected: dict[str, int]) -> None:
     asked = {name: steps.format(steps=STEPS, last=STEPS - 1) for name, steps in WAYS[way].items()}
     more = {kind: count - nothing_selected[kind] for kind, count in counted(**asked).items()}

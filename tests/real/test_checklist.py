@@ -335,6 +335,8 @@ MINDFORMERS_SCHEDULES: dict[str, dict[str, Any]] = {
         "decay_start_steps": 100,
     },
     "stable, no warm-up": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 0, "decay_start_steps": 200},
+    "stable, as advised without a warm-up": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 1, "warmup_lr_init": 3e-4}
+    | {"decay_start_steps": 200, "lr_end": 0.0},
     "cool-down": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_steps": 20, "keep_steps": 50, "decay_steps": 100, "final_steps": 40}
     | {"lr_end1": 1e-4, "lr_end2": 1e-5},
     "cool-down, ratio": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_ratio": 0.04, "keep_steps": 30, "decay_ratio": 0.5}

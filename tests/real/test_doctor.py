@@ -33,6 +33,7 @@ def doctor(where: Path, *words: str, **variables: object) -> tuple[int, str, dic
     return done.returncode, done.stdout, json.loads((where / "doctor.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_ready(tmp_path: Path, reference: Path) -> None:
     """Every seam of the installed frameworks is found, and what a record says of its size is held against the disk."""
     fed = frameworks.fed_by(reference)

@@ -72,6 +72,7 @@ def same(reference: Path, candidate: Path, name: str = "activations") -> int:
     return len([point for point in first if point in second.names and point.endswith(GRADIENT) is (name != "activations")])
 
 
+@pytest.mark.slow
 def test_a_dump_of_mindspore_has_what_megatron_was_recorded_with(mindspore_dump: Path, recorded: Path, tmp_path: Path) -> None:
     converted = convert_dump(mindspore_dump, tmp_path / "run")
     assert (converted.tool, converted.points, converted.gradients, converted.statistics) == ("MindSpore", 31, 0, 0)
@@ -81,6 +82,7 @@ def test_a_dump_of_mindspore_has_what_megatron_was_recorded_with(mindspore_dump:
     assert same(recorded, tmp_path / "run") == 31
 
 
+@pytest.mark.slow
 def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_path: Path) -> None:
     """Of a dump in which one layer's attention was calculated otherwise: its values, and those of all that is behind it, are the negatives
     of what they were."""
@@ -150,6 +152,7 @@ def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: 
                 assert error(value.read(), activations.tensor(point + GRADIENT * gradient)) < CLOSE, point
 
 
+@pytest.mark.slow
 @msprobe
 def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path, tmp_path: Path) -> None:
     """By the commands alone, as a user has them."""

@@ -54,6 +54,7 @@ def test_gradients_summed_instead_of_averaged_are_named(reference: Path) -> None
     assert arguments("divisor.data_parallel_ranks", found.common) == {"number": 2}
 
 
+@pytest.mark.slow
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(reference: Path) -> None:
     found = verdict(reference, "not_reduced", (*TP, "--sequence-parallel"))
     assert found.name == "self-check"

@@ -44,7 +44,7 @@ def trained(side: str, family: str, steps: int, planted: Mapping[str, str] | Non
     ("side", "family", "steps", "planted", "least"),
     [
         ("megatron", frameworks.LLAMA, 60, REFUSED | {"PLANTED_ONLY": HOOKS["megatron"]}, 150),
-        ("mindformers", frameworks.LLAMA, 40, REFUSED | {"PLANTED_ONLY": HOOKS["mindformers"]}, 50),
+        slow(("mindformers", frameworks.LLAMA, 40, REFUSED | {"PLANTED_ONLY": HOOKS["mindformers"]}, 50)),
         slow(("megatron", "deepseek_v3", 300, {"PLANTED_TOGETHER": "1"}, 600)),
         slow(("megatron", frameworks.LLAMA, 900, {}, 600)),
         slow(("mindformers", "deepseek_v3", 200, {"PLANTED_TOGETHER": "1"}, 200)),
