@@ -18,11 +18,24 @@ from real import frameworks  # noqa: E402
 from real import kept as keeping  # noqa: E402
 
 
+@pytest.hookimpl(trylast=True)  # of what is left to run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what trains, and let each worker, which is given one stretch of all tests, begin with its share of that: what takes long is not
+    to be left for the end, and others cannot take over a test that runs."""
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.real)
+    real = [item for item in items if here in item.path.parents]
+    others = [item for item in items if here not in item.path.parents]
+    for item in real:
+        item.add_marker(pytest.mark.real)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    files = list(dict.fromkeys(item.path for item in real))
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        ordered += [item for item in real if files.index(item.path) % workers == worker]
+        until = len(items) * (worker + 1) // workers - len(ordered)
+        ordered += others[:until]
+        del others[:until]
+    items[:] = ordered + others
 
 
 @pytest.fixture(scope="session", autouse=True)

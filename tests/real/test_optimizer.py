@@ -13,7 +13,7 @@ import pytest
 from align_hooks import compare, open_run
 from align_hooks.comparison.verdict import Status, Term, Value
 from align_hooks.messages import Side
-from chosen import slow_but
+from chosen import slow, slow_but
 from real import frameworks
 from rewritten import bend, edit_rows
 from worded import arguments, ids, messages
@@ -98,7 +98,7 @@ def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(referen
     assert followed["count"] == 3
 
 
-@pytest.mark.parametrize(("door", "count"), [("clip_door", 7), ("shard_door", 20)])
+@pytest.mark.parametrize(("door", "count"), [slow(("clip_door", 7)), ("shard_door", 20)])
 def test_a_door_captures_and_injects_in_graph_mode(real_corpus: Path, door: str, count: int) -> None:
     """That of the pipeline cell; and that of cut gradients, which refuses what it cannot follow."""
     checks = frameworks.answered(f"{door}.py")
