@@ -49,6 +49,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+@pytest.mark.slow
 def test_in_pytest(here: Path) -> None:
     (here / "test_it.py").write_text(TEST)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

@@ -120,6 +120,7 @@ def ended(*arguments: object) -> int:
 
 @pytest.mark.parametrize("kind", ["stored", "sketched"])
 @pytest.mark.parametrize("nth", [10, slow(1)])
+@pytest.mark.slow
 def test_nothing_that_is_not_finite_is_aligned_or_an_internal_error(
     nth: int, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

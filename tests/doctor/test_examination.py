@@ -89,6 +89,7 @@ def test_ready(made: Made) -> None:
     assert all(len(line) <= WIDTH or not line.strip().count(" ") > 1 for line in text.splitlines())  # but for a path
 
 
+@pytest.mark.slow
 def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
     examination = examined(made())
     assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
@@ -134,17 +135,20 @@ IMPORT = "importing mindformers ends with ModuleNotFoundError: No module named '
     ],
     ids=["it cannot be imported", "it ends the process"],
 )
+@pytest.mark.slow
 def test_a_framework_that_is_broken(changed: dict[str, str], problem: str, made: Made) -> None:
     examination = examined(made(changed), **CPU)
     assert (examination.problems, examination.ready) == ((problem,), ["Megatron-LM"])
 
 
+@pytest.mark.slow
 def test_a_side_that_is_not_installed_stands_in_nobodys_way(made: Made) -> None:
     examination = examined(made(without=("mindformers", "mindspore")), **CPU)
     assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
     assert "MindFormers: not installed here" in lines(examination)
 
 
+@pytest.mark.slow
 def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
     assert examined(made(without=("megatron/training",)), **CPU).problems == (
         "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
@@ -187,6 +191,7 @@ def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> N
         ("import anything", ["Megatron-LM", "MindFormers"]),
     ],
 )
+@pytest.mark.slow
 def test_only_the_framework_that_a_script_imports_is_looked_at(made: Made, tmp_path: Path, script: str, looked: list[str]) -> None:
     (tmp_path / "train.py").write_text(script)
     said = {name: VERSIONS[f"{name}/__init__.py"] for name in ("torch", "mindformers")}
@@ -221,6 +226,7 @@ def test_a_script_that_lies_elsewhere_is_told(made: Made, tmp_path: Path) -> Non
     assert "  note: pretrain_gpt.py does not lie here" in "\n".join(lines(examination))
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_one_stands(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And modules that lie there are found first, as those beside a script are."""
     here = tmp_path / "here"
@@ -286,6 +292,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("case", FOLDERS)
+@pytest.mark.slow
 def test_a_script_that_is_named_from_the_launch_scripts_folder_brings_its_framework(case: str, made: Made, tmp_path: Path) -> None:
     environment = made({"pretrain_gpt.py": "import megatron"})
     launch = tmp_path / "scripts" / "train.sh"
@@ -301,6 +308,7 @@ def test_a_script_that_is_named_from_the_launch_scripts_folder_brings_its_framew
     ("before", "program", "why"),
     [("", "$MEGATRON/pretrain_gpt.py", "put MEGATRON=... before the command"), ("cd $(cat where)", "pretrain_gpt.py", "$(cat where)")],
 )
+@pytest.mark.slow
 def test_a_script_whose_path_cannot_be_told_is_not_judged_by_another_version(
     before: str, program: str, why: str, made: Made, tmp_path: Path
 ) -> None:
@@ -311,6 +319,7 @@ def test_a_script_whose_path_cannot_be_told_is_not_judged_by_another_version(
 
 @pytest.mark.parametrize("start", ["python mf/run_mindformer.py", "cd mf; python run_mindformer.py"])
 @pytest.mark.parametrize(("option", "files"), [("--config", ["{}/llama.yaml"]), ("--register_path", ["mf/llama.yaml", "{}/own/x"])])
+@pytest.mark.slow
 def test_mindformers_takes_paths_from_the_folder_of_its_script(
     start: str, option: str, files: list[str], made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

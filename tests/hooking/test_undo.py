@@ -115,6 +115,7 @@ def test_attaching_again_after_an_undo_wraps_again(observe: Observe) -> None:
     ],
     ids=["function", "owned method", "inherited method"],
 )
+@pytest.mark.slow
 def test_what_somebody_replaced_after_us_is_left_alone_and_named_and_the_rest_is_undone(observe: Observe, place: str, named: str) -> None:
     seen = observe(f"""
         import stand_in.seams

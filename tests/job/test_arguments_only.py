@@ -57,6 +57,7 @@ def test_check_reads_what_was_written(here: Path) -> None:
     assert check(str(here / "train.sh"), str(here / "one.json"), {}, mindformers="1.9").exit_code == CLEAN
 
 
+@pytest.mark.slow
 def test_variables_that_ask_for_something_ask_for_nothing(here: Path) -> None:
     lines = (f"export ALIGN_HOOKS_RUN={here}/set_by_the_script ALIGN_HOOKS_SEED=7", "python -m align_hooks.torch_side train.py 4 10")
     done = only(here, "--", *script(here, *lines), ALIGN_HOOKS_RUN=str(here / "run"), ALIGN_HOOKS_NONSENSE="1")
@@ -67,6 +68,7 @@ def test_variables_that_ask_for_something_ask_for_nothing(here: Path) -> None:
     assert not (here / "trained").exists()
 
 
+@pytest.mark.slow
 def test_the_lowest_rank_of_the_first_training_is_written(here: Path) -> None:
     lines = (
         "python train.py 1",
@@ -98,6 +100,7 @@ WORKERS = """
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.slow
 def test_a_worker_that_would_train_ends_too(here: Path, how: str) -> None:
     write(here, {"workers.py": WORKERS})
     done = only(here, "--", sys.executable, "workers.py", "4", "10", how)
@@ -111,6 +114,7 @@ def test_the_commands_own_exit_code_is_kept(here: Path) -> None:
     assert (here / "arguments.json").exists()
 
 
+@pytest.mark.slow
 def test_what_the_command_leaves_running_is_ended(here: Path) -> None:
     """A watcher that never ends, and one that ignores being asked to end; training that a launcher left behind is waited for."""
     lines = ("(trap '' TERM; while :; do sleep 600; done) &", "setsid sleep 601 &", "(sleep 1; python train.py 4 10) &", "sleep 0.2")
@@ -154,6 +158,7 @@ def test_a_file_that_is_there_is_kept(here: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--out", "x.json", "--", "true"), ("--arguments-only",), ("--arguments-only", "--out="), ("--out",)]
 )
+@pytest.mark.slow
 def test_usage(here: Path, arguments: tuple[str, ...]) -> None:
     done = end(here, sys.executable, "-m", "align_hooks", "run", *arguments)
     assert done.code == 2

@@ -153,6 +153,7 @@ def test_flags_of_the_interpreter_reach_the_script(tmp_path: Path, flags: str) -
     assert compared(tmp_path, "script.py", flags=tuple(flags.split())).code == 0
 
 
+@pytest.mark.slow
 def test_siblings_are_imported_from_beside_the_script_and_not_from_the_working_directory(tmp_path: Path) -> None:
     write(tmp_path, "where = 'working directory'", "sibling.py")
     write(tmp_path, "where = 'beside the script'", "sub/sibling.py")
@@ -162,11 +163,13 @@ def test_siblings_are_imported_from_beside_the_script_and_not_from_the_working_d
     assert "ImportError: attempted relative import with no known parent package" in plain.err
 
 
+@pytest.mark.slow
 def test_standard_input_is_the_scripts(tmp_path: Path) -> None:
     write(tmp_path, "import sys; print(repr(sys.stdin.readline())); print(repr(input())); print(repr(sys.stdin.read()))")
     assert compared(tmp_path, "script.py", stdin="one\ntwo\nthree\nfour").out == "'one\\n'\n'two'\n'three\\nfour'\n"
 
 
+@pytest.mark.slow
 def test_a_class_defined_in_the_script_can_be_pickled(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -208,6 +211,7 @@ def test_worker_processes_find_the_scripts_functions_and_classes(tmp_path: Path,
     assert compared(tmp_path, script, "--flag").out.startswith("True 42 ")
 
 
+@pytest.mark.slow
 def test_a_spawned_worker_attaches_nothing(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -348,6 +352,7 @@ def test_settings_that_cannot_be_honoured_stop_the_start_with_one_line_each(tmp_
 
 @pytest.mark.parametrize("case", ["an unknown variable", "several at once"])
 @pytest.mark.parametrize("form", ["runner", "import"])
+@pytest.mark.slow
 def test_the_other_side_refuses_the_same(tmp_path: Path, form: str, case: str) -> None:
     write(tmp_path, "import align_hooks.ms_side\nprint('ran')" if form == "import" else "print('ran')")
     refused(case, tmp_path, *(() if form == "import" else ("-m", "align_hooks.ms_side")), "script.py")
@@ -389,6 +394,7 @@ def test_the_interpreter_is_started_again_once_and_hash_randomisation_is_fixed(t
     assert count(tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_the_interpreter_is_not_started_again_when_nothing_needs_it(tmp_path: Path) -> None:
     environment = starts(tmp_path)
     write(tmp_path, "import os; print(os.environ.get('PYTHONHASHSEED'))")
@@ -398,6 +404,7 @@ def test_the_interpreter_is_not_started_again_when_nothing_needs_it(tmp_path: Pa
     assert count(tmp_path) == 3
 
 
+@pytest.mark.slow
 def test_determinism_without_a_seed_fixes_hashes_too(tmp_path: Path) -> None:
     write(tmp_path, "import os; print(hash('a word'), os.environ.get('NCCL_ALGO'), os.environ.get('CUBLAS_WORKSPACE_CONFIG'))")
     first, second = (run(tmp_path, *RUNNER, "script.py", ALIGN_HOOKS_DETERMINISTIC="1") for _ in range(2))
@@ -405,11 +412,13 @@ def test_determinism_without_a_seed_fixes_hashes_too(tmp_path: Path) -> None:
     assert first.out.endswith(" Ring :4096:8\n") and first.code == 3
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_ignores_the_environment_is_not_started_for_ever(tmp_path: Path) -> None:
     write(tmp_path, "print('ran')")
     assert run(tmp_path, "-E", *RUNNER, "script.py", **SEED) == Ended(3, "ran\n", NEVER)
 
 
+@pytest.mark.slow
 def test_a_runner_started_by_a_script_under_the_runner_is_started_again_where_it_must(tmp_path: Path) -> None:
     environment = starts(tmp_path)
     write(tmp_path, "print(hash('a word'))", "inner.py")
@@ -458,6 +467,7 @@ def test_a_hook_that_does_not_fit_ends_the_run_with_one_line_and_exit_code_2(
     assert all(part in ended.err for part in ("'arguments'", *said))
 
 
+@pytest.mark.slow
 def test_a_script_that_swallows_the_failure_and_imports_again_does_not_succeed(tmp_path: Path) -> None:
     megatron(tmp_path, "def parse(): ...")
     write(tmp_path, "try: import megatron.training.arguments\nexcept Exception: import megatron.training.arguments\nprint('went on')")
@@ -522,6 +532,7 @@ def test_the_import_form_says_what_never_fired_and_leaves_the_exit_code(tmp_path
     assert run(tmp_path, "script.py", **SEED) == Ended(code, "ran\n", NEVER_MS)
 
 
+@pytest.mark.slow
 def test_the_import_form_says_nothing_of_hooks_after_an_uncaught_exception(tmp_path: Path) -> None:
     write(tmp_path, "import align_hooks.ms_side\n1 / 0")
     plain = run(tmp_path, "script.py")
@@ -535,12 +546,14 @@ def test_the_import_form_attaches_from_within_a_package_started_with_m(tmp_path:
     assert run(tmp_path, "-m", "trainer", **SEED) == Ended(0, "ran\n", NEVER_MS)
 
 
+@pytest.mark.slow
 def test_the_import_form_under_the_runner_attaches_once(tmp_path: Path) -> None:
     write(tmp_path, "import align_hooks.ms_side\nprint('ran')")
     assert run(tmp_path, "-m", "align_hooks.ms_side", "script.py", **SEED) == Ended(3, "ran\n", NEVER_MS)
     assert run(tmp_path, "-m", "align_hooks.ms_side", "script.py") == Ended(0, "ran\n", "")
 
 
+@pytest.mark.slow
 def test_the_import_form_does_not_start_the_interpreter_again_and_says_that_the_seed_of_hashes_is_not_effective(tmp_path: Path) -> None:
     environment = starts(tmp_path)
     write(tmp_path, "import align_hooks.ms_side\nprint('ran')")
@@ -555,6 +568,7 @@ def test_the_import_form_does_not_start_the_interpreter_again_and_says_that_the_
     assert run(tmp_path, "-c", begin, **SEED, **early).out == "{'value': '1', 'effective': True}\n"
 
 
+@pytest.mark.slow
 def test_the_import_form_works_in_a_script_that_spawns_workers_and_records(tmp_path: Path) -> None:
     """A spawned worker imports the script again; it is not another start of the run, and must not claim its directory."""
     write(

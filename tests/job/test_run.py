@@ -113,12 +113,14 @@ def test_training_anywhere_below_the_command_is_attached_to_and_nothing_else_is(
     assert (done.code, done.err.count("align_hooks:")) == (0, 3)
 
 
+@pytest.mark.slow
 def test_what_a_shell_puts_before_the_path_stays_before_it(here: Path) -> None:
     write(here, {"more/extra.py": "", "train.py": "import extra, megatron.core\n" + dedent(STAND_INS["train.py"])})
     done = under_run(here, *script(here, f"export PYTHONPATH={here}/more:$PYTHONPATH", "python train.py"), **SEED)
     assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"])
 
 
+@pytest.mark.slow
 def test_the_import_form_under_run_attaches_once(here: Path) -> None:
     write(here, {"import.py": "import align_hooks.ms_side, mindformers"})
     done = under_run(here, sys.executable, "import.py", **SEED)
@@ -146,6 +148,7 @@ WORKER = """
 
 @pytest.mark.parametrize("method", ["spawn", slow("fork")])
 @pytest.mark.parametrize("trains", [False, True], ids=["loads data", "comes to train"])
+@pytest.mark.slow
 def test_worker_processes_are_left_alone_and_told_of_where_they_come_to_train(here: Path, trains: bool, method: str) -> None:
     write(here, {"train.py": WORKER.format("" if trains else "train_iters=None", method)})
     done = under_run(here, sys.executable, "train.py", **SEED)
@@ -155,11 +158,13 @@ def test_worker_processes_are_left_alone_and_told_of_where_they_come_to_train(he
     assert ("a worker process came to train and was left alone" in done.err) is trains
 
 
+@pytest.mark.slow
 def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
     done = under_run(here, *script(here, "MS_ROLE=MS_SCHED python tool.py", "MS_ROLE=MS_SCHED python train.py"), **SEED)
     assert (done.code, attached(done), done.out) == (3, [], "tool\nseed 1234 7\n")
 
 
+@pytest.mark.slow
 def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> None:
     Synthetic().write(here / "runs/source")
     write(here, {"train.py": "from megatron.training.arguments import parse_args; parse_args()", "elsewhere/x": ""})
@@ -169,6 +174,7 @@ def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> 
     assert (here / "runs/one/manifest/rank_0.json").is_file()
 
 
+@pytest.mark.slow
 def test_nothing_is_claimed_by_a_process_that_does_not_train(here: Path) -> None:
     done = under_run(here, *script(here, "python convert.py", "python tool.py"), ALIGN_HOOKS_RUN="run")
     assert not (here / "run").exists()
@@ -217,6 +223,7 @@ def test_looking_for_a_framework_attaches_nothing(here: Path) -> None:
     assert done.out.count("True <class") == 2
 
 
+@pytest.mark.slow
 def test_a_framework_keeps_its_loader(here: Path) -> None:
     write(here, {"loader.py": "import mindformers as m, inspect; print(type(m.__loader__), m.__spec__.loader is m.__loader__, m.__file__)"})
     assert under_run(here, sys.executable, "loader.py", **SEED).out == end(here, sys.executable, "loader.py").out
@@ -282,12 +289,14 @@ def test_run_stands_before_a_launcher_whose_processes_are_on_this_machine(nodes:
     assert (done.code, attached(done)) == (0, [f"torch side, rank {rank}, train.py: ended" for rank in (0, 1)])
 
 
+@pytest.mark.slow
 def test_before_a_launcher_whose_processes_are_elsewhere_it_hears_of_none_and_says_where_it_belongs(nodes: Path) -> None:
     done = under_run(nodes, *script(nodes, SRUN, f"NODES=2 srun bash task.sh {sys.executable} train.py"), **SEED)
     assert (done.code, attached(done), done.out.count("seed 7")) == (3, [], 2)
     assert "behind srun or ssh" in done.err
 
 
+@pytest.mark.slow
 def test_behind_such_a_launcher_it_accounts_for_each_task_by_itself(nodes: Path) -> None:
     line = f"NODES=2 srun bash task.sh {shlex.join(RUN)} {sys.executable} train.py"
     done = end(nodes, *script(nodes, SRUN, line), **SEED)
@@ -352,6 +361,7 @@ def test_a_refusal_ends_training_with_one_line_and_2(here: Path) -> None:
     assert attached(done) == ["torch side, rank 0, train.py: refused"]
 
 
+@pytest.mark.slow
 def test_variables_that_a_script_spoils_are_refused_where_it_trains(here: Path) -> None:
     done = under_run(here, *script(here, "export ALIGN_HOOKS_DEVICE=tpu", "python train.py"), **SEED)
     assert (done.code, done.out) == (2, "")
@@ -418,6 +428,7 @@ def test_a_training_that_a_signal_ended_is_said_to_be_and_where(here: Path) -> N
     assert "its training was ended by SIGTERM in" in done.err
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_before_it_trained_is_missed(here: Path) -> None:
     write(here, {"dies.py": "import os, megatron.core; os.kill(os.getpid(), 9)"})
     done = under_run(here, *script(here, "python dies.py", "python train.py"), **SEED)
@@ -433,6 +444,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("case", LEFT)
+@pytest.mark.slow
 def test_what_the_command_leaves_running_is_told_of(here: Path, case: str) -> None:
     """As msrun does without --join: it goes on and records, but nobody hears how it ends."""
     text, fate, said = LEFT[case]
@@ -478,12 +490,14 @@ def test_a_rank_that_trains_without_hooks_is_missed(here: Path, case: str) -> No
     assert (done.code, "did not come to train with hooks" in done.err) == (code, code == 3), done.err
 
 
+@pytest.mark.slow
 def test_run_within_run_gives_the_account_of_its_own_and_the_outer_one_the_same(here: Path) -> None:
     done = under_run(here, *RUN, sys.executable, "train.py", **SEED)
     assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"] * 2)
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 1, "si', "[]"])
+@pytest.mark.slow
 def test_an_account_that_cannot_be_read_is_a_problem(here: Path, text: str) -> None:
     done = under_run(here, *script(here, "python train.py", f"echo '{text}' > $_ALIGN_HOOKS_PROCESSES/5.json"), **SEED)
     assert done.code == 3
@@ -506,6 +520,7 @@ def test_a_command_that_cannot_be_started_ends_as_in_a_shell(here: Path, command
         "import mindformers, sys\nsys.exit(4)",
     ],
 )
+@pytest.mark.slow
 def test_a_script_that_fails_by_itself_hears_nothing_of_hooks_that_never_fired(here: Path, text: str) -> None:
     write(here, {"train.py": text})
     done = under_run(here, sys.executable, "train.py", **SEED, ALIGN_HOOKS_RUN="run", ALIGN_HOOKS_BATCHES="all")

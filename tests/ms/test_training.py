@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 from types import SimpleNamespace
 from align_hooks.ms_side.hooks.step import LOSS
@@ -34,6 +36,7 @@ for error in (KeyError("ours"), RuntimeError("of the device")):
 """MindSpore needs a variable of protobuf at its import, so a process of its own."""
 
 
+@pytest.mark.slow
 def test_an_error_of_the_device_ends_training_and_one_of_ours_does_not(tmp_path: Path) -> None:
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
     command = [sys.executable, "-c", SCRIPT]

@@ -65,6 +65,7 @@ def test_a_worker_that_is_killed_is_a_line() -> None:
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_ranks_of_mpi_do(pair: tuple[Path, Path], tmp_path: Path) -> None:
     command = ["-m", "align_hooks", "compare", *map(str, pair), "--json", str(tmp_path / "said.json")]
     start = [str(BIN / "mpiexec"), "-n", "3", sys.executable, "-m", "mpi4py.futures", *command, "--executor", "mpi"]

@@ -70,6 +70,7 @@ def test_a_process_of_no_job_says_everything(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_earlier_jobs_left_is_removed(tmp_path: Path) -> None:
     job(tmp_path, REFUSED.format("no such step"))
     (left,) = (tmp_path / f"align_hooks-said-{os.getuid()}").iterdir()

@@ -107,6 +107,7 @@ def test_a_run_is_accounted_for_whatever_became_of_the_streams(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("how", slow_but(GONE, "closed"))
+@pytest.mark.slow
 def test_a_file_that_is_opened_does_not_become_a_closed_stream(tmp_path: Path, how: str) -> None:
     """A library's C code prints to descriptor 1, whatever that is by then."""
     megatron(tmp_path, TRAINS)
@@ -179,6 +180,7 @@ def test_the_doctor_says_by_its_exit_code_what_it_could_not_print(tmp_path: Path
         assert ended(tmp_path, "-m", "align_hooks", "doctor", "no_such_script.py", how={stream: how})[0] == 2
 
 
+@pytest.mark.slow
 def test_a_report_that_is_lost_on_a_full_disk_is_said_to_be(records: Path) -> None:
     assert ended(records, "-m", "align_hooks", "show", "reference", how={1: "full"}) == (
         0,

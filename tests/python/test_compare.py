@@ -185,6 +185,7 @@ def test_the_package_imports_numpy_and_pandas_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize(("package", "use", "extra"), [("jinja2", "made.write_html('x')", "html"), ("pandas", "made.to_frame()", "pandas")])
+@pytest.mark.slow
 def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"

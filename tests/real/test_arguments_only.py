@@ -38,7 +38,7 @@ def written(where: Path) -> dict[str, object]:
     return facts
 
 
-@pytest.mark.parametrize("name", slow_but(LAUNCHERS, "torchrun"))
+@pytest.mark.parametrize("name", slow_but(LAUNCHERS))
 def test_megatron_ends_with_its_arguments_parsed(tmp_path: Path, real_corpus: Path, name: str) -> None:
     launcher = (*LAUNCHERS[name], *([f"--master-port={frameworks.free_port()}"] if name == "torchrun" else []))
     done = frameworks.megatron(tmp_path, launcher=(*ONLY, *launcher), RUN=tmp_path / "run").succeeded()

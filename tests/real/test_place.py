@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CASES = """
 from types import SimpleNamespace
 from align_hooks.errors import RefusedRun
@@ -33,6 +35,7 @@ assert "Megatron's groups make 2" in said(world=4, sizes={"dp_size": 2})
 """
 
 
+@pytest.mark.slow
 def test_layouts_that_cannot_be_read_are_refused_by_name() -> None:
     done = subprocess.run([sys.executable, "-c", CASES], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -119,6 +119,7 @@ def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets
 SITE = "import sys; sys.hidden = True"
 
 
+@pytest.mark.slow
 def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: Path, real_corpus: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(SITE)

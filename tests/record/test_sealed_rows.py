@@ -74,6 +74,7 @@ def as_text(row: object) -> str:
 
 @settings(max_examples=1000)
 @given(rows(), st.booleans(), st.booleans())
+@pytest.mark.slow
 def test_a_line_that_is_taken_in_one_pass_is_the_row_that_the_general_way_reads(row: dict[str, object], ascii: bool, close: bool) -> None:
     text = json.dumps(row, ensure_ascii=ascii, separators=(",", ":") if close else None)
     line = digests.seal(text.encode("utf-8", "backslashreplace"))

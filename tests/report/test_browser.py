@@ -68,6 +68,7 @@ def test_the_culprit_is_in_the_first_screen(opened: Open, text: str, javascript:
     assert words("stage.gradients") in visible(result, "#verdict-title")
 
 
+@pytest.mark.slow
 def test_what_scrolls_sideways_on_a_telephone_says_so(opened: Open, text: str) -> None:
     page = opened(text, width=390).page
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
@@ -129,6 +130,7 @@ def test_the_table_filters(whole: Any) -> None:
     assert re.findall(r"\d+", visible(whole, "#count"))[:2] == ["0", "0"]
 
 
+@pytest.mark.slow
 def test_the_table_sorts_by_a_key_press(whole: Any) -> None:
     unfolded(whole)
     whole.select_option("#of-stage", label=words("stage.gradients"))
@@ -147,6 +149,7 @@ def test_the_table_sorts_by_a_key_press(whole: Any) -> None:
     assert names == sorted(names, key=int)
 
 
+@pytest.mark.slow
 def test_more_rows_are_shown_when_asked_for(whole: Any) -> None:
     unfolded(whole)
     assert whole.locator("#tensor-table tbody tr").count() == 12
@@ -155,6 +158,7 @@ def test_more_rows_are_shown_when_asked_for(whole: Any) -> None:
     assert whole.locator("#more").is_hidden()
 
 
+@pytest.mark.slow
 def test_configurations_show_what_differs_and_on_demand_all(opened: Open, compared: Pairs) -> None:
     reference = model(1, 12)
     candidate = planted(reference, "lm_head.weight")
@@ -177,6 +181,7 @@ def test_a_link_to_a_tensor_filters_for_it(opened: Open, text: str) -> None:
     assert opened(text, "#tensor=%E0%A4%A").clean  # an address that somebody broke
 
 
+@pytest.mark.slow
 def test_a_link_that_was_followed_already_is_followed_again(whole: Any) -> None:
     whole.click(".suspects a")
     assert whole.input_value("#filter") == FAULT
@@ -185,6 +190,7 @@ def test_a_link_that_was_followed_already_is_followed_again(whole: Any) -> None:
     assert whole.input_value("#filter") == FAULT
 
 
+@pytest.mark.slow
 def test_a_name_that_looks_like_an_address_is_linked_whole(opened: Open, compared: Pairs) -> None:
     name = "model.layers.0.a=b&c#d 100%41 e.weight"
     reference = renamed(model(1), name)
@@ -201,6 +207,7 @@ def test_a_link_to_a_stage_opens_it_and_what_it_is_folded_in(opened: Open, text:
     assert stage.evaluate("it => it.getBoundingClientRect().top") < 300
 
 
+@pytest.mark.slow
 def test_the_ladder_leads_to_the_findings_of_a_stage(whole: Any) -> None:
     assert whole.locator("#stage-gradients table").is_hidden()
     whole.click(".ladder a[href='#stage-gradients']")
@@ -208,6 +215,7 @@ def test_the_ladder_leads_to_the_findings_of_a_stage(whole: Any) -> None:
     assert whole.locator("#stage-gradients table").is_visible()
 
 
+@pytest.mark.slow
 def test_every_address_on_the_page_is_there_once(whole: Any) -> None:
     links = whole.evaluate("[...document.querySelectorAll('a[href^=\"#\"]')].map((link) => link.hash.slice(1))")
     assert len(links) > 30
@@ -265,6 +273,7 @@ def abscissas(figure: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("which", ["text", slow("large")])
+@pytest.mark.slow
 def test_lines_go_from_left_to_right_whatever_was_zoomed(opened: Open, request: pytest.FixtureRequest, which: str) -> None:
     """A plot keeps the rows that it knows in their old order, so it is never handed one twice."""
     fixture = request.getfixturevalue(which)
@@ -284,6 +293,7 @@ def test_lines_go_from_left_to_right_whatever_was_zoomed(opened: Open, request: 
         assert across == sorted(across)
 
 
+@pytest.mark.slow
 def test_numbers_to_zoom_to_are_kept_within_the_axis(opened: Open, text: str) -> None:
     figure = drawn(opened(text)).locator("#plot-loss")
     first, last = figure.locator(".from"), figure.locator(".to")
@@ -296,6 +306,7 @@ def test_numbers_to_zoom_to_are_kept_within_the_axis(opened: Open, text: str) ->
         assert (first.input_value(), last.input_value()) == expected
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparison) -> None:
     curve = diverged.curves[0]
     odd = replace(curve, candidate=[float("nan"), float("inf"), None, *curve.candidate[3:]])
@@ -320,6 +331,7 @@ def test_thinning_keeps_a_spike(opened: Open, large: Comparison) -> None:
     assert "0.5" in result.locator("#plot-loss svg").text_content()  # the difference at that step labels the axis
 
 
+@pytest.mark.slow
 def test_the_picture_shows_where_it_starts_and_leads_to_the_tensor(whole: Any) -> None:
     cells = whole.locator("#picture svg [role=graphics-symbol]")
     labels = {cell.get_attribute("aria-label") for cell in cells.all()}
@@ -373,6 +385,7 @@ def test_the_command_of_the_next_step_can_be_copied(opened: Open, text: str, div
     assert result.evaluate("navigator.clipboard.readText()") == rendered(command)
 
 
+@pytest.mark.slow
 def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(opened: Open, text: str) -> None:
     for javascript in (True, False):
         result = opened(text, java_script_enabled=javascript).page
@@ -385,6 +398,7 @@ def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(ope
         assert about.is_hidden()
 
 
+@pytest.mark.slow
 def test_the_explanation_of_a_stage_leads_to_its_findings(whole: Any) -> None:
     whole.click(".ladder [popovertarget=about-stage-gradients]")
     whole.click("#about-stage-gradients a")
@@ -392,6 +406,7 @@ def test_the_explanation_of_a_stage_leads_to_its_findings(whole: Any) -> None:
     assert whole.locator("#about-stage-gradients").is_hidden()
 
 
+@pytest.mark.slow
 def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, diverged: Comparison) -> None:
     quiet = [result for result in diverged.stages if result.status in (Status.SAME, Status.NOT_COMPARED)]
     assert whole.locator(".ladder .term").count() == len(diverged.stages)
@@ -426,6 +441,7 @@ def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: Co
     assert result.clean
 
 
+@pytest.mark.slow
 def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
     """No limits, no tensors; nothing of it makes a plot complain."""
     result = opened(page(compared(model(1, 12), model(2, 12)), "1.2.3"))
@@ -434,6 +450,7 @@ def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
     assert result.clean
 
 
+@pytest.mark.slow
 def test_a_run_alone(opened: Open, tmp_path: Path) -> None:
     result = opened(run_page(healthy(model(2, 40), tmp_path / "run"), "1.2.3"))
     whole = drawn(result)

@@ -28,7 +28,7 @@ def test_no_accessibility_rule_is_broken(opened: Open, any_text: str, language: 
     assert [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in violations] == []
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("width", [slow(320), 390, slow(768)])
 def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
     whole = drawn(opened(any_text, width=width, height=800))
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
@@ -36,6 +36,7 @@ def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.slow
 def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Comparison, width: int) -> None:
     path = "/shared/storage/of/somebody/with_a_long_name/experiments_of_this_year/run_that_is_compared"
     long = replace(diverged, sides=tuple(replace(side, path=path) for side in diverged.sides))
@@ -44,11 +45,13 @@ def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Compari
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_dark_mode_reaches_the_plots(opened: Open, text: str) -> None:
     ink = "getComputedStyle(document.querySelector('#plot-loss svg .role-axis-label text, #plot-loss svg text')).fill"
     assert drawn(opened(text, color_scheme="dark")).evaluate(ink) != drawn(opened(text, color_scheme="light")).evaluate(ink)
 
 
+@pytest.mark.slow
 def test_it_prints(opened: Open, text: str, tmp_path: Path) -> None:
     result = drawn(opened(text, color_scheme="dark"))
     result.emulate_media(media="print")
@@ -64,5 +67,6 @@ def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> No
     assert result.locator("button:not(.term):visible, input:visible, select:visible").count() == 0
 
 
+@pytest.mark.slow
 def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:
     assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot=message("quantity.loss"))

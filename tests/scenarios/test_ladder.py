@@ -90,6 +90,7 @@ def test_what_was_trained_is_read_back(trains: Path) -> None:
     assert [(rung["trained"], rung["result"]) for rung in rungs] == [(False, "recorded"), (False, "aligned")]
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_is_told_with_its_last_word(trains: Path) -> None:
     code, _, rungs = climbed(planned(trains, [{"name": "one"}, {"name": "two", "changes": "fails"}]))
     assert (code, rungs[1]["result"]) == (3, "failed")
@@ -119,6 +120,7 @@ def test_launch_scripts_are_whole_commands(trains: Path) -> None:
     assert f"ALIGN_HOOKS_REPLAY_BATCHES={trains / 'runs/one'}" in text
 
 
+@pytest.mark.slow
 def test_a_ladder_that_leaves_things_out_says_without_which_the_difference_is_gone(trains: Path) -> None:
     rungs: list[dict[str, object]] = [
         {"name": "one"},
