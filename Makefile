@@ -36,7 +36,7 @@ lint: $(READY)  ## formatter, linter and type checker only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(READY)  ## the tests that train nothing (a quarter of an hour)
+unit: $(READY)  ## the tests that train nothing, slow ones too (half an hour)
 	$(BIN)/python -m pytest --ignore tests/real
 
 faults: $(READY)  ## recording jobs killed at every write, and what is left held against a model; or POINTS=1000000 (five minutes)

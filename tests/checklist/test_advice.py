@@ -14,7 +14,7 @@ from align_hooks.checklist.result import check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Value
 from align_hooks.messages import message, rendered
-from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
+from checklist.exercises import LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
 
 LR, PARALLEL, WRAPPER = "lr_schedule", "parallel_config", "runner_wrapper"
 PIPED = {"use_parallel": True, f"{PARALLEL}.data_parallel": 2, f"{PARALLEL}.pipeline_stage": 2, f"{PARALLEL}.micro_batch_num": 4}
@@ -29,17 +29,6 @@ def test_a_row_that_follows_names_the_changes_that_it_follows() -> None:
 def written(style: str, keys: dict[str, Any]) -> str:
     """The text of a MindFormers YAML."""
     return yaml.safe_dump(mindformers_tree(style, keys))
-
-
-def test_a_micro_batch_is_told_with_its_count_so_that_the_global_batch_stays() -> None:
-    keys = {"use_parallel": True, "runner_config.batch_size": 1, "runner_config.gradient_accumulation_steps": 4}
-    before = check(megatron(OLD, {"micro-batch-size": 2, "global-batch-size": 4}), mindformers(OLD, keys))
-    change = row(before, "micro_batch_size").change
-    assert change is not None and change.optional
-    assert {edit.key: edit.value for edit in change.edits} == {
-        "runner_config.batch_size": 2,
-        "runner_config.gradient_accumulation_steps": 2,
-    }
 
 
 COUNT = f"{PARALLEL}.micro_batch_num"
@@ -90,18 +79,6 @@ def test_how_many_micro_batches_there_are_is_told_by_the_setting_that_counts_the
     assert (change.parts, change.worth) == ("global_batch_size", False)
 
 
-def test_a_warm_up_that_is_no_whole_number_of_steps_has_no_setting() -> None:
-    flags = {"train-iters": None, "train-samples": 40, "global-batch-size": 4, "lr-warmup-samples": 10}
-    keys = {"runner_config.batch_size": 4, "train_dataset.data_loader.sizes": [40, 0, 0]}
-    change = row(check(megatron(OLD, flags), mindformers(OLD, keys)), "lr_warmup_iters").change
-    assert change is not None and (change.action, change.value) == (Action.NONE, "2.5")
-
-
-def test_the_path_of_data_is_to_be_filled_in() -> None:
-    change = row(check(megatron(OLD, {"data-path": "0.3 /a/one 0.7 /b/two"}), mindformers(OLD, {})), "data_path").change
-    assert change is not None and (change.action, change.edits) == (Action.COME_TO, ())
-
-
 def test_a_table_of_the_models_own_file_is_taken_along(tmp_path: Path) -> None:
     """A table of the YAML takes the place of the whole table of ``config.json``: one of its numbers alone would lose the others."""
     scaling = '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}'
@@ -121,9 +98,3 @@ def test_a_table_of_the_models_own_file_is_taken_along(tmp_path: Path) -> None:
         "mscale_all_dim": 1.0,
     }
     assert check(reference, read_yaml(before.block, "mended.yaml", tmp_path)).differing == []
-
-
-def test_nothing_is_told_of_experts_that_mindformers_does_not_read() -> None:
-    before = check(megatron(EXPERTS, {"moe-z-loss-coeff": 0.001}), mindformers(EXPERTS, {}))
-    change = row(before, "z-loss").change
-    assert change is not None and change.action is Action.NONE

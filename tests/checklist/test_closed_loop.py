@@ -70,9 +70,11 @@ def differing(checklist: Checklist) -> set[str]:
 
 
 def without_advice(checklist: Checklist) -> set[str]:
-    """Rows that differ and that nothing can be written for, or nothing that keeps the others."""
+    """Rows that differ and that nothing can be written for, or nothing that keeps the others; without any change they say why."""
     rows = checklist.of(Outcome.DIFFERENT)
-    return {one.row.id for one in rows if one.change is not None and not one.change.keeps and one.change.action is not Action.FOLLOWS}
+    changed = {one.row.id for one in rows if one.change is not None and (one.change.keeps or one.change.action is Action.FOLLOWS)}
+    assert [one.row.id for one in rows if one.change is None and one.why is None] == []
+    return {one.row.id for one in rows} - changed
 
 
 @NAMES

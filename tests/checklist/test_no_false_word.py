@@ -178,11 +178,6 @@ def test_ids_of_positions_are_read_where_mindspeed_packs_samples() -> None:
     assert row(found, "reset_position_ids").outcome is Outcome.DIFFERENT
 
 
-def test_a_capacity_of_nothing_is_none() -> None:
-    found = checked(OLD, {"num-experts": 4}, {"moe_config.expert_num": 4, "moe_config.capacity_factor": 0})
-    assert {row(found, name).outcome for name in ("capacity_factor", "tokens_that_are_dropped")} <= set(NONE)
-
-
 @pytest.mark.parametrize(
     ("path", "blank"),
     [
@@ -192,22 +187,6 @@ def test_a_capacity_of_nothing_is_none() -> None:
 )
 def test_a_path_that_is_to_be_filled_in_is_no_data(path: str, blank: bool) -> None:
     assert is_blank(path) is blank
-
-
-def test_the_number_of_key_value_heads_is_that_of_the_heads_where_none_are_shared() -> None:
-    done = check(megatron(NEW, {"num-attention-heads": 8, "kv-channels": 16}), mindformers(NEW, {"m.num_attention_heads": 4}))
-    assert {one.row.id for one in done.of(Outcome.DIFFERENT)} == {"num_heads"}
-
-
-def test_a_warm_up_is_told_once() -> None:
-    flags, keys = {"lr-decay-style": "cosine", "lr-warmup-fraction": 0.5}, {"lr_schedule.type": "CosineWithWarmUpLR"}
-    done = check(megatron(OLD, flags), mindformers(OLD, keys))
-    assert {one.row.id for one in done.of(Outcome.DIFFERENT)} == {"lr_warmup_fraction"}
-
-
-def test_a_factor_of_one_interpolates_nothing() -> None:
-    done = check(megatron(OLD, {"rotary-seq-len-interpolation-factor": 1}), mindformers(OLD, {}))
-    assert row(done, "rotary_seq_len_interpolation_factor").outcome is Outcome.SAME
 
 
 def test_data_that_is_no_megatrons_is_shuffled_by_the_seed_of_the_run() -> None:
@@ -237,13 +216,6 @@ def test_a_loop_over_arguments_that_are_not_given_is_never_done() -> None:
     read = read_script(script, "train.sh", {})
     assert (read.values["lr"].value, read.values["lr"].unknown, read.gaps) == (1e-4, None, ())
     assert read_script(script, "train.sh", {}, ["KEY=1"]).gaps
-
-
-@pytest.mark.parametrize(("rows", "parallel", "apart"), [(32000, 8, True), (32768, 8, False), (32000, 1, False), (151936, 8, True)])
-def test_rows_that_are_no_multiple_are_others_whatever_the_vocabulary(rows: int, parallel: int, apart: bool) -> None:
-    flags = {"vocab-size": None, "make-vocab-size-divisible-by": None, "tensor-model-parallel-size": parallel}
-    held = row(check(megatron(OLD, flags), mindformers(OLD, {"m.vocab_size": rows})), "rows_of_the_embedding")
-    assert held.outcome is (Outcome.DIFFERENT if apart else Outcome.NOT_TOLD)
 
 
 @pytest.mark.parametrize(("command", "followed"), [("cp -t /out", True), ("-0 -n 1 rm", True), ("-I {} bash", False), ("$COMMAND", False)])

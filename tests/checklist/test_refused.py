@@ -16,7 +16,7 @@ from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
-from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row, to_change
+from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, mindformers_tree, row
 
 LR, DATA, MODEL = "lr_schedule", "train_dataset.data_loader", "model.model_config"
 APART: dict[str, Any] = {"optimizer.betas": None, "optimizer.beta1": 0.9, "optimizer.beta2": 0.95}
@@ -59,11 +59,6 @@ def test_what_is_refused_is_never_clean_and_is_mended(
     assert (after.sides[1].refusals, after.exit_code) == ((), CLEAN)
 
 
-def test_a_rotary_base_that_differs_is_written_under_the_name_that_is_taken() -> None:
-    result = check(megatron(EXPERTS, {"rotary-base": 1000000}), mindformers(EXPERTS, {"m.rotary_base": 10000}))
-    assert {edit.key: edit.value for edit in result.edits} == {f"{MODEL}.rope_theta": 1000000, f"{MODEL}.rotary_base": UNSET}
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -93,11 +88,6 @@ MIND_DATASET = {
 }
 
 
-def test_an_older_model_extends_positions_by_a_name_in_capitals_alone() -> None:
-    told = to_change(row(check(megatron(OLD, {"use-rope-scaling": ""}), mindformers(OLD, {"m.extend_method": "llama3"})), "rope_scaling"))
-    assert told.startswith("extend_method: LLAMA3; ")
-
-
 HALF_PRECISION = {"bf16": None, "fp16": "", "hysteresis": 2}
 
 
@@ -105,11 +95,6 @@ HALF_PRECISION = {"bf16": None, "fp16": "", "hysteresis": 2}
 def test_what_the_candidate_alone_has_is_no_row_of_its_own(flags: dict[str, Any], outcome: Outcome) -> None:
     result = check(megatron(OLD, flags), mindformers(OLD, {"m.compute_dtype": "float16"}))
     assert row(result, "hysteresis").outcome is outcome
-
-
-def test_further_tokens_that_only_the_candidate_predicts_are_one_row() -> None:
-    result = check(megatron(LATENT, {}), mindformers(LATENT, {"m.num_nextn_predict_layers": 1, "m.mtp_loss_factor": 0.7}))
-    assert result.differing == ["mtp_num_layers"]
 
 
 @pytest.mark.parametrize(("more", "outcome"), [("", Outcome.DIFFERENT), (" --no-shuffle", Outcome.SAME)])

@@ -215,14 +215,6 @@ def test_names_that_the_training_graph_does_not_read_do_not_count() -> None:
     assert trapped(done) == [message("trap.no_effect", place="latent.yaml:20", name="n_groups")]
 
 
-def test_an_auxiliary_loss_that_mindformers_has_not_is_not_told() -> None:
-    """Context parallelism cuts every sequence before the router of MindFormers, and of Megatron-LM it does not."""
-    keys = {"use_parallel": True, "parallel_config.context_parallel": 2, "m.moe_aux_loss_coeff": 0.01}
-    done = checked(EXPERTS, {"moe-router-load-balancing-type": "aux_loss", "moe-aux-loss-coeff": 0.01}, keys)
-    told = row(done, "load_balancing_type")
-    assert told.change is not None and told.change.action is Action.NONE
-
-
 def test_flags_of_samples_in_a_run_of_iterations_are_not_worked_out() -> None:
     done = checked(OLD, {"train-iters": None, "train-samples": 100, "lr-warmup-iters": 3}, {})
     assert done.courses[0].same is None

@@ -136,6 +136,8 @@ class Change:
 
     @property
     def _of_reference(self) -> Argument:
+        if self.why is None and self.value == str(None):
+            return message("change.reference_unset", framework=self.framework)
         if self.why is None:
             return message("change.reference", framework=self.framework, value=self.value)
         return sentences(self.why, message("change.reference_alone", value=self.value))
