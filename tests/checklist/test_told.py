@@ -60,6 +60,7 @@ def test_what_is_told_is_clean_once_it_is_written(case: Told, tmp_path: Path) ->
     before, file = case.check(), tmp_path / f"{case.style}.yaml"
     file.write_text(yaml.safe_dump(mindformers_tree(case.style, case.keys)), encoding="utf-8")
     leaves_out = any(edit.form is Form.LEAVE_OUT for edit in before.edits)  # which no file does that stands over another
+    assert (before.base == "") is leaves_out
     pasted = [] if leaves_out or not before.edits else [read_yaml(before.block, "mended.yaml", tmp_path)]
     for after in map(case.check, (fixed(str(file), before).configuration, *pasted)):
         assert differing(after) <= without_advice(before)
