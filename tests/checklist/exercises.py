@@ -1,7 +1,7 @@
 """Every row of the CheckList, exercised: what Megatron is told, a YAML that means the same, and one that does not.
 
-``m.`` stands for ``model.model_config.``, ``D.`` for the keys of the data set; ``style`` is the base that both are put on: an older model, a
-newer one, or a newer one with experts and latent attention. What an exercise says replaces what its base says. Where MindFormers makes
+``m.`` stands for ``model.model_config.``, ``D.`` for the keys of the data set; ``style`` is the base that both are put on: an older model,
+a newer one, or a newer one with experts and latent attention. What an exercise says replaces what its base says. Where MindFormers makes
 first weights otherwise than Megatron-LM, which is everywhere but in newer models without experts, the bases load them.
 """
 
