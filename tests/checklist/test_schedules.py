@@ -16,6 +16,7 @@ from align_hooks.checklist.schedule import FIRST, MOST, RATE, Schedule, Unstated
 from align_hooks.configuration.megatron import read_command
 from align_hooks.messages import message
 from checklist.exercises import NEW, megatron, mindformers
+from worded import messages
 
 
 def constant(rate: float, steps: int | None = None) -> Schedule:
@@ -39,6 +40,12 @@ def test_a_constant_decay_is_compared_over_the_steps_that_a_run_makes() -> None:
     assert course.same is False
     assert len(course.steps) <= 20
     assert course.differing == len(course.steps)
+
+
+def test_where_two_courses_part_first_and_most_is_told_by_step_and_iteration() -> None:
+    found = check(megatron(NEW, {"lr-decay-style": "cosine"}), mindformers(NEW, {})).courses[0]
+    told = {part.id: (part.arguments["step"], part.arguments["iteration"]) for part in messages(found.text)}
+    assert told == {"course.differs": (1, 2), "course.most": (found.most, found.most + 1)} and found.most > 1
 
 
 def test_nothing_against_nothing_is_the_same() -> None:
