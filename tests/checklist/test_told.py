@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from align_hooks.checklist.result import CLEAN, Checklist, check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
+from align_hooks.record.atomic import json_text
+from align_hooks.report.check_machine import check_as_json
 from checklist.exercises import flags, keys, megatron, mindformers, mindformers_tree, row, to_change
 from checklist.test_closed_loop import differing, without_advice
 
@@ -53,6 +56,7 @@ def test_a_pair_is_told_as_the_table_says(case: Told) -> None:
     named = {one.row.id for one in checklist.of(Outcome.DIFFERENT)} | case.rows.keys()
     ones = [row(checklist, name) for name in sorted(named)]
     assert {one.row.id: ": ".join(filter(None, (one.outcome.value, to_change(one)))) for one in ones} == case.rows
+    assert json.loads(json_text(check_as_json(checklist, align_hooks="1")))["rows"]
 
 
 @CASES

@@ -5,7 +5,7 @@ What a person reads stands as English text, and beside it under ``messages`` as 
 
 from __future__ import annotations
 
-from align_hooks.checklist.change import Change
+from align_hooks.checklist.change import Change, Form
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
@@ -67,7 +67,10 @@ def _row(checked: Checked) -> Table:
 
 def _change(change: Change) -> Table:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
-    edits: list[Table] = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
+    values = [None if edit.form is Form.LEAVE_OUT else edit.value for edit in change.edits]
+    edits: list[Table] = [
+        {"form": edit.form.value, "key": edit.name, "value": value} for edit, value in zip(change.edits, values, strict=True)
+    ]
     parts, why, value = as_data(change.parts), as_data(change.why), as_data(change.value)
     return {"action": change.action.value, "key": change.key, "value": value, "edits": edits, "parts": parts, "why": why}
 
