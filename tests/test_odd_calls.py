@@ -246,3 +246,23 @@ def test_what_may_not_be_read_is_said_to_be(
     words = [str(closed) if word == "X" else str(tmp_path / "out") if word == "OUT" else word for word in where.split()]
     code, _, err = called(words, here, monkeypatch, capfd)
     assert code in (2, 3) and err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(13, "Permission denied", "/x"), "/x cannot be read or written: Permission denied"),
+        (OSError("no device"), "cannot be read or written: no device"),
+    ],
+)
+def test_an_error_of_the_machine_names_the_file_where_it_has_one(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(words: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.application, "app", fails)
+    monkeypatch.setattr("sys.argv", ["align-hooks", "env"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (AlignHooksError.exit_code + 1, f"align_hooks: {said}\n")

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.diagnosis.blame import origins_of
 from align_hooks.comparison.diagnosis.next_step import ADVICE, OF_ONE_TENSOR
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES, SIGNS
-from align_hooks.comparison.verdict import Place
+from align_hooks.comparison.stages import registry
+from align_hooks.comparison.verdict import Place, Status
 from align_hooks.messages import Side
 from comparison.conftest import HONEST, Compared, scale_row, stage
 from messages.test_catalogues import ENGLISH_ENTRIES
@@ -174,3 +177,10 @@ def test_the_part_of_a_tied_weight_that_is_off_is_told_by_its_rows(compared: Com
     blame = compared(candidate, against=reference).blame
     assert blame is not None and blame.causes[0] == "tied_weight"
     assert part in ids(*blame.likely)
+
+
+def test_points_are_named_of_the_pass_in_which_the_fault_sits() -> None:
+    origins = {registry.activations: ("forward",), registry.activation_gradients: ("backward",)}
+    stages = {stage: SimpleNamespace(origins=of_stage) for stage, of_stage in origins.items()}
+    seen: Any = SimpleNamespace(stages=stages, status=lambda stage: Status.DIFFERENT)
+    assert [origins_of(seen, place) for place in (Place.FORWARD, Place.GRADIENTS)] == [("forward",), ("backward",)]

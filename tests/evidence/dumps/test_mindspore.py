@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import Statistics
-from align_hooks.evidence.dumps.mindspore import _hyphened, _iterations
+from align_hooks.evidence.dumps.mindspore import ORDER, _hyphened, _iterations, _scopes
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from evidence.dumps.operators import LAYER, NETWORK, OPERATORS, write
@@ -180,3 +180,17 @@ def test_a_dump_of_an_optimizer_alone_has_no_point(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="names no module of Megatron-LM, MindFormers or Hugging Face"):
         points_of(read_dump(dump.path))
     assert NETWORK
+
+
+def test_the_order_of_another_folder_is_none_of_a_dump_and_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
+    """A dump of a stranger shows no file of its reader, and a folder of another name is of no rank."""
+    for name in ("dump/other", "outside"):
+        (tmp_path / name / ORDER).mkdir(parents=True)
+        (tmp_path / name / ORDER / "ms_execution_order_graph_0.csv").write_text("Default/network/mul-op1\n")
+    assert _scopes(tmp_path / "dump") == {}
+    (tmp_path / "dump/rank_0").symlink_to(tmp_path / "outside")
+    with pytest.raises(RecordError, match="is a link that leads out"):
+        _scopes(tmp_path / "dump")
+    (tmp_path / "dump/rank_0").unlink()
+    (tmp_path / "dump/other").rename(tmp_path / "dump/rank_1")
+    assert _scopes(tmp_path / "dump") == {"Default_network": "Default/network"}
