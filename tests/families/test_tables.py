@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.llama import _intermediate_size
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import Table
 from tables import MEGATRON_LLAMA, MINDFORMERS_LLAMA
@@ -221,3 +224,12 @@ def test_a_fused_parameter_of_another_size_is_refused(native: str) -> None:
 def test_every_rule_has_a_name_of_its_own() -> None:
     for table in (MEGATRON_LLAMA, MINDFORMERS_LLAMA):
         assert len({rule.native for rule in table.rules}) == len(table.rules)
+
+
+@pytest.mark.parametrize(
+    ("said", "hidden", "multiple", "factor", "size"),
+    [(352, 64, 256, None, 352), (None, 4096, 256, None, 11008), (None, 4096, 1024, 1.3, 14336)],  # as written, Llama 2 7B, Llama 3 8B
+)
+def test_the_feed_forward_size_of_an_older_llama(said: int | None, hidden: int, multiple: int, factor: float | None, size: int) -> None:
+    config = SimpleNamespace(intermediate_size=said, hidden_size=hidden, multiple_of=multiple, ffn_dim_multiplier=factor)
+    assert _intermediate_size(config) == size

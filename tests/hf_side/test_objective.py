@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from align_hooks.hf_side.objective import moved, objective, pieces_of
+from align_hooks.hf_side.recorded import Recorded
 from align_hooks.record.batch import Batch
 from align_hooks.record.schema import Facts
 from hf_side.models import ARGUMENTS, FAMILIES, batch_of, facts_of
@@ -90,3 +92,9 @@ def test_an_objective_is_the_same_whatever_micro_batches_it_is_made_of() -> None
 def test_rows_move_on_and_end_with_nothing() -> None:
     assert moved(np.array([[1, 2, 3]]), 1).tolist() == [[2, 3, 0]]
     assert moved(np.array([[1, 2, 3]]), 0).tolist() == [[1, 2, 3]]
+
+
+def test_a_point_is_whole_where_its_tensor_is_on_record() -> None:
+    whole, sums = (SimpleNamespace(has_tensor=lambda name, there=there: there) for there in (True, False))
+    runs = [SimpleNamespace(activations=activations) for activations in (whole, sums, None)]
+    assert [Recorded._is_whole(run, "model.norm", SimpleNamespace(tokens=None)) for run in runs] == [True, False, False]

@@ -222,3 +222,9 @@ def test_only_the_key_that_a_configuration_has_is_changed(tmp_path: Path) -> Non
     both = [open_run(run.write(tmp_path / name)) for name in ("reference", "candidate")]
     (tmp_path / "bisect.yaml").write_text(plan_text(Pair(*both)).replace("…", "train.py"))
     assert read_plan(tmp_path / "bisect.yaml").rungs[1].changes == {"model.model_config.num_hidden_layers": 2}
+
+
+def test_a_run_that_was_stopped_before_its_end_is_trained_anew(tmp_path: Path) -> None:
+    finished, stopped = Synthetic().write(tmp_path / "finished"), Synthetic(ended=None).write(tmp_path / "stopped")
+    found = [climbing.recorded_at(path) for path in (finished, stopped, tmp_path / "none")]
+    assert [run is not None for run in found] == [True, False, False]

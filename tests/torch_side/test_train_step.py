@@ -11,6 +11,7 @@ from align_hooks.hooking.guard import guarded
 from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 from align_hooks.torch_side.hooks import train_step
+from align_hooks.torch_side.refusals import unread
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -26,3 +27,9 @@ def test_a_loop_that_counts_no_iterations(is_fed: bool, monkeypatch: pytest.Monk
     else:
         assert guarded(*around) == "trained"
     assert (session.recording.stopped is None) is is_fed
+
+
+def test_positions_that_begin_anew_are_refused_only_where_mindspeed_cuts_sequences_by_them() -> None:
+    args = {"context_parallel_size": 2, "context_parallel_algo": "megatron_cp_algo", "reset_position_ids": True}
+    assert [line.partition(":")[0] for line in unread(args.get)] == ["--reset-position-ids"]
+    assert [list(unread((args | {name: None}).get)) for name in args] == [[], [], []]
