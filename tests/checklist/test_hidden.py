@@ -72,14 +72,6 @@ def told(pad: int | None, *, style: str = OLD, looks: tuple[Look | None, Look | 
     return row(check(megatron(style, {}), mindformers(style, {"m.pad_token_id": pad, **more}), looks), "pad_token_id")
 
 
-@pytest.mark.parametrize("style", [OLD, NEW])
-def test_megatron_takes_none_out_and_what_is_told_makes_mindformers_do_the_same(style: str) -> None:
-    found = told(0, style=style)
-    assert (found.outcome, found.reference.meaning) == (Outcome.DIFFERENT, Hidden())
-    assert [(edit.key, edit.value) for edit in found.change.edits] == [("model.model_config.pad_token_id", -1)]
-    assert told(-1, style=style).outcome is Outcome.SAME
-
-
 def test_of_gpt_2_the_end_of_a_document_is_told() -> None:
     found = told(-1, **{"m.type": "GPT2Config", "m.eos_token_id": 5})
     assert (found.outcome, found.candidate.meaning) == (Outcome.DIFFERENT, Hidden(5, True, True))
@@ -94,12 +86,6 @@ def test_megatron_cannot_be_told() -> None:
 def test_two_of_mindformers_that_take_out_another_id_differ() -> None:
     found = row(check(mindformers(OLD, {"m.pad_token_id": 3}), mindformers(OLD, {"m.pad_token_id": 0})), "pad_token_id")
     assert [(edit.key, edit.value) for edit in found.change.edits] == [("model.model_config.pad_token_id", 3)]
-
-
-def test_an_id_beyond_the_vocabulary_is_no_token() -> None:
-    found = told(256)
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, message("harmless.no_such_token", last=255))
-    assert told(255).outcome is Outcome.DIFFERENT
 
 
 # --- recorded batches ---
@@ -147,20 +133,3 @@ def test_of_two_ids_each_is_counted() -> None:
         Outcome.DIFFERENT,
         sentences(message("seen.times", id=0, count=8, steps=2), message("seen.never", id=9, steps=2)),
     )
-
-
-# --- the padding of the data, which is another quantity ---
-
-
-@pytest.mark.parametrize(
-    ("flags", "data", "outcome"),
-    [
-        ({"tokenizer-type": "NullTokenizer"}, {}, Outcome.SAME),
-        ({"tokenizer-type": "NullTokenizer"}, {f"{DATA}.pad": -100}, Outcome.SAME),
-        ({"tokenizer-type": "NullTokenizer", "null-tokenizer-pad-id": 3}, {}, Outcome.DIFFERENT),
-        ({"tokenizer-type": "NullTokenizer", "null-tokenizer-pad-id": 3}, {f"{DATA}.pad": 3}, Outcome.SAME),
-        ({"tokenizer-type": "HuggingFaceTokenizer"}, {f"{DATA}.pad": 3}, Outcome.BY_HAND),
-    ],
-)
-def test_the_padding_of_the_data(flags: dict[str, Any], data: dict[str, Any], outcome: Outcome) -> None:
-    assert row(check(megatron(OLD, flags), mindformers(OLD, data)), "padding_of_the_data").outcome is outcome
