@@ -97,7 +97,8 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = AL
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
-    ours, theirs, alone = reference.local_norms(step), run.local_norms(step), rounding_alone.norms(reference, run, step, eps)
+    ours, theirs = reference.local_norms(step), run.local_norms(step)
+    alone = rounding_alone.among(ours, theirs, eps)
     for name in sorted(ours.keys() & theirs.keys()):
         rounding = name in alone
         error = 0.0 if rounding else relative_difference(ours[name], theirs[name])

@@ -6,6 +6,7 @@ Adam divides a gradient by its own size. So it updates them too, in directions t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,10 +17,14 @@ TIMES = 3.0
 
 
 def norms(reference: Run, run: Run, step: int, eps: float) -> dict[str, tuple[float, float]]:
-    """Norms (L2) of both sides' gradients, of each tensor where both are below ``eps`` times the step's largest and not both 0."""
+    """Norms (L2) of both sides' gradients of a step, of each tensor in which rounding made both; empty where a side has none on record."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return {}
-    ours, theirs = reference.local_norms(step), run.local_norms(step)
+    return among(reference.local_norms(step), run.local_norms(step), eps)
+
+
+def among(ours: Mapping[str, float], theirs: Mapping[str, float], eps: float) -> dict[str, tuple[float, float]]:
+    """Those of both sides' norms (L2) of a step that are below ``eps`` times the reference's largest on both and not both 0, by name."""
     floor = eps * max(ours.values(), default=0.0)
     return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < floor}
 

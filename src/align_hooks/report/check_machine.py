@@ -67,9 +67,8 @@ def _row(checked: Checked) -> Table:
 
 def _change(change: Change) -> Table:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
-    values = [None if edit.form is Form.LEAVE_OUT else edit.value for edit in change.edits]
     edits: list[Table] = [
-        {"form": edit.form.value, "key": edit.name, "value": value} for edit, value in zip(change.edits, values, strict=True)
+        {"form": edit.form.value, "key": edit.name, "value": None if edit.form is Form.LEAVE_OUT else edit.value} for edit in change.edits
     ]
     parts, why, value = as_data(change.parts), as_data(change.why), as_data(change.value)
     return {"action": change.action.value, "key": change.key, "value": value, "edits": edits, "parts": parts, "why": why}
