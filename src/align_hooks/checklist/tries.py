@@ -272,8 +272,8 @@ def style(asked: Asked) -> Iterator[Edits]:
     kind = _schedule_key(asked, "type")
     yield from ({kind: name} for name in ("ConstantWarmUpLR", "LinearWithWarmUpLR", "CosineWithWarmUpLR", "PolynomialWithWarmUpLR"))
     falls, length = value_of(asked.reference, ("lr_wsd_decay_iters",), None), read.megatron_decay_length(asked.reference)
-    if are_numbers(falls, length):
-        warm = {} if read.megatron_warmup(asked.reference) else {"warmup_steps": 1, "warmup_lr_init": value_of(asked.reference, ("lr",))}
+    warm = {} if read.megatron_warmup(asked.reference) else {"warmup_steps": 1, "warmup_lr_init": value_of(asked.reference, ("lr",))}
+    if are_numbers(falls, length, *warm.values()):
         own = {"decay_start_steps": int(length - falls), **warm}
         yield {kind: "WarmUpStableDecayLR", **{_schedule_key(asked, name): value for name, value in own.items()}}
 
