@@ -10,18 +10,31 @@ import pytest
 
 from align_hooks.messages import CHINESE, ENGLISH, all_of, any_of, message, render, rendered, sentences, terms
 
-HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {plural}\\n"\n'
-WORDS = """
-separator.sentences|; |；
-separator.terms|, |、
-separator.and| and |和
-separator.or| or |或
-side.left|left|左
-lost|the {side} lost {what}|{side}丢失了{what}
-error|error {error:.2e} at {name}|{name}的误差{error:.2e}
-untranslated|only in English|
-"""
-PLURAL = ("rows", ("{count} row", "{count} rows"), ("{count}行",))
+WORDS = {
+    ENGLISH: """
+separator.sentences: "; "
+separator.terms: ", "
+separator.and: " and "
+separator.or: " or "
+side.left: left
+lost: the {side} lost {what}
+error: error {error:.2e} at {name}
+rows: {count} row || {count} rows
+untranslated: only in English
+""",
+    CHINESE: """
+# A comment, and an empty line.
+
+separator.sentences: ；
+separator.terms: 、
+separator.and: 和
+separator.or: 或
+side.left: 左
+lost: {side}丢失了{what}
+error: {name}的误差{error:.2e}
+rows: {count}行
+""",
+}
 
 
 class Side(Enum):
@@ -30,20 +43,13 @@ class Side(Enum):
 
 @pytest.fixture(autouse=True)
 def catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    languages = (ENGLISH, "nplurals=2; plural=(n != 1);"), (CHINESE, "nplurals=1; plural=0;")
-    for column, (language, plural) in enumerate(languages, start=1):
-        folder = tmp_path / language
-        folder.mkdir()
-        lines = [line.split("|") for line in WORDS.strip("\n").splitlines()]
-        text = HEAD.format(plural=plural) + "".join(f'\nmsgid "{line[0]}"\nmsgstr "{line[column]}"\n' for line in lines if line[column])
-        (folder / "one.po").write_text(text, encoding="utf-8")
-        forms = "".join(f'msgstr[{number}] "{words}"\n' for number, words in enumerate(PLURAL[column]))
-        plurals = HEAD.format(plural=plural) + f'\nmsgid "{PLURAL[0]}"\nmsgid_plural "{PLURAL[0]}"\n{forms}'
-        (folder / "other.po").write_text(plurals, encoding="utf-8")
+    for language, words in WORDS.items():
+        (tmp_path / language).mkdir()
+        (tmp_path / language / "one.txt").write_text(words, encoding="utf-8")
     monkeypatch.setattr(render, "CATALOGUES", tmp_path)
-    render._catalogue.cache_clear()
+    render.catalogue.cache_clear()
     yield
-    render._catalogue.cache_clear()
+    render.catalogue.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polib
 import pytest
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
@@ -24,6 +24,7 @@ from align_hooks.configuration.megatron import read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
+from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.render import CATALOGUES
 from align_hooks.record.look import look
@@ -102,10 +103,10 @@ def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
 def test_no_english_is_left_in_the_chinese_of_a_check(area: str) -> None:
     known = {*TERMS.split(), *(row.id for row in ROWS)}
     wrong = {}
-    for entry in polib.pofile(str(CATALOGUES / CHINESE / f"{area}.po"), encoding="utf-8"):
-        for text in entry.msgstr_plural.values() if entry.msgid_plural else [entry.msgstr]:
-            words = [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", KEYS.sub(" ", text)) if word not in known]
-            wrong |= {entry.msgid: words} if words else {}
+    for line in chain(*sections(CATALOGUES / CHINESE / f"{area}.txt").values()):
+        id, _, text = line.partition(": ")
+        words = [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", KEYS.sub(" ", text)) if word not in known]
+        wrong |= {id: words} if words else {}
     assert wrong == {}
 
 

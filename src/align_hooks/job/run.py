@@ -29,8 +29,6 @@ from align_hooks.process.script import report
 from align_hooks.process.status import REFUSED, VARIABLE, Process, attached_processes, started_again, unheard
 from align_hooks.process.streams import hold, say
 from align_hooks.record import last_words
-from align_hooks.record.start import refuse_finished
-from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
 
 STARTUP = Path(__file__).parent / "startup"
@@ -83,8 +81,13 @@ def run(command: Sequence[str]) -> int:
     if not settings.any_set():
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
     outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
-    Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
+    if any(isinstance(getattr(settings, field.name), Source) for field in fields(settings)):
+        from align_hooks.session import Session
+
+        Session("run", replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
     if settings.run is not None:
+        from align_hooks.record.start import refuse_finished
+
         refuse_finished(settings.run, settings.run_exists, Launch.from_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)) | exported(command, os.environ))

@@ -1,14 +1,12 @@
-"""Messages in words and as data. Words come from gettext catalogues with ids: ``en/*.po`` and ``zh_CN/*.po``, one file for each room.
+"""Messages in words and as data. Words come from the catalogues ``en/*.txt`` and ``zh_CN/*.txt``, one file for each area.
 
-The ids are symbols and not the English text, as in monolingual catalogues, so English can be reworded without touching the code, a test or
-the Chinese. polib reads the catalogues as they are edited, with no step that compiles them. The standard library's gettext looks ids up,
-chooses plural forms and falls back to English.
+A line of a catalogue is ``id: template``, or ``id: template for one || template for many``; a template is a JSON string where blanks at its
+ends count. The ids are symbols and not the English text, so English can be reworded without touching the code, a test or the Chinese.
 """
 
 from __future__ import annotations
 
-import gettext
-import io
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from string import Formatter
 
+from align_hooks.data_file import sections
 from align_hooks.messages.message import Argument, Joined, Message
 
 ENGLISH, CHINESE = "en", "zh_CN"
@@ -83,26 +82,20 @@ def id_of(member: Enum) -> str:
 
 
 def template(id: str, language: str, count: object = None) -> str:
-    """The template of an id for so many; the id itself where no catalogue has it, which a test excludes."""
-    catalogue = _catalogue(language)
-    if isinstance(count, int):
-        words = catalogue.ngettext(id, id, count)
-        if words != id:
-            return words
-    return catalogue.gettext(id)
+    """Return the template of an id for so many, the English one where the language has none; the id itself where neither has one."""
+    one, _, many = catalogue(language).get(id, id).partition(" || ")
+    return many if many and isinstance(count, int) and count != 1 else one
 
 
 @lru_cache(maxsize=4)
-def _catalogue(language: str) -> gettext.NullTranslations:
-    """All catalogues of a language, and English behind them."""
-    import polib  # where a message is worded, and not in a process that trains and says nothing
-
-    merged = _catalogue(ENGLISH) if language != ENGLISH else gettext.NullTranslations()
-    for path in sorted((CATALOGUES / language).glob("*.po")):
-        catalogue = gettext.GNUTranslations(io.BytesIO(polib.pofile(str(path), encoding="utf-8").to_binary()))
-        catalogue.add_fallback(merged)
-        merged = catalogue
-    return merged
+def catalogue(language: str) -> Mapping[str, str]:
+    """Return the templates of a language by their ids, the English one of what it lacks."""
+    found = dict(catalogue(ENGLISH)) if language != ENGLISH else {}
+    for path in sorted((CATALOGUES / language).glob("*.txt")):
+        for line in (line for lines in sections(path).values() for line in lines):
+            id, _, words = line.partition(": ")
+            found[id] = json.loads(words) if words.startswith('"') else words
+    return found
 
 
 def _is_number(value: Argument) -> bool:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable
 from typing import BinaryIO
 
-import numpy as np
 import xxhash
 
 from align_hooks.record.layout import Array, JsonObject
@@ -32,7 +31,7 @@ class Unsealed(ValueError):
 
 def xxh3(content: bytes | memoryview | Array) -> str:
     """The digest of bytes, 32 hexadecimal digits; of an array, that of its bytes in row-major order."""
-    return xxh3_of_pieces([bytes_of(content) if isinstance(content, np.ndarray) else content])
+    return xxh3_of_pieces([content if isinstance(content, bytes | memoryview) else bytes_of(content)])
 
 
 def raw(content: bytes) -> bytes:
@@ -47,7 +46,7 @@ def short(content: bytes) -> int:
 
 def bytes_of(array: Array) -> memoryview:
     """The bytes of an array in row-major order."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return array.ravel().view("u1").data  # ravel copies what is not contiguous
 
 
 def xxh3_of_pieces(pieces: Iterable[bytes | memoryview]) -> str:

@@ -30,16 +30,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from align_hooks.process.storage import exists
 from align_hooks.quantities import batches, gradients, optimizer_state, routing, weights
 from align_hooks.quantities.registry import KINDS, ROWS, STATES
 from align_hooks.quantities.scalars import SCALARS
 
-Array: TypeAlias = NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # `align-hooks run` needs paths alone, and starts in half the time without numpy
+
+Array: TypeAlias = "NDArray[Any]"
 """Numbers of any type: the content of a ``.npy`` file, or a tensor."""
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as it was read. :func:`.schema.structured` gives it types."""
