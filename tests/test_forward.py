@@ -50,7 +50,7 @@ def test_a_pass_outside_a_forward_step_is_none_of_the_batch() -> None:
     session, _ = seen(named)
     session.under_way = None
     assert forward.wrap(session, named, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS}) == "output"
-    assert session.under_way is None and session.micro_batches == {}
+    assert session.under_way is None and session.current.attempt.micro_batches == {}
 
 
 def test_a_forward_that_names_nothing_ends_recording_and_not_training(capsys: pytest.CaptureFixture[str]) -> None:

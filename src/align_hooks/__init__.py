@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from align_hooks._version import __version__
+
 if TYPE_CHECKING:
     from align_hooks.comparison.verdict import Verdict
     from align_hooks.python.compare import compare
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from align_hooks.record.batch import Batch
     from align_hooks.record.reader import Run, open_run
 
-__version__ = "0.1.0"
 __all__ = ["Batch", "Comparison", "Run", "Verdict", "__version__", "compare", "open_run"]
 HOMES = {
     "Batch": "record.batch",

@@ -12,7 +12,8 @@ from align_hooks.checklist.result import CLEAN
 from align_hooks.checklist.sides import check
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import ConfigurationError
-from align_hooks.job.arguments_only import Parsed, choose
+from align_hooks.job.arguments_only import choose
+from align_hooks.job.parsed_arguments import Parsed
 from align_hooks.messages import message, with_commands
 from job.test_run import STAND_INS, Ended, end, interruptible, script, write
 

@@ -17,7 +17,7 @@ from textwrap import dedent
 import pytest
 
 import started
-from align_hooks.job.run import STARTUP
+from align_hooks.job.child import STARTUP
 from chosen import every, slow
 from started import Ended, scrubbed
 from synthetic import Synthetic

@@ -14,7 +14,8 @@ from jinja2 import Environment, nodes
 
 import align_hooks
 from align_hooks.comparison.diagnosis.next_step import ADVICE
-from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, catalogue, id_of
+from align_hooks.messages.catalogue import CATALOGUES, CHINESE, ENGLISH, catalogue
+from align_hooks.messages.message import id_of
 
 SOURCE = Path(align_hooks.__file__).parent
 SCRIPT = re.compile(r'\bsay\((?:"([^"]*)"(?:, {([^}]*)})?\))?')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.messages import CHINESE, ENGLISH, all_of, any_of, message, render, rendered, sentences, terms
+from align_hooks.messages import CHINESE, ENGLISH, all_of, any_of, catalogue, message, rendered, sentences, terms
 
 WORDS = {
     ENGLISH: """
@@ -46,10 +46,10 @@ def catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     for language, words in WORDS.items():
         (tmp_path / language).mkdir()
         (tmp_path / language / "one.txt").write_text(words, encoding="utf-8")
-    monkeypatch.setattr(render, "CATALOGUES", tmp_path)
-    render.catalogue.cache_clear()
+    monkeypatch.setattr(catalogue, "CATALOGUES", tmp_path)
+    catalogue.catalogue.cache_clear()
     yield
-    render.catalogue.cache_clear()
+    catalogue.catalogue.cache_clear()
 
 
 @pytest.mark.parametrize(

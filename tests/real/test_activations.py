@@ -12,8 +12,7 @@ from align_hooks.comparison.distances import activations
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations as values
-from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Comparison, StageResult, Status
+from align_hooks.comparison.verdict import Comparison, StageInfo, StageResult, Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.activations import column_signs, measured, row_signs
 from real import frameworks
@@ -25,7 +24,7 @@ PLANTS = Path(__file__).parents[1] / "zoo" / "planted_megatron.py"
 RECOMPUTED = {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": "1"}
 
 
-def stage(comparison: Comparison, of: Stage) -> StageResult:
+def stage(comparison: Comparison, of: StageInfo) -> StageResult:
     return next(result for result in comparison.stages if result.stage is of)
 
 

@@ -13,7 +13,10 @@ from real import frameworks
 from real.test_noninterference import CUT, DROPOUT, OWN_DATA, same
 
 PLANTED = frameworks.SCRIPTS / "planted_calls.py"
-HOOKS = {"megatron": "torch_side/hooks/,torch_side/activations.py,session/", "mindformers": "ms_side/hooks/,session/"}
+HOOKS = {
+    "megatron": "torch_side/hooks/,torch_side/activations.py,torch_side/probe_recorder.py,session/",
+    "mindformers": "ms_side/hooks/,session/",
+}
 """Where our code meets a framework's: what fails below comes up through these."""
 
 REFUSED = {"PLANTED_TOGETHER": "1", "PLANTED_REFUSED": "1"}

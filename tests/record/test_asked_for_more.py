@@ -71,7 +71,7 @@ def test_a_directory_made_by_hand_has_batches_alone(tmp_path: Path) -> None:
 
 
 def test_every_public_member_says_what_it_is() -> None:
-    members = {name: member for name, member in vars(Run).items() if not name.startswith("_")}
+    members = {name: member for kind in Run.__mro__ for name, member in vars(kind).items() if not name.startswith("_")}
     undocumented = [name for name, member in members.items() if not inspect.getdoc(getattr(member, "func", member))]
     assert len(members) > 30
     assert undocumented == []

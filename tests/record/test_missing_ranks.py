@@ -16,7 +16,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import Side, message, rendered
-from align_hooks.record import layout, problems
+from align_hooks.record import layout, run_files
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.problems import ProblemKind
@@ -150,8 +150,8 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
 
     path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": ranks} for rank in range(ranks)], record, steps=range(2), batches="all")
     read: list[object] = []
-    plain = problems.described
-    monkeypatch.setattr(problems, "described", lambda source: (read.append(source), plain(source))[1])
+    plain = run_files.Source.described
+    monkeypatch.setattr(run_files.Source, "described", lambda source: (read.append(source), plain(source))[1])
     assert not open_run(path).problems
     assert len(read) == 2  # a step each: equal descriptions are read once, and of arrays none
     layout.step(path, 1, 5).joinpath("labels.npy").unlink()

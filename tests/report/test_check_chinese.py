@@ -26,7 +26,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
 from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
-from align_hooks.messages.render import CATALOGUES
+from align_hooks.messages.catalogue import CATALOGUES
 from align_hooks.record.look import look
 from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame

@@ -21,7 +21,8 @@ from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
-from align_hooks.torch_side import activations, arrays, norms, optimizer, routing, token_digest  # noqa: E402
+from align_hooks.torch_side import arrays, norms, optimizer, probe_recorder, probes, routing, token_digest  # noqa: E402
+from align_hooks.torch_side.gathered import CurrentStep, ForwardBackward  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
@@ -56,8 +57,8 @@ def planned(plan: Any, take: str, make: Make) -> object:
 
 def signed(make: Make) -> object:
     device = make(1).device
-    rows = activations.rows_on(device, range(2, 4), ((0, 8), (24, 32)), 32)
-    return arrays.numbers_of(make(32, 96), rows, activations.columns_on(device, (0, 96)))
+    rows = probe_recorder.rows_on(device, range(2, 4), ((0, 8), (24, 32)), 32)
+    return arrays.numbers_of(make(32, 96), rows, probe_recorder.columns_on(device, (0, 96)))
 
 
 def digested(make: Make) -> object:
@@ -79,7 +80,7 @@ IN_A_STEP: dict[str, Callable[[Make], object]] = {
     "points": signed,
     "digest of tokens": digested,
     "count of updates": counted,
-    "other gradients": lambda make: norm_hook.places(SimpleNamespace(normed=()), gradients(make)),  # type: ignore[arg-type]
+    "other gradients": lambda make: norm_hook.places(SimpleNamespace(current=CurrentStep()), gradients(make)),  # type: ignore[arg-type]
     "routed": lambda make: routing.routing_map_of(ROUTER, make(64, 8), make(64, 8, dtype=torch.bool)),
     "experts": lambda make: routing.chosen_by(ROUTER, make(64, 8, dtype=torch.bool)),
 }
@@ -92,7 +93,7 @@ def unplaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def each(tensors: list[Any]) -> tuple[norms.Stretch, ...]:
         return tuple(norms.Stretch(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
 
-    caches = (activations.rows_on, activations.columns_on, token_digest._made)
+    caches = (probe_recorder.rows_on, probe_recorder.columns_on, token_digest._made)
     monkeypatch.setattr(norms, "stretches_of", each)
     monkeypatch.setattr(torch.Tensor, "data_ptr", lambda tensor: id(tensor))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # which asks for a driver
@@ -141,11 +142,10 @@ def test_all_numbers_of_a_step_cross_as_they_are() -> None:
 
 def test_a_device_without_fp64_keeps_the_digest_of_tokens() -> None:
     batch = np.random.default_rng(0).integers(0, 150_000, (4, 33))
-    empty: dict[str, Any] = {key: {} for key in ("terms", "update", "state", "counts", "moved", "micro_batches")}
-    empty |= dict.fromkeys(("losses", "objectives", "taken"), ()) | dict.fromkeys(("norms", "sketches", "total", "digests"))
     recording = SimpleNamespace(attempt=lambda name, look, otherwise: look(), given_up=set())
-    session = SimpleNamespace(**empty, tokens=TokenDigest(), recording=recording, say=pytest.fail)
-    session.tokens.add(torch.from_numpy(batch))
+    current = CurrentStep(ForwardBackward(tokens=TokenDigest()))
+    current.attempt.tokens.add(torch.from_numpy(batch))  # type: ignore[union-attr]
+    session = SimpleNamespace(current=current, digests=None, recording=recording, say=pytest.fail)
     with WithoutFp64():
         numbers, vectors = step_hook.to_host(session)  # type: ignore[arg-type]
     ended = step_hook.Ended(session, 0, numbers, vectors, skipped=False, seconds=0.0)  # type: ignore[arg-type]
@@ -214,17 +214,14 @@ class Watched(torch.nn.Module):
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_point_whose_module_is_passed_is_said_and_kept(fused: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     args = SimpleNamespace(seq_length=4, micro_batch_size=2, sequence_parallel=False, calculate_per_token_loss=False)
-    monkeypatch.setattr(activations, "get_args", lambda: args)
+    monkeypatch.setattr(probe_recorder, "get_args", lambda: args)
     model, settings = Watched(), Settings.from_environment({"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_ACTIVATIONS": "0"})
     session = TorchSession("torch", settings, Launch(0, 1, "one", "host"))
     session.recording.writer, session.step = SimpleNamespace(), 0  # type: ignore[assignment]
     session.place = {"dp": 0, "dp_size": 1, "tp": 0, "tp_size": 1, "cp": 0, "cp_size": 1}
     names = ("first", "second")
-    seams = [
-        activations.Seam(getattr(model, name), (activations.Value(name, (0, 8), 8),), activations.output, activations.uncut)
-        for name in names
-    ]
-    watch = activations.Watch(session, seams)
+    seams = [probes.ProbePoint(getattr(model, name), (probes.ProbeSlice(name, (0, 8), 8),), probes.output, probes.uncut) for name in names]
+    watch = probe_recorder.ProbeRecorder(session, session.place, seams)
     watch.begin()
     model.fused = fused
     model(torch.ones(4, 2, 8)).sum().backward()

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, run_of, written

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress

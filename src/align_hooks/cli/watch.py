@@ -11,7 +11,7 @@ from typing import Annotated
 from rich.console import Console
 from rich.live import Live
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.cli.application import Argument, Option, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from align_hooks.comparison.stages.stage import Phase
+from align_hooks.comparison.verdict import Phase
 from align_hooks.record.schema import Facts
 
 MINDFORMERS = "ms"

@@ -13,8 +13,7 @@ from align_hooks.comparison.distances import Distance
 from align_hooks.comparison.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import equal
-from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step, excess, when
+from align_hooks.comparison.verdict import Finding, Quantity, StageInfo, StageResult, Status, Words, at_step, excess, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import Work
 from align_hooks.record.schema import Rate, Row
@@ -66,7 +65,7 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
 
 
 def judged(
-    stage: Stage, summary: Words, findings: Sequence[Finding], short: Words, *, incomplete: bool = False, most: int | None = WORST
+    stage: StageInfo, summary: Words, findings: Sequence[Finding], short: Words, *, incomplete: bool = False, most: int | None = WORST
 ) -> StageResult:
     """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable. ``short`` is
     the summary in a few words."""
@@ -141,7 +140,7 @@ def in_short(steps: Sequence[int]) -> Message:
     return message("short.step", step=steps[0]) if len(steps) == 1 else message("steps.count", count=len(steps))
 
 
-def of_tensors(stage: Stage, findings: Sequence[Finding]) -> Message | None:
+def of_tensors(stage: StageInfo, findings: Sequence[Finding]) -> Message | None:
     """Of how many tensors a stage differs at the first step at which it does, and of which most; None where it does not."""
     beyond = [finding for finding in findings if finding.excess > 1 and finding.name]
     step = min((finding.step or 0 for finding in beyond), default=0)

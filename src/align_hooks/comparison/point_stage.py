@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import as_finding, furthest, in_short, steps_text
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.points import Origin, healed, origins, without_gradient, wrong_parts
-from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
+from align_hooks.comparison.points import healed, origins, without_gradient, wrong_parts
+from align_hooks.comparison.verdict import Finding, Origin, Quantity, StageInfo, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, message, sentences, terms
 from align_hooks.names.points import GRADIENT, consumers
 
@@ -20,7 +19,7 @@ Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
 SHOWN = 3
 
 
-def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+def point_stage(ladder: Ladder, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
     """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
     last; the origins of the error stand first."""
     pair = ladder.pair

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from align_hooks.comparison.distances import error_of_sketches
-from align_hooks.comparison.verdict import Finding
+from align_hooks.comparison.verdict import Finding, Origin
 from align_hooks.names.points import GRADIENT, consumers, in_order, sources
 from align_hooks.record.activations import Activations
 
@@ -28,20 +27,6 @@ JUMP = 3.0
 QUIET = 1.0 / JUMP
 HEALED = 10.0
 """Times by which a point that is written otherwise is further beyond its limit than all that is made from it: no fault fades so fast."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest excess among these."""
-
-    finding: Finding
-    made_from: tuple[str, ...]
-    inputs: float
-
-    @property
-    def name(self) -> str:
-        """The point's, without the suffix of a gradient."""
-        return self.finding.name.removesuffix(GRADIENT)
 
 
 def forward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:

@@ -21,7 +21,7 @@ from align_hooks.comparison.places import place
 from align_hooks.comparison.verdict import Finding, Quantity, Words
 from align_hooks.families.registry import end_kinds
 from align_hooks.messages import Message, Side, all_of, message, sentences, terms
-from align_hooks.messages.render import id_of
+from align_hooks.messages.message import id_of
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.shard import Shard

@@ -8,12 +8,11 @@ from dataclasses import replace
 from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.sharding import explanation
-from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Words
+from align_hooks.comparison.verdict import Finding, Quantity, StageInfo, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 
 
-def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[int], bool], default: float) -> StageResult:
+def exact_stage(ladder: Ladder, stage: StageInfo, kind: Quantity, wanted: Callable[[int], bool], default: float) -> StageResult:
     """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
     pair, gaps = ladder.pair, ladder.pair.gaps(kind)
     known = pair.known(kind)
@@ -46,7 +45,9 @@ def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool
     return message("same_weights.at_steps", count=count, steps=steps_text(steps))
 
 
-def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words) -> StageResult:
+def drifting(
+    ladder: Ladder, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
+) -> StageResult:
     """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
     that a band judges are not judged here."""
     free = [finding for finding in free if not ladder.is_banded(finding.step)]

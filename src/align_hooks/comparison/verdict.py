@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from enum import Enum, IntEnum
+from typing import TypeAlias
 
-from align_hooks.messages import Joined, Message, Side, message, sentences
+from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
+from align_hooks.names.points import GRADIENT
+from align_hooks.record.look import Look
 from align_hooks.record.schema import Facts
-
-if TYPE_CHECKING:
-    from align_hooks.comparison.points import Origin
-    from align_hooks.comparison.stages.stage import Stage
-    from align_hooks.record.look import Look
 
 
 class Status(Enum):
@@ -181,6 +178,85 @@ def excess(error: float | None, limit: float | None) -> float:
     return error / limit
 
 
+class Phase(IntEnum):
+    """When in its step a stage's difference comes about. The first member is of the whole record, the last of all steps together."""
+
+    BEFORE_ALL = -1
+    START = 0
+    FORWARD = 1
+    BACKWARD = 2
+    UPDATE = 3
+    AFTER_ALL = 4
+
+
+class Place(Named):
+    """Where a fault sits."""
+
+    MATCH = "match"
+    SELF_CHECK = "self-check"
+    CONFIGURATION = "configuration"
+    DATA = "data"
+    WEIGHTS = "weights"
+    STATE = "state"
+    FORWARD = "forward"
+    NORMALISATION = "loss normalisation"
+    GRADIENTS = "reduced gradients"
+    CLIPPING = "clipping"
+    OPTIMIZER = "optimizer"
+    NEXT_LOSS = "next loss"
+    CURVE = "curve"
+
+
+@dataclass(frozen=True)
+class StageInfo:
+    """What a stage of the ladder compares, and what a difference means that shows there first.
+
+    ``place`` is where a fault sits that shows in this stage first, None where that takes a second look. ``draws``: the numbers depend on
+    random ones. ``is_of_tensors``: there is one finding a tensor. ``is_pictured``: these make a picture of the model.
+    ``is_before_numbers``: no number of either model is needed. ``decides`` is False of a stage that alone makes no pair aligned: its
+    numbers follow from the others, or drift, or there was nothing yet. ``source`` is where its method is from.
+    """
+
+    name: str
+    phase: Phase = Phase.BEFORE_ALL
+    place: Place | None = None
+    draws: bool = False
+    is_of_tensors: bool = False
+    is_pictured: bool = False
+    is_before_numbers: bool = False
+    decides: bool = True
+    source: Argument = ""
+
+    @property
+    def id(self) -> str:
+        """The end of the ids of its words."""
+        return "".join(letter if letter.isalnum() else "_" for letter in self.name)
+
+    @property
+    def title(self) -> Message:
+        """Its name in words."""
+        return message(f"stage.{self.id}")
+
+    @property
+    def method(self) -> Message:
+        """How its numbers are made."""
+        return message(f"method.{self.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest excess among these."""
+
+    finding: Finding
+    made_from: tuple[str, ...]
+    inputs: float
+
+    @property
+    def name(self) -> str:
+        """The point's, without the suffix of a gradient."""
+        return self.finding.name.removesuffix(GRADIENT)
+
+
 @dataclass(frozen=True, slots=True)
 class StageResult:
     """How one stage of the ladder came out.
@@ -193,7 +269,7 @@ class StageResult:
     about, and ``jumps`` says how.
     """
 
-    stage: Stage
+    stage: StageInfo
     status: Status
     summary: Words
     findings: tuple[Finding, ...] = ()
@@ -240,24 +316,6 @@ class StageResult:
         first = common.parts[0] if isinstance(common, Joined) else common
         differs = self.differs or (first if isinstance(first, Message) else None)
         return replace(self, summary=sentences(self.summary, common), common=common, differs=differs)
-
-
-class Place(Named):
-    """Where a fault sits."""
-
-    MATCH = "match"
-    SELF_CHECK = "self-check"
-    CONFIGURATION = "configuration"
-    DATA = "data"
-    WEIGHTS = "weights"
-    STATE = "state"
-    FORWARD = "forward"
-    NORMALISATION = "loss normalisation"
-    GRADIENTS = "reduced gradients"
-    CLIPPING = "clipping"
-    OPTIMIZER = "optimizer"
-    NEXT_LOSS = "next loss"
-    CURVE = "curve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +481,7 @@ def first_different(results: Sequence[StageResult]) -> StageResult | None:
     return next((result for result in results if result.status is Status.DIFFERENT), None)
 
 
-def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ...]:
+def differing(results: Sequence[StageResult], stage: StageInfo) -> tuple[Finding, ...]:
     """What a stage found to differ; nothing where it does not."""
     return next((result.findings for result in results if result.stage is stage and result.status is Status.DIFFERENT), ())
 

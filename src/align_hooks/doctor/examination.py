@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.checklist.belongs import elsewhere
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.configuration.source import names, read

@@ -13,11 +13,11 @@ from align_hooks.messages import rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.batch import Batch
+from align_hooks.record.gaps import why_no_mask
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Facts, Table
 from align_hooks.record.tensors import Tensors
-from align_hooks.record.unseen import why_no_mask
 from align_hooks.settings import PREFIX
 
 HALF = ("bfloat16", "float16")

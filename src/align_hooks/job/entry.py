@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.attach import attach, offer
 from align_hooks.hooking.hook import Hook
-from align_hooks.job import arguments_only
+from align_hooks.job import parsed_arguments
 from align_hooks.process.command import started
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
@@ -49,7 +49,7 @@ def launch(side: str, arguments: list[str]) -> int:
         usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
         say(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    if not arguments_only.asked():
+    if not parsed_arguments.asked():
         _attached.add(side)  # what `align-hooks run` attaches when the framework is imported would be a second session
     atexit.register(die_of_interrupt)  # before the script registers anything, so that it is the last to run
     try:
@@ -103,7 +103,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
         settings, restart, lazily = Settings(device=settings.device), False, True
         environment.pop(VARIABLE, None)
-    if arguments_only.VARIABLE in environment:
+    if parsed_arguments.VARIABLE in environment:
         return None
     if not settings.any_set():
         offer_names(side, environment)
@@ -152,7 +152,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     left alone; ``run`` is told if the worker comes to train. An exit handler cannot know the exit code, which stays the script's
     unless an error of ours ends the process. Work that was asked for and never happened is reported on stderr.
     """
-    only = arguments_only.asked()
+    only = parsed_arguments.asked()
     worker = is_worker() and not only
     if side in _attached or (worker and not lazily):
         return

@@ -4,6 +4,7 @@ Nothing reads a sentence back. A report in two languages, a program that reads t
 arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
 """
 
+from align_hooks.messages.catalogue import CHINESE, ENGLISH, language_of, speaking
 from align_hooks.messages.message import (
     Argument,
     Joined,
@@ -12,13 +13,14 @@ from align_hooks.messages.message import (
     Side,
     all_of,
     any_of,
+    as_data,
     in_a_row,
     message,
+    rendered,
     sentences,
     terms,
     with_commands,
 )
-from align_hooks.messages.render import CHINESE, ENGLISH, as_data, language_of, rendered, speaking
 
 __all__ = [
     "CHINESE",

@@ -1,11 +1,14 @@
-"""A message: an id of the catalogues, and named arguments, which may be messages."""
+"""A message: an id of the catalogues and named arguments, which may be messages; in words, and as data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from string import Formatter
 from typing import TypeAlias, Union
+
+from align_hooks.messages.catalogue import spoken, template
 
 Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", None]
 """What an argument may be. Text is a name, a path, a command or what a user wrote, and is the same in every language. The id
@@ -40,7 +43,7 @@ class Joined:
     separator: Separator
 
     def __str__(self) -> str:
-        return _in_words(self)
+        return rendered(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,7 @@ class Message:
         return hash(self.id)
 
     def __str__(self) -> str:
-        return _in_words(self)
-
-
-def _in_words(words: Message | Joined) -> str:
-    from align_hooks.messages.render import rendered  # it stands above this module
-
-    return rendered(words)
+        return rendered(self)
 
 
 def message(id: str, /, **arguments: Argument) -> Message:
@@ -102,3 +99,47 @@ def all_of(*parts: Argument) -> Joined:
 def any_of(*parts: Argument) -> Joined:
     """One of some terms, ``one or other``."""
     return in_a_row(parts, Separator.OR)
+
+
+def as_data(value: Argument) -> object:
+    """A message for programs, as JSON holds it: its id and arguments, or the id alone of a member of an enumeration; else the value."""
+    if isinstance(value, Message):
+        return {"id": value.id, "arguments": {name: as_data(argument) for name, argument in value.arguments.items()}}
+    if isinstance(value, Joined):
+        return {"id": id_of(value.separator), "parts": [as_data(part) for part in value.parts]}
+    return {"id": id_of(value)} if isinstance(value, Enum) else value
+
+
+def rendered(value: Argument, language: str = "") -> str:
+    """A message, or an argument of one, in words; numbers stay numbers for the template, which says how they are written."""
+    language = language or spoken.get()
+    if isinstance(value, Message):
+        values = {name: part if _is_number(part) else rendered(part, language) for name, part in value.arguments.items()}
+        return _formatter.vformat(template(value.id, language, values.get("count")), (), values)
+    if isinstance(value, Joined):
+        return template(id_of(value.separator), language).join(rendered(part, language) for part in value.parts)
+    if isinstance(value, Enum):
+        return rendered(Message(id_of(value), {}), language)
+    return "" if value is None else str(value)
+
+
+class TemplateFormatter(Formatter):
+    """Fills a template, in which ``{count:step|steps}`` is the word for one or for many."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """Return a value as its part of the template has it."""
+        one, bar, many = format_spec.partition("|")
+        filled: str = super().format_field(value, format_spec) if not bar else one if value == 1 else many
+        return filled
+
+
+_formatter = TemplateFormatter()
+
+
+def id_of(member: Enum) -> str:
+    """The id that words a member of an enumeration: both names in small letters."""
+    return f"{type(member).__name__}.{member.name}".lower()
+
+
+def _is_number(value: Argument) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool | Enum)

@@ -6,9 +6,9 @@ from mindspore import nn
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side import points as compiled
-from align_hooks.ms_side.activations import Builder, of_logits, of_losses, of_qkv
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.point_builder import Builder, of_logits, of_losses, of_qkv
 from align_hooks.ms_side.points import Layout, View, put
 from align_hooks.names import points
 from align_hooks.settings import PREFIX

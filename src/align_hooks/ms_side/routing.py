@@ -11,19 +11,18 @@ Tokens are ``[1, rows · sequence, …]`` there, row after row. As with token lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, nn, ops
 
 from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.choice import UNTOUCHED, Choice
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_array, set_unregistered, switch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
-from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.replay.routing import Router
@@ -33,36 +32,6 @@ ROUTER = "TopKRouter"
 CHOOSE = ("topk", "afb_topk")
 """The operators of a router that choose; the second where it has a bias and no groups."""
 REPLAY = f"{PREFIX}REPLAY_ROUTING"
-UNTOUCHED = -1
-"""The buffer's first value: no expert."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups;
-    ``is_led`` says that the router must be led to the groups of the experts that are given to its tokens."""
-
-    name: str
-    facts: Router
-    groups: int
-    is_led: bool
-    kept: Parameter
-    given: Parameter
-    giving: Parameter
-
-    def experts(self, shape: tuple[int, ...]) -> Array | None:
-        """The experts of the last step's tokens, int16 ``[rows, sequence, experts a token]``, ascending; None where the graph was compiled
-        without the Cell, or for another batch."""
-        experts: Array = self.kept.asnumpy()
-        if experts.size != np.prod(shape) * self.facts.chosen or (experts == UNTOUCHED).all():
-            return None
-        return np.sort(experts.reshape(*shape, self.facts.chosen), axis=2).astype(np.int16)
-
-    def give(self, experts: Array | None) -> None:
-        """Have the next step's tokens given to ``experts``; with None the router chooses."""
-        self.giving.set_data(Tensor(experts is not None))
-        if experts is not None:
-            self.given.set_data(Tensor(np.ascontiguousarray(experts.reshape(self.given.shape), np.int32)))
 
 
 class Choose(nn.Cell):

@@ -9,11 +9,11 @@ from align_hooks.ms_side.objects import Cell, Config
 from align_hooks.session import Session
 
 if TYPE_CHECKING:
+    from align_hooks.ms_side.choice import Choice
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
     from align_hooks.ms_side.reducer import CaptureGradients
-    from align_hooks.ms_side.routing import Choice
     from align_hooks.ms_side.shard_reducer import CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
 

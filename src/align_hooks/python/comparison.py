@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison import verdict
 from align_hooks.comparison.stages.registry import LADDER

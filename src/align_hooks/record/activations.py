@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,11 @@ from align_hooks.quantities import activations as files
 from align_hooks.record.batch import interleaved
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
+from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import Extent, Points, in_header
 from align_hooks.record.sequence import in_order as in_sequence
 from align_hooks.record.sketch import COLUMNS, PROJECTIONS, ROWS, signs
 from align_hooks.settings import PREFIX
-
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
 
 COUNT, NOT_FINITE, LEAST, MOST, SUM, SQUARES = range(6)
 NUMBERS = 6 + PROJECTIONS
@@ -251,7 +248,7 @@ class Activations(Mapping[str, Summary]):
                 )
 
 
-def read_activations(run: Run, step: int) -> Activations:
+def read_activations(run: RunRows, step: int) -> Activations:
     """What all ranks recorded at the points of ``step``; headers alone are read. Raises RecordError where a file is not whole."""
     parts: dict[int, list[Part]] = {}
     row = run.row(step)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from align_hooks.record.files import read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.layout import Array
 from align_hooks.record.part import CHANGED
 from align_hooks.record.pieces import id_range, is_causal
-from align_hooks.record.schema import Description, structured
+from align_hooks.record.run_files import Source
+from align_hooks.record.run_rows import RunRows
+from align_hooks.record.schema import Description
 from align_hooks.record.sequence import Slices, in_order
-
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
 
 SEEN_LATE = ("token_losses", "loss_mask")
 """What some ranks alone may have recorded: it is known once the model has made something of what it was given."""
@@ -83,24 +80,11 @@ class Part:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
-
-    run: Path
-    place: Path
-    digest: str | None = None
-
-    def array(self, name: str, digest: str | None = None, *, headers_only: bool = False) -> Array:
-        """An array by name; ``digest`` is that of its file."""
-        return read_array(inside(self.run, self.place / f"{name}.npy"), digest, headers_only=headers_only)
-
-
 Files: TypeAlias = dict[int, dict[int, dict[Source, Description]]]
 """Data-parallel index to context-parallel index to the batches recorded at that place."""
 
 
-def read_batch(run: Run, step: int, names: Sequence[str]) -> Batch:
+def read_batch(run: RunRows, step: int, names: Sequence[str]) -> Batch:
     """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
     if run.made_by_hand:
         ranks = range(len(list(inside(run.path, run.path / f"step_{step}").glob("rank_*"))))
@@ -112,7 +96,7 @@ def read_batch(run: Run, step: int, names: Sequence[str]) -> Batch:
     return _join(step, parts)
 
 
-def read_batch_facts(run: Run, step: int) -> BatchFacts:
+def read_batch_facts(run: RunRows, step: int) -> BatchFacts:
     """Facts of a batch, after checking that its files are whole; of a recorded batch only headers are read."""
     sizes: list[tuple[int, int]] = []
     ranges: list[Sequence[int] | None] = []
@@ -140,13 +124,7 @@ def read_batch_facts(run: Run, step: int) -> BatchFacts:
     return BatchFacts(sequence=sizes[0][1], rows=sum(size[0] for size in sizes), lowest=lowest, highest=highest)
 
 
-def described(source: Source) -> Description:
-    """A rank's description of its batch."""
-    path = source.place / layout.BATCH
-    return structured(Description, read_json(inside(source.run, path), source.digest), path)
-
-
-def _files(run: Run, step: int) -> Files:
+def _files(run: RunRows, step: int) -> Files:
     """The fewest ranks of each place that saw all of the batch at that place. Tensor-parallel ranks are fed alike, so one rank of each
     pipeline stage is read."""
     files: Files = {}
@@ -155,7 +133,7 @@ def _files(run: Run, step: int) -> Files:
         stages.setdefault(tuple(manifest.place.get(axis, 0) for axis in ("dp", "cp", "pp")), rank)
     for (dp, cp, _), rank in stages.items():
         source = run.source(step, rank)
-        description = described(source)
+        description = source.described()
         seen = files.setdefault(dp, {}).setdefault(cp, {})
         if not seen or description.arrays.keys() - {name for fed in seen.values() for name in fed.arrays}:
             seen[source] = description
@@ -164,7 +142,7 @@ def _files(run: Run, step: int) -> Files:
 
 def _read_part(source: Source, names: Sequence[str]) -> Part:
     """A rank's record of its batch, each array of ``names`` checked against its digest."""
-    description = described(source)
+    description = source.described()
     arrays = {}
     for name, stored in description.arrays.items():
         if name not in names:

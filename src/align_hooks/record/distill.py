@@ -27,7 +27,6 @@ from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.registry import KINDS, SWITCHES, asked_by
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import atomic, digests, layout
-from align_hooks.record.batch import described
 from align_hooks.record.batch_digests import digests_of
 from align_hooks.record.files import read_sealed, readable
 from align_hooks.record.folder import inside
@@ -226,7 +225,7 @@ class OfRank:
                 path, digest = self.run.file(self.rank, step, name)
                 self._list(kind, step, name, digest or "")
                 files[self._name(path)] = _bytes(path)
-            for array in described(self.run.source(step, self.rank)).arrays if kind is BATCHES else ():
+            for array in self.run.source(step, self.rank).described().arrays if kind is BATCHES else ():
                 files[self._name(place / f"{array}.npy")] = _bytes(inside(self.run.path, place / f"{array}.npy"))
         return files
 

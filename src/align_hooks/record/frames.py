@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.extras import needing
+from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import Row
 from align_hooks.record.sums import norm_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from align_hooks.record.reader import Run
 
-
-def of_run(run: Run, quantity: str) -> pd.DataFrame:
+def of_run(run: RunRows, quantity: str) -> pd.DataFrame:
     """The frame of a quantity, one of :data:`FRAMES`; raises RecordError for any other, and AlignHooksError without pandas."""
     if quantity not in FRAMES:
         raise RecordError(f"there is no frame of {shown(str(quantity))}; there are frames of {' and '.join(FRAMES)}")
     return FRAMES[quantity](run)
 
 
-def scalars(run: Run) -> pd.DataFrame:
+def scalars(run: RunRows) -> pd.DataFrame:
     """A column a number of :class:`.schema.Row`, without those that no row has. Of learning rates that differ between parameter groups
     there is a column a group, ``learning_rate.0``, and of the loss's other terms one a term, ``terms.NAME``."""
     pandas = imported()
@@ -41,7 +40,7 @@ def _flat(row: Row) -> dict[str, Any]:
     return numbers | {f"terms.{name}": value for name, value in (row.terms or {}).items()}
 
 
-def local_norms(run: Run) -> pd.DataFrame:
+def local_norms(run: RunRows) -> pd.DataFrame:
     """A column a tensor, by its canonical name, in the order of the parameter tables: the norm of its whole gradient."""
     pandas, steps = imported(), run.local_norm_steps()
     columns = norm_columns(run, steps) if steps else {}
@@ -55,4 +54,4 @@ def imported() -> Any:
     return pandas
 
 
-FRAMES: dict[str, Callable[[Run], pd.DataFrame]] = {"scalars": scalars, "local_norms": local_norms}
+FRAMES: dict[str, Callable[[RunRows], pd.DataFrame]] = {"scalars": scalars, "local_norms": local_norms}

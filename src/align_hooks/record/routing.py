@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +16,10 @@ from align_hooks.record import layout
 from align_hooks.record.batch import interleaved
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
+from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import Routed, in_header
 from align_hooks.record.sequence import in_order
 from align_hooks.settings import PREFIX
-
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
 
 NONE = -1
 """The number in the place of an expert, of a token that was given to fewer than others."""
@@ -91,7 +88,7 @@ class Routing(Mapping[str, Array]):
         return in_order(arrays, slices, f"{self.where}: {name}")
 
 
-def read_routing(run: Run, step: int) -> Routing:
+def read_routing(run: RunRows, step: int) -> Routing:
     """What all ranks recorded of ``step``; headers alone are read."""
     parts: dict[int, list[Part]] = {}
     for rank, manifest in sorted(run.manifests.items()):
@@ -107,7 +104,7 @@ def read_routing(run: Run, step: int) -> Routing:
     return Routing(parts, tuple(sorted(names, key=in_layers)), f"{run.path}: step {step}")
 
 
-def counts_of(run: Run, step: int) -> dict[str, Array]:
+def counts_of(run: RunRows, step: int) -> dict[str, Array]:
     """How many tokens each expert was given on all ranks, by the name of a layer's router; raises RecordError where ranks know of other
     numbers of experts."""
     total: dict[str, Array] = {}

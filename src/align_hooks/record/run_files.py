@@ -15,10 +15,10 @@ from align_hooks.process.work import Work
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import layout
-from align_hooks.record.batch import Source, described
 from align_hooks.record.committed import Committed, read_committed
-from align_hooks.record.files import read_json
+from align_hooks.record.files import read_array, read_json
 from align_hooks.record.folder import inside
+from align_hooks.record.layout import Array
 from align_hooks.record.lines import Lines
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.rank_rows import Columns
@@ -27,6 +27,24 @@ from align_hooks.record.shard import Shard
 
 SLOWER = 64
 """How many times longer a byte of a row takes to read than one of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
+
+    run: Path
+    place: Path
+    digest: str | None = None
+
+    def array(self, name: str, digest: str | None = None, *, headers_only: bool = False) -> Array:
+        """An array by name; ``digest`` is that of its file."""
+        return read_array(inside(self.run, self.place / f"{name}.npy"), digest, headers_only=headers_only)
+
+    def described(self) -> Description:
+        """A rank's description of its batch."""
+        path = self.place / layout.BATCH
+        return structured(Description, read_json(inside(self.run, path), self.digest), path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +100,7 @@ class RunFiles:
 
     def batch_descriptions(self, step: int) -> dict[int, Description]:
         """Each rank's batch.json."""
-        return {rank: described(self.source(step, rank)) for rank in self.manifests}
+        return {rank: self.source(step, rank).described() for rank in self.manifests}
 
     def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
         """Return the path of a step's file, by its name in :mod:`.layout`, and its digest; raises RecordError where the file is missing or

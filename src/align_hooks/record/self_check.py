@@ -13,22 +13,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record import layout
-from align_hooks.record.batch import Batch, sizes_of
+from align_hooks.record.batch import Batch, read_batch, sizes_of
 from align_hooks.record.layout import Array
 from align_hooks.record.rank_rows import KNOWN, SKIPPED, SPREADS
+from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import RankRow
 from align_hooks.record.sums import counted_totals
 from align_hooks.record.weighing import counts_agree
-
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
 
 SAME = 2e-6
 """How far a norm may be from itself taken again: both sums of the ranks' parts are fp32, in different orders."""
@@ -170,7 +168,7 @@ class SelfCheck:
         return [contradiction for contradiction in self.contradictions if contradiction.is_of_loss]
 
 
-def self_check(run: Run) -> SelfCheck:
+def self_check(run: RunRows) -> SelfCheck:
     """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole. The norms of a
     run that lacks a rank are unchecked: elements of the missing rank are not lost."""
     contradictions: list[Contradiction] = []
@@ -213,7 +211,7 @@ class Taken:
     repeated: tuple[float, ...]
 
 
-def taken_norms(run: Run, step: int) -> list[Taken]:
+def taken_norms(run: RunRows, step: int) -> list[Taken]:
     """The norms that the framework took at a step: one norm, or one of experts and one of the other parameters. Where ranks took the same
     norm of copies (data-parallel ranks, without a distributed optimizer) the first group is used."""
     tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
@@ -247,7 +245,7 @@ def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
             yield Contradiction(step, Kind.NORM_OF_RANKS, *norms, count=len(odd))
 
 
-def accounted(run: Run, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
+def accounted(run: RunRows, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
     """Whether the recorded norms, of squared sum ``ours``, make up the framework's: no gradient is lost, none counts twice."""
     if not calls:
         return
@@ -260,7 +258,7 @@ def accounted(run: Run, step: int, calls: Sequence[Taken], ours: float) -> Itera
         yield Contradiction(step, kind, *norms, name=native, rank=rank)
 
 
-def _culprit(run: Run, step: int, difference: float, blur: float) -> tuple[int, str] | None:
+def _culprit(run: RunRows, step: int, difference: float, blur: float) -> tuple[int, str] | None:
     """The rank and the parameter whose squares are the difference; None where no parameter or several fit."""
     squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
     sums: dict[tuple[int, str], float] = {}
@@ -278,7 +276,7 @@ Extent: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | No
 """Canonical name, box and range of a shard."""
 
 
-def copies_of(run: Run) -> dict[Extent, list[int]]:
+def copies_of(run: RunRows) -> dict[Extent, list[int]]:
     """The extents that several ranks hold, to these ranks; the rank that counts comes first."""
     holders: dict[Extent, list[tuple[bool, int]]] = {}
     for rank in run.manifests:
@@ -288,7 +286,7 @@ def copies_of(run: Run) -> dict[Extent, list[int]]:
     return {extent: [rank for _, rank in sorted(ranks)] for extent, ranks in holders.items() if len(ranks) > 1}
 
 
-def unlike_gradients(run: Run, steps: Sequence[int], copies: Mapping[Extent, list[int]], limit: float) -> Iterator[Contradiction]:
+def unlike_gradients(run: RunRows, steps: Sequence[int], copies: Mapping[Extent, list[int]], limit: float) -> Iterator[Contradiction]:
     """Copies of a gradient whose norm is not that on the rank that counts; the worst rank of each tensor, at every step."""
     for (name, _, _), ranks in copies.items():
         norms = np.sqrt(np.stack([run.norm_rows(rank).column(name, steps) for rank in ranks]))
@@ -316,7 +314,7 @@ def unlike_weights(
             yield Contradiction(step, Kind.WEIGHT_COPIES, *claims, name=name, rank=rank)
 
 
-def fed_alike(run: Run, step: int) -> Iterator[Contradiction]:
+def fed_alike(run: RunRows, step: int) -> Iterator[Contradiction]:
     """Arrays of the batch that differ between ranks of one data- and context-parallel place, by their digests."""
     seen: dict[tuple[int, int, str], tuple[int, str]] = {}
     for rank, fed in run.batch_descriptions(step).items():
@@ -342,7 +340,7 @@ def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
                 break
 
 
-def suspects(run: Run) -> list[int]:
+def suspects(run: RunRows) -> list[int]:
     """The whole steps that :func:`agreed` and :func:`weighed` have to look at: by columns, nothing is found at any other."""
     columns = run.columns(run.steps)
     suspect = np.zeros(len(run.steps), bool)
@@ -369,13 +367,13 @@ def _may_differ(ours: Array, theirs: Array) -> Array:
     return np.asarray(apart & ~np.isnan(ours) & ~np.isnan(theirs))
 
 
-def averaged(run: Run, step: int) -> Iterator[Contradiction]:
+def averaged(run: RunRows, step: int) -> Iterator[Contradiction]:
     """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it. Where it is
     not, the script weighs tokens otherwise, or adds a term that belongs to no token. A loss whose number of tokens nobody says is the mean
     over micro-batches, each of which is the mean of its own tokens; of context-parallel ranks nobody knows what each divides by."""
     row = run.row(step)
     try:
-        batch = run.batch(step, ("token_losses", "loss_mask"))
+        batch = read_batch(run, step, ("token_losses", "loss_mask"))
     except RecordError:  # the reading of the batch reports the error
         return
     losses, mask = batch.token_losses, batch.loss_mask
@@ -402,12 +400,12 @@ def _mean_of_micro_batches(weighted: Array, weights: Array, batch: Batch) -> flo
     return sum(means) / len(means)
 
 
-def counted(run: Run, step: int) -> Iterator[Contradiction]:
+def counted(run: RunRows, step: int) -> Iterator[Contradiction]:
     """Whether the tokens that a step's loss function counted are those of its mask. Where they are not, it divides by another number, or
     something else was recorded for the mask."""
     row = run.row(step)
     try:
-        batch = run.batch(step, ("loss_mask",))
+        batch = read_batch(run, step, ("loss_mask",))
     except RecordError:  # the reading of the batch reports the error
         return
     count = None if row is None else row.valid_tokens
@@ -417,7 +415,7 @@ def counted(run: Run, step: int) -> Iterator[Contradiction]:
     yield Contradiction(step, Kind.COUNT, Claim(Witness.LOSS_FUNCTION, count), Claim(Witness.MASK, total))
 
 
-def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
+def weighed(run: RunRows, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
     """The weight of tokens in the differentiated objective, against the weight by the run's settings. A micro-batch's share of the
     objective over its sum of losses is the weight of each of its tokens: one weight for all with a per-token loss, one over the
     micro-batch's number of tokens without."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,17 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.lines import Lines
+from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import SketchRow, structured
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import DEFINITION, sketch
 from align_hooks.record.tensors import Tensors
 
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
-
 Sketches: TypeAlias = dict[str, NDArray[np.float64]]
 """Canonical name to squared sum and signed sums of a whole tensor, fp64 ``[1 + PROJECTIONS]``."""
 
 
-def norms(run: Run, step: int) -> dict[str, float]:
+def norms(run: RunRows, step: int) -> dict[str, float]:
     """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
     refuse_parts(run, "norm")
     total: dict[str, float] = {}
@@ -37,7 +35,7 @@ def norms(run: Run, step: int) -> dict[str, float]:
     return {name: math.sqrt(squared) for name, squared in total.items()}
 
 
-def norm_columns(run: Run, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+def norm_columns(run: RunRows, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
     """Canonical name to the norms of its whole gradient at ``steps``, each of which must have a row; raises RecordError as :func:`norms`
     does."""
     refuse_parts(run, "norm")
@@ -50,7 +48,7 @@ def norm_columns(run: Run, steps: Sequence[int]) -> dict[str, NDArray[np.float64
     return {name: np.sqrt(squared) for name, squared in total.items()}
 
 
-def weight_norms(run: Run, step: int) -> dict[str, float]:
+def weight_norms(run: RunRows, step: int) -> dict[str, float]:
     """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
     chunks."""
     if run.made_by_hand or run.missing is not None:
@@ -65,7 +63,7 @@ def weight_norms(run: Run, step: int) -> dict[str, float]:
     return {name: math.sqrt(squared) for name, squared in total.items() if name not in unknown}
 
 
-def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
+def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
     """Step to the sum of all squared sums that count."""
     total = np.zeros(len(steps))
     for rank in run.manifests:
@@ -75,7 +73,7 @@ def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
     return dict(zip(steps, total.tolist(), strict=True))
 
 
-def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
+def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
     """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up. Raises RecordError for a
     shard that is missing and for sums that are none."""
     whole: Sketches = {}
@@ -96,7 +94,7 @@ def sketches_of(tensors: Tensors) -> Sketches:
     return {name: sketch(tensors[name], Shard(name, tensors.shape(name), name, "float32")) for name in tensors}
 
 
-def refuse_parts(run: Run, quantity: str) -> None:
+def refuse_parts(run: RunRows, quantity: str) -> None:
     """Raise RecordError where a missing rank holds a part of a tensor, whose ``quantity`` is then not whole."""
     if run.missing is None:
         return

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from align_hooks.messages import Message, message
-
-if TYPE_CHECKING:
-    from align_hooks.record.reader import Run
 
 
 class Unseen(Enum):
@@ -38,14 +34,6 @@ class Unseen(Enum):
 
 NO_MASK = frozenset((Unseen.LABELS, Unseen.NO_GRADIENT, Unseen.NOT_A_NUMBER, Unseen.WEIGHTS))
 """The reasons for which a batch has no loss mask."""
-
-
-def why_no_mask(run: Run, step: int) -> Unseen | None:
-    """Why the batch of a whole step has no loss mask; None where it has one, or nobody said why not."""
-    if not run.unseen:
-        return None
-    words = (word for row in run.rank_rows(step).values() for word in row.unseen)
-    return next((reason for reason in known(words) if reason in NO_MASK), None)
 
 
 def known(values: Iterable[str]) -> list[Unseen]:

@@ -18,13 +18,13 @@ from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.storage import size_of
 from align_hooks.process.work import Work
 from align_hooks.record import layout
-from align_hooks.record.batch import Source, described
 from align_hooks.record.files import TensorFile, in_words, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.part import CHANGED, STORED
 from align_hooks.record.pieces import is_causal
 from align_hooks.record.problems import Problem, unreadable
 from align_hooks.record.reader import Run
+from align_hooks.record.run_files import Source
 
 
 @dataclass(slots=True)
@@ -124,9 +124,9 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
         return
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
-        yield Piece(path, partial(described, source), rank, step)
+        yield Piece(path, source.described, rank, step)
         with suppress(RecordError):  # an error is reported where batch.json itself is read
-            for array, stored in described(source).arrays.items():
+            for array, stored in source.described().arrays.items():
                 yield Piece(source.place / f"{array}.npy", partial(source.array, array, stored.file), rank, step)
     elif name.endswith(".json"):
         yield Piece(path, partial(read_json, path, digest), rank, step)

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from align_hooks.comparison.places import place
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Comparison, Finding, Unit
+from align_hooks.comparison.verdict import Comparison, Finding, StageInfo, Unit
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import rounded
@@ -43,7 +42,7 @@ class Bin(IntEnum):
     NOT_FINITE = 10
 
 
-Rows: TypeAlias = Sequence[tuple[Stage, Finding]]
+Rows: TypeAlias = Sequence[tuple[StageInfo, Finding]]
 """Findings of tensors, each with its stage."""
 
 
@@ -87,7 +86,7 @@ def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
     return [{**picture(stage, rows, origins.get(stage, ())), "chosen": stage is order[-1]} for stage in pictured]
 
 
-def picture(stage: Stage, rows: Rows, origins: Collection[str] = ()) -> Table:
+def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Table:
     """Error over limit by layer and kind of parameter.
 
     ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its index in ``rows``, its colour, and whether it

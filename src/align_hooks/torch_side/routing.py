@@ -96,10 +96,10 @@ def routed_slices(session: TorchSession) -> Slices | None:
 
 def choices(session: TorchSession) -> StepChoices | None:
     """The experts of all tokens of the step that ended, on the host. Raises RefusedRun where this rank has routers and none was passed."""
-    if session.routers and not session.choices:
+    if session.routers and not session.current.attempt.chosen_experts:
         raise RefusedRun(f"{PREFIX}ROUTING: no router was seen to choose in this step; a captured graph replays it without Python")
-    experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.choices.items()}
-    rows = [len(part) for part in next(iter(session.choices.values()), [])]
+    experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.current.attempt.chosen_experts.items()}
+    rows = [len(part) for part in next(iter(session.current.attempt.chosen_experts.values()), [])]
     return StepChoices(experts, rows, routed_slices(session))
 
 
@@ -125,8 +125,8 @@ class Given:
             return own
         self.own = own[1]
         pass_of = (self.name, torch.is_grad_enabled())
-        experts = self.experts(step, session.passes[pass_of], len(scores))
-        session.passes[pass_of] += 1
+        experts = self.experts(step, session.current.attempt.passes[pass_of], len(scores))
+        session.current.attempt.passes[pass_of] += 1
         self.replay.made.add(step)
         chosen = torch.from_numpy(experts.astype("int64")).to(scores.device)
         return scores.gather(1, chosen), chosen

@@ -21,13 +21,23 @@ from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.points import Origin
 from align_hooks.comparison.settings import FAMILY, listed
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.stages.stage import Stage
 from align_hooks.comparison.token_losses import Parted, Rows
-from align_hooks.comparison.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
+from align_hooks.comparison.verdict import (
+    Blame,
+    Finding,
+    Origin,
+    Place,
+    Quantity,
+    StageInfo,
+    StageResult,
+    Status,
+    Suspect,
+    Words,
+    differing,
+)
 from align_hooks.messages import Message, Side, message, sentences, terms
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
@@ -95,7 +105,7 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
     return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
 
 
-def logits_agree(stages: Mapping[Stage, StageResult], ladder: Ladder) -> bool:
+def logits_agree(stages: Mapping[StageInfo, StageResult], ladder: Ladder) -> bool:
     """Whether all points of the first step agree, and the logits are among them."""
     looked_at = ladder.points.get(ladder.pair.first or 0, ())
     compared = stages.get(registry.activations)

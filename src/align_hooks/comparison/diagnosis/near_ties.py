@@ -14,8 +14,7 @@ from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import has_choices
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.stages.stage import Phase
-from align_hooks.comparison.verdict import Quantity, StageResult, Status, when
+from align_hooks.comparison.verdict import Phase, Quantity, StageResult, Status, when
 from align_hooks.messages import message, sentences
 
 OF_PASSES = (registry.first_updates, registry.curve)

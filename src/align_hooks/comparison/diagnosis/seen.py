@@ -19,9 +19,8 @@ from align_hooks.comparison.diagnosis.signatures import ROUTERS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.random_states import Drawn
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.stages.stage import Phase, Stage
 from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Suspect, Unit
+from align_hooks.comparison.verdict import Finding, Phase, Place, StageInfo, StageResult, Status, Suspect, Unit
 from align_hooks.messages import Side
 
 TENSORS = (registry.gradients, registry.local_norms)
@@ -52,7 +51,7 @@ class Seen:
     them. ``estimated``: errors of gradients are estimated from sketches, by a few tens of percent."""
 
     first: StageResult
-    stages: dict[Stage, StageResult]
+    stages: dict[StageInfo, StageResult]
     settings: Sequence[Finding]
     parted: Parted
     drawn: Drawn | None
@@ -64,7 +63,7 @@ class Seen:
     draws: bool = False
     """Whether either model draws random numbers."""
 
-    def status(self, stage: Stage) -> Status:
+    def status(self, stage: StageInfo) -> Status:
         """How a stage ended."""
         return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
 

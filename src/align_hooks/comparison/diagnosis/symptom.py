@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.stages.stage import Phase
-from align_hooks.comparison.verdict import StageResult, Status
+from align_hooks.comparison.verdict import Phase, StageResult, Status
 from align_hooks.quantities.registry import STATES
 
 NORM = "grad_norm"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.point_stage import point_stage
 from align_hooks.comparison.points import backward_order
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Place, StageResult
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Phase, Place, StageResult
 from align_hooks.names.points import GRADIENT
 
 

@@ -7,8 +7,8 @@ from align_hooks.comparison.band.departure import departure
 from align_hooks.comparison.band.drift import is_installed
 from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Words, when
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, StageResult, Status, Words, when
 from align_hooks.extras import installing
 from align_hooks.messages import Message, message, sentences
 

@@ -12,8 +12,8 @@ from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.made_otherwise import ARRAYS, Common
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, Words, at_step, when
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, Reason, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.record.batch import Batch
 from align_hooks.record.look import Look, arrays_of, conclude, side_by_side, vocabulary_of

@@ -9,9 +9,9 @@ from align_hooks.comparison.findings import WORST, judged, telling_of
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import CLIPPING
 from align_hooks.comparison.measures import relative_difference
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, excess, when
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step, excess, when
 from align_hooks.messages import message, sentences
 
 NAMES = (Quantity.GRAD_NORM.value, Quantity.CLIP_COEFFICIENT.value)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from statistics import fmean
 
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, relative
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, relative
 from align_hooks.messages import message
 
 CURVE = 10

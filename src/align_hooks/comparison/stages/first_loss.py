@@ -7,8 +7,8 @@ from dataclasses import replace
 from align_hooks.comparison.findings import judged, losses, told_otherwise
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.sharding import objective_alone
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import StageResult, Status, Words, at_step
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
 from align_hooks.record.reader import Run
 from align_hooks.record.self_check import OF_LOSS, Contradiction, Kind

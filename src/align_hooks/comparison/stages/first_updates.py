@@ -16,8 +16,8 @@ from align_hooks.comparison.findings import as_finding, furthest, judged, of_ten
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import SKETCHED
 from align_hooks.comparison.sharding import common_factor
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import any_of, message
 
 UPDATES = 2

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from align_hooks.comparison.findings import telling
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status
 from align_hooks.messages import message, sentences, terms
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Quantity, StageResult
+from align_hooks.comparison.verdict import Phase, Quantity, StageResult
 
 
 @stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.sketch")

@@ -10,8 +10,8 @@ from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import as_written, several
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Words, at_step
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.schema import Rate
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from align_hooks.comparison.findings import judged, moment_errors
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.limits import limits_for
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status
 from align_hooks.messages import message
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from align_hooks.comparison import conversion
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.sharding import SHOWN
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Place, Quantity, StageResult, Status, Words
+from align_hooks.comparison.verdict import Phase, Place, Quantity, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Quantity, StageResult
+from align_hooks.comparison.verdict import Phase, Quantity, StageResult
 from align_hooks.messages import message, sentences
 
 SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.norms")

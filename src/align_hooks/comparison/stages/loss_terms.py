@@ -5,8 +5,8 @@ from __future__ import annotations
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import judged, steps_text
 from align_hooks.comparison.ladder import Ladder
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import message
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 

@@ -9,8 +9,8 @@ from align_hooks.comparison import distances
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import ALWAYS, has_choices, is_given, unlike
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, when
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, when
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.routing import in_layers
 

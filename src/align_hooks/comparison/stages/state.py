@@ -9,8 +9,8 @@ import numpy as np
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, at_step, when
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step, when
 from align_hooks.messages import message
 
 

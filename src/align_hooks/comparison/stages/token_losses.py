@@ -9,8 +9,8 @@ from align_hooks.comparison import token_losses as tokens
 from align_hooks.comparison.findings import in_short, judged, steps_text
 from align_hooks.comparison.ladder import Ladder
 from align_hooks.comparison.routing import apart as routes_apart
-from align_hooks.comparison.stages.stage import Phase, stage
-from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Words, when
+from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.verdict import Finding, Phase, Place, StageResult, Status, Words, when
 from align_hooks.messages import Joined, Message, message, sentences
 
 

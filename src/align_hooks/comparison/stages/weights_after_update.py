@@ -20,9 +20,9 @@ from align_hooks.comparison.limits import UPDATE, weights_eps
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
-from align_hooks.comparison.stages.stage import Phase, stage
+from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.updates import MOVED, Explanation, blind, emptied, explain
-from align_hooks.comparison.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit, when
+from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import Work
 

@@ -22,7 +22,7 @@ from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import FAMILIES
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.job import arguments_only
+from align_hooks.job import parsed_arguments
 from align_hooks.ms_side.columns import CUT, IGNORED, RESET, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.objects import Config
@@ -46,8 +46,8 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
     if isinstance(config, MindFormerConfig) and session.config is not config:
         session.config, trains = config, config.get("run_mode") in TRAINS
-        if arguments_only.asked():
-            arguments_only.leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=trains)
+        if parsed_arguments.asked():
+            parsed_arguments.leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=trains)
         if trains:
             session.begin()
         if session.begun:

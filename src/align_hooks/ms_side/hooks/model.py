@@ -9,7 +9,7 @@ from __future__ import annotations
 import mindspore
 from mindspore import nn
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.ms_side.arrays import number

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.job import arguments_only
+from align_hooks.job import parsed_arguments
 from align_hooks.replay.batches import Replay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.environment import RENDEZVOUS
@@ -37,9 +37,9 @@ LENGTHS = ("train_iters", "train_samples")
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``parse_args``, and apply the settings to the arguments that it returns."""
     parsed = wrapped(*args, **kwargs)
-    if arguments_only.asked():
+    if parsed_arguments.asked():
         texts = {name: str(value) for name, value in sorted(vars(parsed).items())}
-        arguments_only.leave(session, texts, {"megatron-core": installed_version("megatron-core")}, trains=trains(parsed))
+        parsed_arguments.leave(session, texts, {"megatron-core": installed_version("megatron-core")}, trains=trains(parsed))
     if trains(parsed):
         session.begin()
     if session.begun:

@@ -74,9 +74,9 @@ def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> N
 def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
     """Add a micro-batch to the digest of the step's tokens. Later chunks of a virtual pipeline are given them again by some scripts."""
     if not any(chunk is later for later in session.chunks[1:]):
-        session.tokens = session.tokens or TokenDigest()
+        session.current.attempt.tokens = session.current.attempt.tokens or TokenDigest()
         with past(session):
-            session.recording.attempt(CALLED, functools.partial(session.tokens.add, tokens), None)
+            session.recording.attempt(CALLED, functools.partial(session.current.attempt.tokens.add, tokens), None)
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:

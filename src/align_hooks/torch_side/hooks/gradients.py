@@ -52,10 +52,10 @@ def read(session: TorchSession) -> None:
         return
     pairs = session.parameters.gradients()
     if norms or sketched:
-        session.norms = session.parameters.gradient_norms(pairs)
-        session.normed = pairs
+        session.current.norms = session.parameters.gradient_norms(pairs)
+        session.current.gradients = pairs
     if sketched:
-        session.sketches = session.parameters.gradient_sketches(pairs)
+        session.current.sketches = session.parameters.gradient_sketches(pairs)
     record_gradients(session, lambda: pieces((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted))
 
 

@@ -15,7 +15,7 @@ import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args, get_tokenizer
 
-from align_hooks import __version__
+from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.attach import installed_version, versions_beside

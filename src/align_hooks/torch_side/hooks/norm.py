@@ -14,30 +14,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.torch_side.gathered import FrameworkNorm
 from align_hooks.torch_side.objects import Group
 from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A norm that Megatron took: ``norm`` of all ranks, and ``same``, this rank's part of it as Megatron took it. ``of`` are those
-    of the gradients whose norms we took that it is of, ``others`` the squared norm of what is none of these. Its ``ranks`` are those whose
-    squares were added up, the lowest of them ``first``."""
-
-    norm: torch.Tensor | float
-    same: torch.Tensor
-    of: list[int]
-    others: torch.Tensor
-    first: int
-    ranks: int
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -53,7 +39,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             taken = call["grads_for_norm"]
             tensors = [taken] if isinstance(taken, torch.Tensor) else list(taken)
             first, ranks = ranks_of(call.get("grad_stats_parallel_group"))
-            session.taken.append(Taken(norm, again(heard, tensors), *places(session, tensors), first, ranks))
+            session.current.framework_norms.append(FrameworkNorm(norm, again(heard, tensors), *places(session, tensors), first, ranks))
     return norm
 
 
@@ -88,7 +74,7 @@ def again(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tenso
 
 def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list[int], torch.Tensor]:
     """Which of the gradients whose norms we took tensors are, and the squared norm of those that are none, each read for it."""
-    known = {(gradient.data_ptr(), gradient.numel()): index for index, (_, gradient) in enumerate(session.normed)}
+    known = {(gradient.data_ptr(), gradient.numel()): index for index, (_, gradient) in enumerate(session.current.gradients)}
     found, others = [], torch.zeros((), dtype=torch.float64)
     for tensor in tensors:
         place = known.get((tensor.data_ptr(), tensor.numel()))

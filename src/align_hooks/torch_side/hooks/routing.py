@@ -26,7 +26,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     A forward pass without gradients is that of evaluation, or one whose activations are computed again with gradients.
     """
     logits = args[0] if args else kwargs["logits"]
-    if session.watch is not None and session.recording.is_on:
+    if session.current.probes is not None and session.recording.is_on:
         with session.recording.surviving("activations"):
             router_logits(session, instance, logits)
     result = wrapped(*args, **kwargs)
@@ -40,8 +40,8 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         of_all = routing_map_of(instance, result[0].detach(), result[1].detach())
         routing_map = own_tokens(of_all, positions * rows, session.place)
         if counted:
-            session.counts[name] = session.counts.get(name, 0) + routing_map.sum(dim=0)
+            session.current.attempt.expert_counts[name] = session.current.attempt.expert_counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
             experts = chosen_by(instance, routing_map).view(positions, rows, -1)
-            session.choices.setdefault(name, []).append(experts.transpose(0, 1))
+            session.current.attempt.chosen_experts.setdefault(name, []).append(experts.transpose(0, 1))
     return result

@@ -29,6 +29,7 @@ from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.token_digest import CALLED, text
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
+from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.session import TorchSession
@@ -54,6 +55,11 @@ class Ended:
     skipped: bool
     seconds: float
 
+    @property
+    def current(self) -> CurrentStep:
+        """What the step gathered."""
+        return self.session.current
+
     def of_kind(self, kind: str) -> dict[str, float]:
         """The numbers of a kind by name."""
         return {key.removeprefix(f"{kind} "): value for key, value in self.numbers.items() if key.startswith(f"{kind} ")}
@@ -61,7 +67,7 @@ class Ended:
     def batch(self) -> StepBatch:
         """The micro-batches that the model consumed. Every chunk of a virtual pipeline sees each: the first takes tokens, the last labels
         and their mask."""
-        chunks = [self.micro_batches(index) for index in sorted(self.session.micro_batches)]
+        chunks = [self.micro_batches(index) for index in sorted(self.current.attempt.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
         return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
@@ -69,7 +75,7 @@ class Ended:
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
         """The arrays of each micro-batch of a model chunk; what was not seen is kept and said."""
         parts = []
-        for number, batch in enumerate(self.session.micro_batches[chunk]):
+        for number, batch in enumerate(self.current.attempt.micro_batches[chunk]):
             loss = None if batch.loss is None else self.numbers.get(f"loss {batch.loss}")
             arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"), loss)
             self.session.see_unseen(unseen)
@@ -78,7 +84,7 @@ class Ended:
 
     def expert_counts(self) -> dict[str, list[int]]:
         """How many tokens this rank gave to each expert, by the name of a router."""
-        return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.session.counts}
+        return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
 
     def routing(self) -> StepChoices | None:
         """The experts that the routing hook left on the device."""
@@ -86,7 +92,7 @@ class Ended:
 
     def activations(self) -> StepActivations | None:
         """What the points left on the device."""
-        return None if self.session.watch is None else self.session.watch.made()
+        return None if self.current.probes is None else self.current.probes.made()
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""
@@ -100,20 +106,20 @@ class Ended:
     @functools.cached_property
     def squares(self) -> Array:
         """The squared sum of each piece of its gradients."""
-        norms = self.session.norms
+        norms = self.current.norms
         return np.empty(0) if norms is None else norms.squares(self.vectors[NORMS])
 
     def named_squares(self) -> dict[str, float]:
         """Canonical name to squared sum of its gradients."""
-        return {} if self.session.norms is None else self.session.norms.named(self.squares)
+        return {} if self.current.norms is None else self.current.norms.named(self.squares)
 
     def taken(self) -> list[dict[str, float]]:
         """The norms that Megatron took, each with the exact squared part of this rank."""
-        if self.session.norms is None:
+        if self.current.norms is None:
             return []
-        of_tensor = self.session.norms.by_tensor(self.squares)
+        of_tensor = self.current.norms.by_tensor(self.squares)
         norms = []
-        for index, taken in enumerate(self.session.taken):
+        for index, taken in enumerate(self.current.framework_norms):
             norm, same, others = (self.numbers[f"taken {index} {key}"] for key in TAKEN)
             exact = math.fsum([others, *(of_tensor.get(place, 0.0) for place in taken.of)])
             norms.append({"norm": norm, "first": taken.first, "ranks": taken.ranks, "same": same * same, "exact": exact})
@@ -121,7 +127,7 @@ class Ended:
 
     def gradient_sketches(self) -> Mapping[str, list[float]]:
         """The sketches that the gradients hook left on the device."""
-        sketches = self.session.sketches
+        sketches = self.current.sketches
         return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.named_squares())
 
     def row(self) -> dict[str, object]:
@@ -144,8 +150,8 @@ class Ended:
             objectives = [loss * self.scale(count, len(losses)) for loss, count in zip(losses, tokens, strict=True)]
         parts = zip(losses, tokens, objectives, strict=True)
         mean = sum(losses) / (total if counted else len(losses)) if losses and (total or not counted) else None
-        update = session.update | self.of_kind("update")
-        norm, clip = update.get("grad_norm"), update.get("clip_grad")
+        update = self.current.update | self.of_kind("update")
+        norm, clip, total_norms = update.get("grad_norm"), update.get("clip_grad"), self.current.update_norms
         return {
             "step": self.step,
             "loss": mean,
@@ -153,19 +159,19 @@ class Ended:
             "valid_tokens": int(total) if counted else None,
             "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
             "grad_norm": norm,
-            "squared": None if session.total is None else float(session.total.squares(self.vectors[TOTAL]).sum()),
+            "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
-            "learning_rate": session.rate,
+            "learning_rate": self.current.learning_rate,
             "loss_scale": update.get("loss_scale", 1.0),
             "skipped": self.skipped,
             "terms": self.terms(total),
             "seconds": self.seconds,
             "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
-            "random": changes(session.random),
-            "state": session.state | self.of_kind("state") | self.buffers(),
+            "random": changes([self.current.random, *self.current.attempt.random]),
+            "state": self.current.state | self.of_kind("state") | self.buffers(),
             "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
-            "unseen": sorted(reason.value for reason in session.unseen),
+            "unseen": sorted(reason.value for reason in self.current.unseen),
         }
 
     def scale(self, tokens: float | None, micro_batches: int) -> float:
@@ -186,7 +192,7 @@ class Ended:
 
     def buffers(self) -> dict[str, str]:
         """Digests of the model's buffers as the step started."""
-        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.session.moved}
+        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.current.buffers}
 
     def terms(self, tokens: float) -> dict[str, float] | None:
         """This rank's part of the other terms of the loss; None where the model has none, where CUDA graphs hide them, or where it
@@ -214,20 +220,21 @@ class Ended:
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm; and what is more than a number, norms and
     sketches of its gradients and the tokens of each expert."""
-    named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
-    named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses) if tokens is not None}
-    named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
-    named |= {f"term {name}": value for name, value in session.terms.items()}
-    named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
-    for kind, numbers in (("update", session.update), ("state", session.state)):
+    current, attempt = session.current, session.current.attempt
+    named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(attempt.losses)}
+    named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(attempt.losses) if tokens is not None}
+    named |= {f"objective {index}": value for index, value in enumerate(attempt.objectives)}
+    named |= {f"term {name}": value for name, value in attempt.terms.items()}
+    named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(current.framework_norms) for key in TAKEN}
+    for kind, numbers in (("update", current.update), ("state", current.state)):
         named |= {f"{kind} {key}": value for key, value in numbers.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
     named |= session.recording.attempt(CALLED, functools.partial(of_tokens, session), nothing)
-    many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
+    many = ((NORMS, current.norms), (SKETCHES, current.sketches), (TOTAL, current.update_norms))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
-    vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
-    vectors |= {f"{BUFFER}{name}": buffer for name, buffer in session.moved.items()}
-    for chunk, batches in session.micro_batches.items():
+    vectors |= {f"experts {name}": counts for name, counts in attempt.expert_counts.items()}
+    vectors |= {f"{BUFFER}{name}": buffer for name, buffer in current.buffers.items()}
+    for chunk, batches in attempt.micro_batches.items():
         vectors |= {f"{WEIGHTS} {chunk} {number}": batch.weights for number, batch in enumerate(batches) if batch.weights is not None}
     on_host = fetched(named | vectors)
     return {key: float(on_host[key][0]) for key in named}, {key: on_host[key] for key in vectors}
@@ -235,7 +242,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
 
 def of_tokens(session: TorchSession) -> dict[str, Tensor]:
     """The digest of the step's tokens, and at first that of known ones; nothing on a rank that is given none."""
-    tokens = session.tokens
+    tokens = session.current.attempt.tokens
     if tokens is None:
         return {}
     numbers = {TOKENS: tokens.upper()} | ({KNOWN: tokens.of_known()} if session.digests is None else {})

@@ -33,5 +33,5 @@ def joined(session: TorchSession, name: str, wrapped: Function, args: Args, kwar
         with session.recording.surviving("the terms of the loss"):
             context, *inputs = args
             if context.needs_input_grad[ADDED]:
-                session.terms[name] = session.terms.get(name, 0) + inputs[ADDED].detach().double().sum()
+                session.current.attempt.terms[name] = session.current.attempt.terms.get(name, 0) + inputs[ADDED].detach().double().sum()
     return result

@@ -28,6 +28,7 @@ from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
+from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
@@ -45,7 +46,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         session.step = get_args().curr_iteration  # first, for what feeds the step asks which it is
     try:
         with session.recording.surviving("the state that the step starts from"):
-            session.forget_step()
+            session.current = CurrentStep()
             call = inspect.signature(wrapped).bind(*args, **kwargs)
             around = functools.partial(guarded, functools.partial(forward_step, session), session)
             call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], around)
@@ -61,8 +62,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     finally:
         session.step = None
         activations.end(session)
-        session.watch = None
-        session.forget_attempt()
+        session.current = CurrentStep()
     return result
 
 
@@ -70,19 +70,19 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     """Read what the step starts from; ``arguments`` are those of ``train_step``."""
     if not session.recording.is_on:
         return
-    session.random.append(session.recording.attempt("the random states", state.generators, {}))
+    session.current.random = session.recording.attempt("the random states", state.generators, {})
     with past(session):
         if session.buffers is None:
             session.buffers = state.Buffers.of(session.chunks)
-        session.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
-        session.moved.update(session.buffers.copies())
+        session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
+        session.current.buffers.update(session.buffers.copies())
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to the loss and the
     tokens that it returns. A last stage may have none (0.16 on)."""
     if session.step is not None and session.recording.is_on:
-        session.random.append(session.recording.attempt("the random states", state.generators_at_micro_batch, {}))
+        session.current.attempt.random.append(session.recording.attempt("the random states", state.generators_at_micro_batch, {}))
     session.under_way = []
     try:
         output, loss_function = wrapped(*args, **kwargs)
@@ -102,8 +102,8 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
         result = loss_function(*loss_args, **loss_kwargs)
         with session.recording.surviving("the loss"):
             if batch is not None:
-                batch.loss = len(session.losses)
-            session.losses.append(returned(result))
+                batch.loss = len(session.current.attempt.losses)
+            session.current.attempt.losses.append(returned(result))
         return result
 
     return output, listening
@@ -117,7 +117,7 @@ def consumed(session: TorchSession, passes: Sequence[tuple[int, MicroBatch]]) ->
     trained = [(chunk, batch) for chunk, batch in passes if batch.differentiable]
     chunk, batch = (trained or passes)[0]
     batch.passes = len(trained)
-    session.micro_batches.setdefault(chunk, []).append(batch)
+    session.current.attempt.micro_batches.setdefault(chunk, []).append(batch)
     return batch
 
 
@@ -134,14 +134,14 @@ def objective(session: TorchSession, wrapped: Function, instance: Instance, args
 
     The seam is not ``backward_step``: with pipeline stages the loss has been emptied by then, and only its graph is left.
     """
-    losses = len(session.losses)
+    losses = len(session.current.attempt.losses)
     result = wrapped(*args, **kwargs)
-    if len(session.losses) > losses:
+    if len(session.current.attempt.losses) > losses:
         with session.recording.surviving("the objective"):
             loss = result
             while isinstance(loss, list | tuple):
                 loss = loss[0]
-            session.objectives.append(loss.detach().clone())
+            session.current.attempt.objectives.append(loss.detach().clone())
     return result
 
 
@@ -149,7 +149,7 @@ def rerun(session: TorchSession, wrapped: Function, instance: Instance, args: Ar
     """Call ``RerunStateMachine.should_run_forward_backward``; a repeated attempt replaces the first."""
     go = wrapped(*args, **kwargs)
     if go:
-        session.forget_attempt()
+        session.current.repeat()
     return go
 
 
@@ -157,7 +157,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     """Record the step that just ended."""
     step = session.step
     assert step is not None
-    if session.recording.is_on and not session.update:
+    if session.recording.is_on and not session.current.update:
         session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
         return
     numbers: dict[str, float] = {}

@@ -31,14 +31,14 @@ def before(session: TorchSession, optimizer: Optimizer) -> None:
     """Note the loss scale and the learning rate that the update will use: one rate, or each group's where groups differ."""
     groups = [group for leaf in leaf_optimizers(optimizer) for group in leaf.optimizer.param_groups if group["params"]]
     rates = [float(group["lr"]) for group in groups]
-    session.rate = rates[0] if len(set(rates)) == 1 else rates
-    session.update |= {"loss_scale": optimizer.get_loss_scale().detach().clone()}
+    session.current.learning_rate = rates[0] if len(set(rates)) == 1 else rates
+    session.current.update |= {"loss_scale": optimizer.get_loss_scale().detach().clone()}
 
 
 def after(session: TorchSession, optimizer: Optimizer, norm: torch.Tensor | float | None) -> None:
     """Note the norm before clipping. Megatron takes it only where it clips; elsewhere this rank's squared part of our own is noted."""
     clip = optimizer.config.clip_grad
     if not clip and session.parameters is not None:
-        session.total = session.parameters.counted_norms()
+        session.current.update_norms = session.parameters.counted_norms()
         norm = None
-    session.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
+    session.current.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}

@@ -1,0 +1,107 @@
+"""Points made and put into the Cells of a model, and those that newer and older models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from mindspore import nn
+
+from align_hooks.ms_side import points as compiled
+from align_hooks.ms_side.expert_points import ExpertWeightsPoint, OfExperts
+from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.points import Layout, Point, View, put, turned
+from align_hooks.names import points
+
+
+@dataclass
+class Builder:
+    """Makes points and puts them into Cells. ``wanted``, ``whole`` and ``forced`` say of a name what is asked for; ``layout`` is that of
+    most tensors, and ``prefix`` stands before the names of a model of no family. ``made`` are the points that there are, ``known`` all
+    names."""
+
+    layout: Layout
+    vocabulary: int
+    wanted: Callable[[str], bool]
+    whole: Callable[[str], bool]
+    forced: Callable[[str], bool]
+    on_host: bool
+    prefix: str = ""
+    made: list[Point | ExpertWeightsPoint | OfExperts] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+
+    def point(self, names: str | Sequence[str], width: int, layout: Layout | None = None, views: Sequence[View] = ()) -> Point | None:
+        """A point of one value ``width`` wide, or of several ``views``; None where none of them is asked for. It is among those made."""
+        named = [names] if isinstance(names, str) else list(names)
+        named = [self.prefix + name for name in named]
+        shown = [View(name, view.shape, view.start, view.stop) for name, view in zip(named, views, strict=True)] if views else []
+        shown = shown or [View(name, (width,), 0, width) for name in named]
+        self.known += named
+        where, alone = layout or self.layout, len({(view.start, view.stop) for view in shown}) == 1
+        shape = (where.rows * where.length * int(np.prod(shown[0].shape)),)
+        keeps, forces = any(map(self.wanted, named)), alone and any(map(self.forced, named))
+        if not (forces or keeps):
+            return None
+        whole = keeps and (self.on_host or any(map(self.whole, named)))
+        point = Point(shown, where, shape, whole=whole, keeps=keeps, forces=forces)
+        self.made.append(point)
+        return point
+
+    def expert_weights(self, name: str, router: Cell, layout: Layout) -> ExpertWeightsPoint | None:
+        """The point of the weights that a router gives to experts; None where nobody asked for it."""
+        named = self.prefix + name
+        self.known.append(named)
+        if not self.wanted(named):
+            return None
+        whole = self.whole(named) or self.on_host
+        point = ExpertWeightsPoint(named, int(router.expert_dim), int(router.num_experts_chosen), layout, whole=whole)
+        self.made.append(point)
+        return point
+
+    def experts(self, name: str, experts: int, hidden: int, layout: Layout) -> OfExperts | None:
+        """The point of a layer's experts; None where nobody asked for any."""
+        names = [f"{self.prefix}{name}.experts.{expert}" for expert in range(experts)]
+        self.known += names
+        if not any(map(self.wanted, names)):
+            return None
+        point = OfExperts(names, hidden, layout)
+        self.made.append(point)
+        return point
+
+    def turn(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
+        """Put points into a Cell; where some are asked for, the others pass everything on."""
+        if any(point is not None for point in wanted.values()):
+            turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
+
+    def around(self, owner: Cell, name: str, point: Point | None) -> None:
+        """Put a point behind an attribute whose own class cannot be changed."""
+        if point is not None:
+            put(owner, name, compiled.Around(getattr(owner, name), point))
+
+
+def of_logits(build: Builder, name: str, rows: int) -> Point | None:
+    """A point of logits, without those of padded rows."""
+    return build.point(name, rows, views=[View("", (rows,), 0, build.vocabulary)])
+
+
+def of_losses(build: Builder, core: Cell) -> None:
+    """Put a point behind each token's loss, which stand row after row."""
+    loss = getattr(core, "loss", None)
+    if hasattr(loss, "_nllloss"):
+        build.around(loss, "_nllloss", build.point(points.TOKEN_LOSSES, 1, by_rows(build.layout)))
+
+
+def by_rows(layout: Layout) -> Layout:
+    """The layout of tensors whose tokens stand row after row."""
+    return Layout(layout.rows, layout.length, layout.first, by_position=False)
+
+
+def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
+    """Queries, keys and values in a fused projection."""
+    if contiguous:
+        stops = np.cumsum([0, heads * size, groups * size, groups * size]).tolist()
+        return [View("", (stops[3],), stops[index], stops[index + 1]) for index in range(3)]
+    repeats = heads // groups
+    stops = np.cumsum([0, repeats * size, size, size]).tolist()
+    return [View("", (groups, stops[3]), stops[index], stops[index + 1]) for index in range(3)]

@@ -1,0 +1,310 @@
+"""What the points of a model put out in one step, seen by hooks of its modules.
+
+A module's forward hook sees what it puts out or is given. Only the steps that were selected have such hooks. A gradient is read by a hook
+of the tensor itself, which autograd calls with the sum over all users of the tensor; it adds no node to the graph. Module backward hooks,
+which other tools use, do: they put a node of their own before every module, gradients are then added in another order, and the run changes
+in its last bits.
+
+Where activations are recomputed, a module is called twice. The first call is the forward pass, without gradients; the second is inside
+the backward pass, and only its gradients are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from megatron.training import get_args
+
+from align_hooks.errors import RefusedRun
+from align_hooks.hooking.hook import Result
+from align_hooks.names import points
+from align_hooks.names.blocks import Array
+from align_hooks.names.points import GRADIENT
+from align_hooks.process.streams import say
+from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
+from align_hooks.record.activations import column_signs, places, row_signs
+from align_hooks.record.pieces import StepActivations
+from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.sketch import PROJECTIONS
+from align_hooks.session import Session
+from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
+from align_hooks.torch_side.objects import Module, Tensor
+from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, given, is_given
+
+
+def wanted(settings: Settings) -> Callable[[str], bool]:
+    """Says of a point whether its numbers are asked for."""
+    return points.chosen(settings.patterns(FILTER).parts or ("*",))
+
+
+@dataclass
+class ProbeRecorder:
+    """The points of one step. ``sums`` are device vectors by name and micro-batch, ``tensors`` host arrays, ``extents`` what part of each
+    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again. ``reached`` are the seams
+    whose module was called, whether or not it showed a value; ``scale`` is what a gradient that flows is too large by."""
+
+    session: Session
+    place: Mapping[str, int]
+    seams: Sequence[ProbePoint]
+    sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
+    tensors: dict[tuple[str, int], Array] = field(default_factory=dict)
+    extents: dict[str, dict[str, object]] = field(default_factory=dict)
+    calls: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    reached: set[int] = field(default_factory=set)
+    handles: list[Tensor] = field(default_factory=list)
+    scale: Tensor | float = 1.0
+
+    def __post_init__(self) -> None:
+        settings = self.session.settings
+        self.wanted, self.whole = wanted(settings), points.chosen(settings.patterns(WHOLE).parts)
+
+    def begin(self) -> None:
+        """Put the hooks in place, for this step alone. A module's own hooks run first."""
+        for index, seam in enumerate(self.seams):
+            if seam.before:
+                hook = functools.partial(self._before, index, seam)
+                self.handles.append(seam.module.register_forward_pre_hook(hook, with_kwargs=True))
+            else:
+                hook = functools.partial(self._after, index, seam)
+                self.handles.append(seam.module.register_forward_hook(hook, with_kwargs=True))
+
+    def end(self) -> None:
+        """Take the hooks away."""
+        while self.handles:  # one that fails is not tried again, and keeps none of the others in place
+            self.handles.pop().remove()
+
+    def forget(self) -> None:
+        """Drop what a pass gathered that is repeated."""
+        for gathered in (self.sums, self.tensors, self.calls):
+            gathered.clear()
+
+    def _before(self, index: int, seam: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
+        with self.session.recording.surviving("activations"):
+            self.reached.add(index)
+            tensor = seam.pick(args, kwargs, None)
+            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            if passed is not tensor:
+                instead = {name: passed if value is tensor else value for name, value in kwargs.items()}
+                return tuple(passed if value is tensor else value for value in args), instead
+        return None
+
+    def _after(
+        self, index: int, seam: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
+    ) -> Result:
+        with self.session.recording.surviving("activations"):
+            self.reached.add(index)
+            tensor = seam.pick(args, kwargs, result)
+            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            if passed is not tensor:
+                return (passed, *result[1:]) if isinstance(result, tuple) else passed
+        return None
+
+    def pass_on(
+        self, index: int, seam: ProbePoint, tensor: Tensor, args: Sequence[Tensor] = (), kwargs: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Take the numbers of a tensor's values, and those of its gradient once it is there. Returns the tensor, or what a teacher gives in
+        its place, whose gradient is then read."""
+        recording = self.session.recording
+        if tensor is None or self.session.step is None:
+            return tensor
+        again = torch._C._current_graph_task_id() != -1
+        call = self.calls[index, again]
+        self.calls[index, again] += 1
+        micro_batch, of_micro_batch = divmod(call, seam.every)
+        if of_micro_batch != seam.which:
+            return tensor
+        sizes: list[int] | None = None
+        with recording.surviving("activations"):
+            if points.is_of_experts(seam.values[0].name):
+                sizes = segments(seam, args, kwargs or {})
+            if not again and self.records:
+                self._take(seam, tensor.detach(), micro_batch, sizes, "")
+        passed = tensor
+        if self.session.teacher is not None:
+            with recording.must_succeed():
+                passed = self._taught(seam, tensor, micro_batch)
+        with recording.surviving("activations"):
+            if passed.requires_grad and self.records:
+                passed.register_hook(functools.partial(self._gradient, seam, micro_batch, sizes))
+        return passed
+
+    @property
+    def records(self) -> bool:
+        """Whether numbers are taken in this step; a step may be forced and not recorded."""
+        return self.session.recording.wants(ACTIVATIONS)
+
+    def _taught(self, seam: ProbePoint, tensor: Tensor, micro_batch: int) -> Tensor:
+        """What a teacher gives in the place of a tensor; the tensor itself where it gives nothing."""
+        teacher, step = self.session.teacher, self.session.step
+        if teacher is None or step not in teacher.steps or not is_given(seam, teacher.forces):
+            return tensor
+        value, gradient = (self._part(seam.values[0], tensor, micro_batch, suffix) for suffix in ("", GRADIENT))
+        teacher.made.add(step)
+        return ForcedActivation.apply(tensor, value, gradient * self.scale)
+
+    def _part(self, value: ProbeSlice, tensor: Tensor, micro_batch: int, suffix: str) -> Tensor:
+        """A teacher's value, or its gradient, in the layout of a tensor of this rank."""
+        teacher, step, place = self.session.teacher, self.session.step, self.place
+        assert teacher is not None and step is not None
+        rows = get_args().micro_batch_size
+        first = (micro_batch * place["dp_size"] + place["dp"]) * rows
+        whole = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
+        positions = in_rows(tensor, value, rows).shape[0]
+        slices = slices_of(self.place, positions)
+        part = whole if slices is None else whole[:, positions_of(slices)]
+        given = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
+        return given.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else given[..., 0].transpose(0, 1)
+
+    def _gradient(self, seam: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
+        with self.session.recording.surviving("activations"):
+            if self.records:
+                self._take(seam, gradient.detach(), micro_batch, sizes, GRADIENT)
+
+    def _take(self, seam: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
+        for value, part in zip(seam.values, seam.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
+            if self.wanted(value.name):
+                name = value.name + suffix
+                self.sums[name, micro_batch] = self._numbers(value, part, micro_batch, free=sizes is not None)
+                if self.whole(value.name) and sizes is None:
+                    shaped = in_rows(part, value, get_args().micro_batch_size)
+                    self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
+
+    def _numbers(self, value: ProbeSlice, part: Tensor, micro_batch: int, *, free: bool) -> Tensor:
+        columns = columns_on(part.device, value.columns)
+        if free:
+            self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
+            return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
+        args, place = get_args(), self.place
+        shaped = in_rows(part, value, args.micro_batch_size)
+        positions, of_rows = shaped.shape[:2]
+        slices = slices_of(self.place, positions)
+        cut = value.columns != (0, value.width) or positions < rank_length(self.place)
+        counted = place["tp"] == 0 or cut
+        self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": slices, "counted": counted}
+        first = (micro_batch * place["dp_size"] + place["dp"]) * of_rows
+        where = tuple(map(tuple, slices or [[0, positions]]))
+        rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
+        return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
+
+    def made(self) -> StepActivations:
+        """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
+        factor = 1.0 / float(self.scale)
+        if not self.sums and self.seams:
+            raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
+        if not self.sums:  # a stage that has none of the points that are asked for
+            return StepActivations({}, {}, {"length": get_args().seq_length, "scale": factor})
+        device = next(iter(self.sums.values())).device
+        numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
+        by_name: dict[str, dict[int, Array]] = {}
+        for (name, micro_batch), row in zip(self.sums, numbers, strict=True):
+            by_name.setdefault(name, {})[micro_batch] = row
+        count = max(micro_batch for _, micro_batch in self.sums) + 1
+        whole = {name: np.stack([rows[index] for index in range(count)]) for name, rows in by_name.items() if len(rows) == count}
+        kept: dict[str, list[Array]] = {}
+        for (name, _), array in sorted(self.tensors.items(), key=lambda item: item[0]):
+            kept.setdefault(name, []).append(array)
+        tensors = {name: np.concatenate(parts) for name, parts in kept.items() if name in whole}
+        args = get_args()
+        extents = unlike(self.extents)
+        return StepActivations(
+            whole,
+            tensors,
+            {
+                "rows": [args.micro_batch_size] * count,
+                "length": args.seq_length,
+                "extents": list(extents),
+                "extent_of": {name: extents.index(extent) for name, extent in self.extents.items()},
+                "scale": factor,
+                "unseen": self.unseen(),
+                "by_tokens": bool(args.calculate_per_token_loss),
+            },
+        )
+
+    def unseen(self) -> list[str]:
+        """The points that were asked for and whose modules were not called in the step, as what is fused or captured passes them; said at
+        the first recorded step, by the first of ranks that are alike."""
+        passed = [seam for index, seam in enumerate(self.seams) if index not in self.reached]
+        names = [value.name for seam in passed for value in seam.values if self.wanted(value.name)]
+        session, first = self.session, ACTIVATIONS.switch not in self.session.recording.captured
+        if names and first and not any(self.place.get(axis, 0) for axis in ("dp", "tp", "cp")):
+            of = f"{len(names)} points of rank {session.launch.rank}, first {names[0]}"
+            say(f"align_hooks: {PREFIX}ACTIVATIONS records nothing of {of}: the model passes their modules without a call", sys.stdout)
+        return names
+
+
+@functools.cache
+def columns_on(device: torch.device, columns: tuple[int, int]) -> Tensor:
+    """The signs of columns on a device, made once a run."""
+    return on_device(torch.from_numpy(column_signs(columns)), device)
+
+
+@functools.cache
+def rows_on(device: torch.device, rows: range, slices: tuple[tuple[int, ...], ...], length: int) -> Tensor:
+    """The signs of the tokens of rows at positions on a device, made once a run: 16 bytes for each token of a step on this rank."""
+    where = positions_of([list(bounds) for bounds in slices])
+    return on_device(torch.from_numpy(row_signs(places(rows, where, length))), device)
+
+
+def unlike(extents: Mapping[str, Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The extents that there are, each once."""
+    found: list[Mapping[str, object]] = []
+    for extent in extents.values():
+        if extent not in found:
+            found.append(extent)
+    return found
+
+
+def in_rows(part: Tensor, value: ProbeSlice, rows: int) -> Tensor:
+    """A value as ``[positions, rows, columns]``, whatever axes the model gives it."""
+    if value.name == points.TOKEN_LOSSES:
+        return part.transpose(0, 1).unsqueeze(2)
+    if part.dim() == 2:  # tokens in the order position, row
+        return part.reshape(-1, rows, part.shape[1])
+    return part.reshape(part.shape[0], part.shape[1], -1)
+
+
+def segments(seam: ProbePoint, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> list[int]:
+    """How many tokens each expert of this rank is given."""
+    counts = given(1, "tokens_per_expert")(args, kwargs, None)
+    return [int(count) for count in (counts.tolist() if isinstance(counts, torch.Tensor) else counts)]
+
+
+def rank_length(place: Mapping[str, int]) -> int:
+    """Positions of the sequence that this context-parallel rank has."""
+    return int(get_args().seq_length) // place["cp_size"]
+
+
+def slices_of(place: Mapping[str, int], positions: int) -> Slices | None:
+    """The positions [start, stop) of a value with so many of them; None for all of the sequence."""
+    args = get_args()
+    here = [[0, args.seq_length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], args.seq_length)
+    length = rank_length(place)
+    if positions == length:
+        return None if place["cp_size"] == 1 else here
+    if args.sequence_parallel and positions * place["tp_size"] == length:
+        return part_of(here, place["tp"], place["tp_size"])
+    raise RefusedRun(f"{PREFIX}ACTIVATIONS: a value has {positions} positions, where this rank has {length}; unset it for such batches")
+
+
+class ForcedActivation(torch.autograd.Function):
+    """What a teacher gives in the place of a tensor, as if it were the tensor's own value; and what it gives in the place of the gradient
+    that arrives."""
+
+    @staticmethod
+    def forward(context: Tensor, tensor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        """The given value."""
+        context.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Tensor, arrived: Tensor) -> tuple[Tensor, None, None]:
+        """The given gradient."""
+        (gradient,) = context.saved_tensors
+        return gradient.to(arrived.dtype), None, None

@@ -1,0 +1,219 @@
+"""The points of a built Megatron model: which module shows each, and how it is cut out of the tensor that the module shows."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.transformer.transformer_layer import TransformerLayer
+from megatron.training import get_args
+
+from align_hooks.names import points
+from align_hooks.names.fused import Fused
+from align_hooks.names.own import own_name
+from align_hooks.torch_side.model import MEGATRON, Parameters
+from align_hooks.torch_side.objects import Arguments, Module, Tensor
+
+BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
+"""The beginning of the names of a block's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSlice:
+    """A point in a tensor that a seam shows: its columns [start, stop) of its whole ``width`` on this rank."""
+
+    name: str
+    columns: tuple[int, int]
+    width: int
+
+
+Pick: TypeAlias = Callable[[Sequence[Tensor], Mapping[str, Tensor], Tensor], Tensor]
+"""Finds a tensor ``[positions, rows, columns]`` among a module's arguments and its output; None where it is not there."""
+Place: TypeAlias = Mapping[str, int]
+"""This rank's index and the size along each parallel axis."""
+Split: TypeAlias = Callable[[Tensor], list[Tensor]]
+"""Cuts the columns of a tensor into those of each value, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePoint:
+    """Where the values of a tensor are seen: a ``module``, before or after its call, and how the tensor is found and cut."""
+
+    module: Module
+    values: tuple[ProbeSlice, ...]
+    pick: Pick
+    split: Split
+    before: bool = False
+    gives: bool = True
+    """Whether what is given in its place reaches all that use the tensor."""
+    every: int = 1
+    which: int = 0
+    """How many times the module is called a micro-batch, and which of these calls counts."""
+
+
+def uncut(tensor: Tensor) -> list[Tensor]:
+    """A tensor of one value."""
+    return [tensor]
+
+
+def output(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
+    """What a module puts out, the first of several."""
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def given(position: int, name: str) -> Pick:
+    """An argument of a module, by its position or its name."""
+    return lambda args, kwargs, result: kwargs[name] if name in kwargs else args[position] if len(args) > position else None
+
+
+def heads(position: int, name: str) -> Pick:
+    """An argument ``[positions, rows, heads, size]``, its heads side by side; None for packed samples, which have no rows."""
+    pick = given(position, name)
+
+    def side_by_side(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
+        found = pick(args, kwargs, result)
+        return found if found is not None and found.dim() == 4 else None
+
+    return side_by_side
+
+
+def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Place) -> Iterator[ProbePoint]:
+    """The seams of one chunk of a model."""
+    config, args = gpt.config, get_args()
+    hidden = config.hidden_size
+    predicted = (getattr(args, "mtp_num_layers", None) or 0) if getattr(gpt, "mtp_process", False) else 0
+    whole = functools.partial(ProbeSlice, columns=(0, hidden), width=hidden)
+    if gpt.pre_process:  # the last stage may have a copy, for what predicts further tokens alone
+        yield ProbePoint(gpt.embedding, (whole(points.EMBEDDING),), output, uncut, every=predicted + 1)
+    for native, module in gpt.named_modules():
+        weight = getattr(module, "_parameters", {}).get("weight")
+        if weight is not None and id(weight) in names and not is_elsewhere(native, module):
+            heads_of = {"q_layernorm": config.num_attention_heads, "k_layernorm": config.num_query_groups or config.num_attention_heads}
+            count = heads_of.get(native.rpartition(".")[2], 0) if not getattr(config, "multi_latent_attention", False) else 0
+            yield from of_weight(module, names[id(weight)]) if not count else of_heads(module, names[id(weight)], count, place)
+        if isinstance(module, TransformerLayer):
+            block = block_of(module, names) or own_name(MEGATRON, native, module.layer_number - 1, 0)
+            yield from of_block(module, block, whole, config, place)
+    if getattr(gpt, "output_layer", None) is not None and gpt.post_process:
+        yield from of_logits(gpt.output_layer, parameters, place, predicted)
+        yield ProbePoint(gpt, (ProbeSlice(points.TOKEN_LOSSES, (0, 1), 1),), token_losses, uncut)
+
+
+def is_elsewhere(native: str, module: Module) -> bool:
+    """Whether a module with a weight has a seam of another kind, or none: the model's ends, routers, and what is inside experts."""
+    return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
+
+
+def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
+    """The seam of a module that multiplies by a weight: its output has a column for each row of the weight, or is as wide as a norm's."""
+    pieces = [(piece, rows) for piece, rows in zip(fused.parts, fused.blocks.rows, strict=True) if rows]
+    values = tuple(ProbeSlice(piece.name.removesuffix(".weight"), piece.box[0], piece.shape[0]) for piece, _ in pieces)
+
+    def split(tensor: Tensor) -> list[Tensor]:
+        parts = fused.blocks.filled.split(tensor.movedim(-1, 0))
+        return [part.movedim(0, -1) for part in parts]
+
+    yield ProbePoint(module, values, output, split if len(values) > 1 else uncut)
+
+
+def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator[ProbePoint]:
+    """The seam of a norm that is taken of each of ``count`` heads."""
+    (piece,) = fused.parts
+    width = piece.shape[0] * count
+    yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),), output, uncut)
+
+
+def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
+    """The name of a block, from those of its parameters; None where no family has one."""
+    for parameter in layer.parameters():
+        fused = names.get(id(parameter))
+        found = BLOCK.match(fused.parts[0].name) if fused is not None and not fused.parts[0].own else None
+        if found is not None:
+            return found[1]
+    return None
+
+
+def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
+    """The seams of a block beside those of its weights."""
+    yield ProbePoint(layer, (whole(f"{block}.input"),), given(0, "hidden_states"), uncut, before=True)
+    yield ProbePoint(layer, (whole(block),), output, uncut)
+    core = getattr(layer.self_attention, "core_attention", None)
+    if core is not None:
+        yield from of_core(core, f"{block}.self_attn", config, place)
+    yield ProbePoint(layer.pre_mlp_layernorm, (whole(f"{block}.residual"),), given(0, "hidden_states"), uncut, before=True, gives=False)
+    if hasattr(layer.mlp, "router"):
+        yield from of_experts(layer.mlp, f"{block}.mlp", whole, config, place)
+    elif hasattr(layer.mlp, "linear_fc2"):
+        yield activation(layer.mlp, f"{block}.mlp.activation", place)
+
+
+def of_core(core: Module, attention: str, config: Arguments, place: Place) -> Iterator[ProbePoint]:
+    """What an attention core is given and puts out, heads side by side; tensor-parallel ranks have some heads each."""
+    latent = getattr(config, "multi_latent_attention", False)
+    size = config.qk_head_dim + config.qk_pos_emb_head_dim if latent else config.kv_channels
+    of_values = config.v_head_dim if latent else config.kv_channels
+    queries = config.num_attention_heads
+    groups = queries if latent else config.num_query_groups or queries
+    for position, (argument, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
+        value = share(f"{attention}.{argument}", count * width, place)
+        yield ProbePoint(core, (value,), heads(position, argument), uncut, before=True)
+    yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),), output, uncut)
+
+
+def share(name: str, width: int, place: Place) -> ProbeSlice:
+    """A tensor-parallel rank's part of a value."""
+    part = width // place["tp_size"]
+    return ProbeSlice(name, (place["tp"] * part, (place["tp"] + 1) * part), width)
+
+
+def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
+    """What the second projection of a dense MLP is given."""
+    width = mlp.linear_fc2.weight.shape[1] * place["tp_size"]
+    return ProbePoint(mlp.linear_fc2, (share(name, width, place),), given(0, "input_"), uncut, before=True)
+
+
+def of_experts(mlp: Module, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
+    """The seams of a layer with experts. What a router makes of its input is seen by a hook of its own (:mod:`.hooks.routing`)."""
+    experts = config.num_moe_experts
+    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate", (0, experts), experts),), lambda args, kwargs, result: None, uncut)
+    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate.weights", (0, experts), experts),), output, uncut)
+    if place["etp_size"] == 1 and "permuted_probs" in mlp.experts.forward.__code__.co_varnames:
+        first = place["ep"] * experts // place["ep_size"]
+        values = tuple(whole(f"{name}.experts.{first + expert}") for expert in range(experts // place["ep_size"]))
+        yield ProbePoint(mlp.experts, values, output, uncut)
+    shared = getattr(mlp, "shared_experts", None)
+    if shared is not None:
+        yield ProbePoint(shared, (whole(f"{name}.shared_experts"),), output, uncut)
+        yield activation(shared, f"{name}.shared_experts.activation", place)
+    yield ProbePoint(mlp, (whole(name),), output, uncut)
+
+
+def of_logits(layer: Module, parameters: Parameters, place: Place, predicted: int) -> Iterator[ProbePoint]:
+    """The logits without those of padded rows; the layers that predict further tokens pass the same module first."""
+    rows, padded = parameters.dims.vocabulary, parameters.dims.padded
+    part = padded // place["tp_size"]
+    start, stop = (min(place["tp"] * part + offset, rows) for offset in (0, part))
+    names = [f"model.layers.{parameters.layers + index}.shared_head.head" for index in range(predicted)]
+    for which, name in enumerate((*names, points.LOGITS)):
+        value = ProbeSlice(name, (start, stop), rows)
+        yield ProbePoint(layer, (value,), output, lambda tensor: [tensor[..., : stop - start]], every=predicted + 1, which=which)
+
+
+def token_losses(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
+    """Each token's loss ``[rows, positions]`` as a value one wide; None where the model puts out something else."""
+    labels = kwargs.get("labels")
+    fits = isinstance(result, torch.Tensor) and labels is not None and result.shape == labels.shape
+    return result if fits else None
+
+
+def is_given(seam: ProbePoint, forces: Callable[[str], bool]) -> bool:
+    """Whether a teacher gives the value that a seam shows: one value, of tokens in their order, of which nothing is read elsewhere."""
+    (value, *others) = seam.values
+    if others or not seam.gives or points.is_of_experts(value.name) or value.name.endswith((".gate", ".gate.weights")):
+        return False
+    return forces(value.name)
