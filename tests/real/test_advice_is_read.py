@@ -14,62 +14,11 @@ from align_hooks.checklist.row import Effect
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
 from align_hooks.configuration.mindformers import MODEL, read_yaml
+from align_hooks.data_file import sections
 from real import advice
 from real.advice import FAMILIES, base, long
 
-TRAINING = """
-optimizer.betas: optimizer.beta2 = 0.95
-optimizer.eps: optimizer.eps = 1.0e-8
-lr_schedule.learning_rate: schedule.learning_rate = 0.001
-runner_wrapper.scale_sense: wrapper.scale_sense = 1.0
-runner_wrapper.use_clip_grad: wrapper.use_clip_grad = true
-D.split: data.split = '1, 0, 0'
-D.seed: data.random_seed = 1234
-D.data_path: data.blend = [[/mnt/wiki_text_document], [1.0]]
-train_dataset.data_loader.sizes: data.steps = 10
-runner_config.batch_size: run.global_batch_size = 1
-seed: run.seed = 1234
-"""
-NEWER = """
-m.num_hidden_layers: transformer.num_layers = 2
-m.hidden_size: transformer.hidden_size = 64
-m.intermediate_size: transformer.ffn_hidden_size = 128
-m.num_attention_heads: transformer.num_attention_heads = 4
-m.vocab_size: network.model.vocab_size = 256
-m.seq_length: transformer.seq_length = 128
-m.rms_norm_eps: transformer.layernorm_epsilon = 1.0e-5
-m.hidden_dropout: transformer.hidden_dropout = 0.0
-"""
-OF_EXPERTS = """
-m.num_experts_per_tok: transformer.moe_router_topk = 2
-m.moe_intermediate_size: transformer.moe_ffn_hidden_size = 96
-m.routed_scaling_factor: transformer.moe_router_topk_scaling_factor = 1.0
-"""
-LATENT = """
-m.q_lora_rank: transformer.q_lora_rank = 24
-m.kv_lora_rank: transformer.kv_lora_rank = 32
-m.n_routed_experts: transformer.num_moe_experts = 8
-m.first_k_dense_replace: transformer.first_k_dense_replace = 1
-m.rope_scaling.type: transformer.position_embedding_type = yarn
-m.rope_scaling.original_max_position_embeddings: transformer.max_position_embeddings = 4096
-"""
-BUILT = {
-    "llama": """
-m.num_layers: model.num_layers = 2
-m.hidden_size: model.hidden_size = 64
-m.intermediate_size: model.intermediate_size = 128
-m.num_heads: model.num_heads = 4
-m.vocab_size: model.vocab_size = 256
-m.rms_norm_eps: model.rms_norm_eps = 1.0e-5
-m.init_method_std: model.init_method_std = 0.02
-""",
-    "qwen3": NEWER + "m.head_dim: transformer.kv_channels = 16\n",
-    "qwen3_moe": NEWER + OF_EXPERTS + "m.num_experts: transformer.num_moe_experts = 8\n",
-    "deepseek_v3": NEWER + OF_EXPERTS + LATENT,
-    "telechat3": NEWER + "m.head_dim: transformer.kv_channels = 16\n",
-    "telechat3_moe": NEWER + OF_EXPERTS + LATENT,
-}
-"""Family to keys that its base sets, where each shows, and the value."""
+TABLES = sections(Path(__file__).with_name("advice.txt"))
 
 
 @cache
@@ -84,7 +33,7 @@ def bases() -> dict[str, dict[str, Any]]:
 def test_a_base_is_built_with_what_it_says(family: str) -> None:
     found, keys, wrong = bases()[family], base(family), {}
     assert "refused" not in found, found["refused"]
-    for line in filter(None, (TRAINING + BUILT[family]).splitlines()):
+    for line in (line for families, lines in TABLES.items() if family in families.split(", ") for line in lines):
         key, _, rest = line.partition(": ")
         field, _, value = rest.partition(" = ")
         if long(key) not in keys or found["built"].get(field) != yaml.safe_load(value):
@@ -98,174 +47,6 @@ def test_the_rates_are_those_of_the_schedule() -> None:
     assert rates[:7] == pytest.approx([0, 2e-4, 4e-4, 6e-4, 8e-4, 1e-3, 8e-4], abs=1e-9)
 
 
-TRIED = """
-m.num_layers | 3
-m.num_hidden_layers | 3
-m.hidden_size | 128
-m.intermediate_size | 96
-m.multiple_of | 32 | m.intermediate_size: null
-m.ffn_dim_multiplier | 2 | m.intermediate_size: null, m.multiple_of: 32
-m.num_heads | 2
-m.num_attention_heads | 2
-m.n_kv_heads | 2
-m.num_key_value_heads | 2
-m.head_dim | 32
-m.sliding_window | 32
-m.use_sliding_window | false | m.sliding_window: 32
-m.use_sliding_window | true | m.sliding_window: 32
-m.window_size | [32, 0]
-m.normalization | LayerNorm
-m.rms_norm_eps | 0.001
-m.apply_residual_connection_post_layernorm | true
-m.hidden_act | gelu
-m.hidden_act | swiglu
-m.gated_linear_unit | false | m.hidden_act: gelu
-m.gated_linear_unit | false
-m.add_bias_linear | true
-m.attn_proj_has_bias | true
-m.mlp_has_bias | true
-m.qkv_has_bias | true
-m.attention_bias | true
-m.qk_layernorm | true | m.qk_layernorm: false
-m.qk_layernorm | false
-m.use_qk_norm | true | m.qk_layernorm: null
-m.use_qk_norm | false | m.qk_layernorm: null
-m.tie_word_embeddings | true
-m.untie_embeddings_and_output_weights | false
-m.vocab_size | 512
-m.padded_vocab_size | 512
-m.padded_vocab_size | 512 | m.vocab_size: null
-m.max_position_embedding | 256
-m.max_position_embeddings | 256 | m.rope_scaling: null, m.position_embedding_type: rope
-m.extend_method | PI | m.scaling_factor: 2.0
-m.extend_method | NTK | m.scaling_factor: 2.0
-m.extend_method | YARN
-m.position_embedding_type | none | m.rope_scaling: null
-m.position_embedding_type | yarn | m.rope_scaling: null
-m.position_embedding_type | rope | m.rope_scaling: null
-m.rope_scaling.type | yarn | m.rope_scaling.factor: 2.0
-m.rope_scaling.type | llama3 | m.rope_scaling.factor: 2.0
-m.rope_scaling.type | linear | m.rope_scaling.factor: 2.0
-m.rope_scaling.rope_type | yarn | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
-m.rope_scaling.rope_type | llama3 | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
-m.rope_scaling.rope_type | linear | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
-m.rope_scaling.factor | 4.0 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
-m.rope_scaling.factor | 4.0 | m.rope_scaling.type: llama3, m.rope_scaling.factor: 2.0
-m.rope_scaling.original_max_position_embeddings | 64 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
-m.rope_scaling.mscale | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
-m.rope_scaling.mscale_all_dim | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
-m.mscale | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0, m.rope_scaling.mscale: null
-m.mscale | 0.3 | m.position_embedding_type: yarn, m.rope_scaling: null
-m.mscale_all_dim | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0, m.rope_scaling.mscale_all_dim: null
-m.mscale_all_dim | 0.3 | m.position_embedding_type: yarn, m.rope_scaling: null
-m.rotary_scaling_factor | 4.0 | m.rope_scaling.type: yarn, m.rope_scaling.factor: null
-m.rotary_scaling_factor | 4.0 | m.position_embedding_type: yarn, m.rope_scaling: null
-m.scaling_factor | 4.0 | m.extend_method: PI
-m.scaling_factor | 4.0 | m.rope_scaling.type: yarn, m.rope_scaling.factor: null
-m.scaling_factor.factor | 4.0 | m.rope_scaling: null
-m.use_rope_scaling | true
-m.no_position_embedding | true
-m.no-position-embedding | true
-m.theta | 500000.0
-m.rope_theta | 500000.0
-m.rotary_percent | 0.5 | m.rope_scaling: null, m.position_embedding_type: rope
-m.partial_rotary_factor | 0.5
-m.rotary_interleaved | true
-m.rope_interleave | true
-m.rotary_seq_len_interpolation_factor | 2.0
-m.mrope_section | [2, 2, 4]
-m.init_method_std | 0.5
-m.initializer_range | 0.5
-m.attention_dropout | 0.25
-m.hidden_dropout | 0.25
-m.attention_dropout_rate | 0.25
-m.hidden_dropout_rate | 0.25
-m.multi_latent_attention | true
-m.multi_latent_attention | false
-m.q_lora_rank | 16
-m.kv_lora_rank | 16
-m.qk_nope_head_dim | 192
-m.qk_head_dim | 192
-m.qk_rope_head_dim | 32
-m.qk_pos_emb_head_dim | 32
-m.v_head_dim | 32
-m.num_experts | 16
-m.n_routed_experts | 16
-m.num_moe_experts | 16
-m.first_k_dense_replace | 2 | m.first_k_dense_replace: 1
-m.first_k_dense_replace | 1
-m.moe_layer_freq | [0, 1] | m.first_k_dense_replace: null
-m.moe_layer_freq | 2 | m.first_k_dense_replace: null
-m.moe_layer_freq | [0, 1] | m.first_k_dense_replace: 0
-m.num_experts_per_tok | 4
-m.moe_router_topk | 4
-m.moe_intermediate_size | 64
-m.moe_ffn_hidden_size | 64
-m.moe_shared_expert_intermediate_size | 64
-m.n_shared_experts | 2
-m.shared_expert_num | 2
-m.use_shared_expert_gating | true
-m.moe_router_score_function | softmax
-m.moe_router_score_function | sigmoid
-m.norm_topk_prob | false
-m.moe_router_pre_softmax | true
-m.n_group | 4
-m.n_groups | 4
-m.moe_router_num_groups | 4 | m.moe_router_num_groups: 2, m.moe_router_group_topk: 2, m.n_group: null, m.topk_group: null
-m.topk_group | 2 | m.n_group: 4, m.topk_group: 1
-m.moe_router_group_topk | 2 | m.moe_router_num_groups: 4, m.moe_router_group_topk: 4, m.n_group: null, m.topk_group: null
-m.routed_scaling_factor | 2.5
-m.moe_router_topk_scaling_factor | 2.5 | m.routed_scaling_factor: null
-m.moe_router_enable_expert_bias | true | m.moe_router_score_function: sigmoid
-m.moe_router_bias_update_rate | 0.25 | m.moe_router_enable_expert_bias: true, m.moe_router_score_function: sigmoid
-m.moe_aux_loss_coeff | 0.25
-m.moe_router_load_balancing_type | gbs_aux_loss | m.moe_aux_loss_coeff: 0.25
-m.moe_router_load_balancing_type | seq_aux_loss | m.moe_aux_loss_coeff: 0.25
-m.moe_z_loss_coeff | 0.25
-m.z_loss_factor | 0.25
-m.capacity_factor | 1.5
-m.moe_expert_capacity_factor | 1.5
-m.moe_token_drop_policy | position
-m.enable_sdrop | true
-m.moe_pad_expert_input_to_capacity | true
-m.router_dense_type | bfloat16
-m.moe_router_dtype | bfloat16
-m.moe_input_jitter_eps | 0.25
-m.use_fused_ops_topkrouter | true
-m.moe_router_fusion | true
-m.moe_grouped_gemm | false
-m.moe_grouped_gemm | true | m.moe_grouped_gemm: null
-m.moe_permute_fusion | true
-m.moe_shared_expert_overlap | true
-m.num_nextn_predict_layers | 1
-m.mtp_num_layers | 1
-m.mtp_loss_factor | 0.25 | m.num_nextn_predict_layers: 1
-m.mtp_loss_scaling_factor | 0.25 | m.num_nextn_predict_layers: 1
-m.mtp_loss_scaling_factor | 0.25 | m.mtp_num_layers: 1
-m.compute_dtype | float16
-m.param_init_type | bfloat16
-m.params_dtype | bfloat16
-m.layernorm_compute_type | bfloat16
-m.layernorm_compute_dtype | bfloat16
-m.softmax_compute_type | bfloat16 | m.use_flash_attention: false
-m.softmax_compute_dtype | bfloat16 | m.use_flash_attention: false
-m.use_flash_attention | false | m.use_flash_attention: true
-m.rotary_dtype | bfloat16
-m.embedding_init_type | bfloat16
-m.fp32_residual_connection | true
-m.residual_dtype | float32
-m.bias_swiglu_fusion | true
-m.bias_swiglu_fusion | true | m.hidden_act: swiglu
-m.use_fused_swiglu | true
-m.apply_rope_fusion | true
-m.use_fused_rope | true
-m.fused_norm | false
-m.fused_rms_norm | false
-m.calculate_per_token_loss | true
-m.seq_length | 64
-m.use_eod_attn_mask_compression | true | m.seq_length: 4096, m.max_position_embeddings: 4096
-"""
-"""A key, a value that is not the base's, and what else is set for it to count. Left out is what one process cannot tell: what splits."""
 NOT_BUILT = ("transformer.", "network.generation_config", "network.model.config.", "callbacks.MFLossMonitor.", "wrapper.total_num_layers")
 """What is converted, printed, or asked for by what splits and saves a model, and computes nothing."""
 
@@ -276,7 +57,7 @@ def tries(family: str) -> dict[str, list[tuple[advice.Keys, advice.Keys]]]:
     rows = [row for row in ROWS if row.effect is not Effect.NOTHING]
     advised = {key for row in rows for key in row.mindformers.keys if key.startswith(MODEL) and usable([key], candidate)}
     found: dict[str, list[tuple[advice.Keys, advice.Keys]]] = {}
-    for line in TRIED.strip().splitlines():
+    for line in TABLES["tried"]:
         key, value, more = [*map(str.strip, line.split("|")), ""][:3]
         if long(key) in advised or key.removeprefix("m.") in newer_names.unread(family):
             with_more = advice.changed(base(family), yaml.safe_load(f"{{{more}}}"))
