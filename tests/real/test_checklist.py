@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,26 @@ from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import ARGUMENTS, CHOICES, FLAGS, RENAMED, read_command
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from align_hooks.configuration.values import Configuration
+from align_hooks.data_file import sections
 from align_hooks.messages import rendered
+from checklist.exercises import keys
 from real import frameworks
 
 STEPS = 300
 TRAINED = ("qwen3", "qwen3_moe", "deepseek_v3", "telechat3", "telechat3_moe")
 """Families of newer models that MindFormers 1.9 has a training class of; the others only predict."""
 BY_NAME: dict[str, Row] = {row.id: row for row in ROWS}
+TABLES = sections(Path(__file__).with_name("checklist.txt"))
+
+
+def table(head: str) -> Iterator[list[str]]:
+    """The cells of each row below a head."""
+    return ([*map(str.strip, line.split("|"))] for line in TABLES[head])
+
+
+def names(head: str) -> Iterator[tuple[str, str]]:
+    """Ours and theirs, which is the same name where there is no other."""
+    return ((ours, (theirs or [ours])[0]) for ours, *theirs in table(head))
 
 
 def model_yaml(family: str, **keys: Any) -> str:
@@ -67,66 +80,12 @@ OTHER_NAMES = {
 """Names that a row looks for and 0.19's parser has not, with the reason in a word."""
 ANY_RUN = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 --micro-batch-size 2 "
 ANY_RUN += "--transformer-impl local --no-gradient-accumulation-fusion --no-masked-softmax-fusion --tokenizer-type NullTokenizer "
-BY_ITERS, BY_SAMPLES = f"--global-batch-size 6 --train-iters {STEPS} ", f"--global-batch-size 6 --train-samples {STEPS * 6} "
-PEAK = "--lr 3e-4 "
 
 MEGATRON_SCHEDULES = {
-    "constant": BY_ITERS + PEAK + "--lr-decay-style constant",
-    "constant, warm-up": BY_ITERS + PEAK + "--lr-decay-style constant --lr-warmup-iters 17 --min-lr 1e-5",
-    "default style": BY_ITERS + PEAK,
-    "linear": BY_ITERS + PEAK + "--lr-decay-style linear --min-lr 3e-5 --lr-warmup-iters 20",
-    "linear, short": BY_ITERS
-    + PEAK
-    + "--lr-decay-style linear --min-lr 3e-5 --lr-decay-iters 150 --lr-warmup-init 1e-6 --lr-warmup-iters 9",
-    "cosine": BY_ITERS + PEAK + "--lr-decay-style cosine --min-lr 3e-5",
-    "cosine, fraction": BY_ITERS + PEAK + "--lr-decay-style cosine --min-lr 3e-5 --lr-warmup-fraction 0.0313",
-    "cosine, fraction of a short decay": BY_ITERS + PEAK + "--lr-decay-style cosine --lr-warmup-fraction 0.1 --lr-decay-iters 111",
-    "cosine, longer than the run": BY_ITERS + PEAK + "--lr-decay-style cosine --lr-decay-iters 1000 --lr-warmup-iters 10",
-    "inverse square root": BY_ITERS + PEAK + "--lr-decay-style inverse-square-root --lr-warmup-iters 30 --min-lr 1e-4",
-    "inverse square root, no warm-up": BY_ITERS + PEAK + "--lr-decay-style inverse-square-root --lr-decay-iters 200",
-    "inverse square root, samples": BY_SAMPLES + PEAK + "--lr-decay-style inverse-square-root --lr-warmup-samples 100",
-    "samples": BY_SAMPLES + PEAK + "--lr-decay-style cosine --lr-warmup-samples 100 --min-lr 1e-5 --lr-warmup-init 1e-7",
-    "samples, fraction": BY_SAMPLES + PEAK + "--lr-decay-style linear --lr-warmup-fraction 0.07 --lr-decay-samples 1111",
-    "samples that no batch divides": f"--global-batch-size 6 --train-samples 2003 {PEAK} --lr-decay-style linear --lr-warmup-samples 100",
-    "WSD in samples": BY_SAMPLES
-    + PEAK
-    + "--lr-decay-style WSD --lr-wsd-decay-samples 333 --lr-wsd-decay-style linear --lr-warmup-samples 50",
-    "WSD, default style": BY_ITERS + PEAK + "--lr-decay-style WSD --lr-wsd-decay-iters 100",
-    "WSD, short": BY_ITERS + PEAK + "--lr-decay-style WSD --lr-wsd-decay-iters 40 --lr-decay-iters 200 --lr-wsd-decay-style minus_sqrt",
-    **{
-        f"WSD {style}": f"{BY_ITERS}{PEAK}--lr-decay-style WSD --lr-wsd-decay-iters 77 --lr-wsd-decay-style {style} --lr-warmup-iters 12 "
-        "--min-lr 2e-5"
-        for style in ("linear", "cosine", "exponential", "minus_sqrt")
-    },
-    "decay constant": BY_ITERS + PEAK + "--lr-decay-style constant --weight-decay 0.07",
-    **{
-        f"decay {style}{name}": f"{length}{PEAK}--lr-decay-style cosine --weight-decay-incr-style {style} --start-weight-decay 0.01 "
-        "--end-weight-decay 0.2"
-        for style in ("linear", "cosine")
-        for name, length in {
-            "": BY_ITERS,
-            ", samples": BY_SAMPLES,
-            ", samples that no batch divides": "--global-batch-size 6 --train-samples 101 ",
-        }.items()
-    },
+    name: f"--global-batch-size 6 --lr 3e-4 {'' if '--train-samples' in said else f'--train-iters {STEPS}'} {said}"
+    for name, said in table("schedules of Megatron-LM")
 }
-
-MEGATRON_MODELS = {
-    "plain": "",
-    "swiglu": "--swiglu",
-    "swiglu, odd": "--swiglu --hidden-size 1000 --num-attention-heads 8",
-    "ffn": "--ffn-hidden-size 100 --swiglu",
-    "heads": "--kv-channels 24",
-    "groups": "--group-query-attention --num-query-groups 2",
-    "groups, default": "--group-query-attention",
-    "groups without the flag": "--num-query-groups 2",
-    "relu": "--squared-relu --no-bias-gelu-fusion",
-    "experts": "--num-experts 4 --swiglu",
-    "experts, sized": "--num-experts 4 --moe-ffn-hidden-size 96",
-    "vocabulary": "--vocab-size 50257",
-    "vocabulary, multiple": "--vocab-size 50257 --make-vocab-size-divisible-by 100",
-    "vocabulary, fitting": "--vocab-size 512",
-}
+MEGATRON_MODELS = dict(table("models of Megatron-LM"))
 PATTERNS = ("1", "2", "([0]+[1]*3)", "[0]*1+[1]*3", "([0]+[1])*2", "[0,1,1,1]", "([0]*2+[1]*2)*1", "([1]+[0]*3)*1")
 
 
@@ -298,113 +257,16 @@ def test_weights_that_decay_in_megatron(megatron: dict[str, Any]) -> None:
 
 # --- MindFormers: questions ---
 
-LENGTH = {"learning_rate": 3e-4, "total_steps": STEPS}
 MINDFORMERS_SCHEDULES: dict[str, dict[str, Any]] = {
-    "constant": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_steps": 20, "warmup_lr_init": 1e-5},
-    "constant, ratio": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_ratio": 0.033},
-    "constant, no warm-up": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_steps": 0},
-    "linear": {"type": "LinearWithWarmUpLR", **LENGTH, "warmup_steps": 20, "warmup_lr_init": 1e-6},
-    "linear, ratio": {"type": "LinearWithWarmUpLR", **LENGTH, "warmup_ratio": 0.1},
-    "linear, short": {"type": "LinearWithWarmUpLR", "learning_rate": 3e-4, "total_steps": 200, "warmup_steps": 0},
-    "cosine": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "lr_end": 3e-5},
-    "cosine, ratio": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_ratio": 0.07, "warmup_lr_init": 1e-6},
-    "cosine, cut by steps": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_steps": 150, "lr_end": 1e-5},
-    "cosine, cut by ratio": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_ratio": 0.6, "lr_end": 1e-5},
-    "cosine, cut within the warm-up": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 50, "decay_steps": 30, "lr_end": 1e-5},
-    "cosine, waves": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 10, "num_cycles": 2.5},
-    "cosine, no warm-up said": {"type": "CosineWithWarmUpLR", **LENGTH},
-    "restarts": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_steps": 12, "num_cycles": 3.0, "lr_end": 1e-5},
-    "restarts, default": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_ratio": 0.1},
-    "restarts, long": {"type": "CosineWithRestartsAndWarmUpLR", "learning_rate": 3e-4, "total_steps": 150, "warmup_steps": 12}
-    | {"decay_steps": 200, "lr_end": 1e-5, "num_cycles": 2.0},
-    "restarts, cut": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_steps": 12, "decay_steps": 100, "lr_end": 1e-5},
-    "polynomial": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "power": 2.0, "lr_end": 1e-5},
-    "polynomial, ratio": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_ratio": 0.05, "warmup_lr_init": 1e-6},
-    "polynomial, root": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "power": 0.5},
-    "polynomial, decay that ends before the run": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_steps": 150},
-    "polynomial, squared, decay that ends before the run": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20}
-    | {"decay_steps": 150, "power": 2.0},
-    "polynomial, short": {"type": "PolynomialWithWarmUpLR", "learning_rate": 3e-4, "total_steps": 200, "warmup_steps": 0, "lr_end": 1e-5},
-    "stable": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 20, "decay_start_steps": 240, "lr_end": 3e-5},
-    "stable, ratio": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_ratio": 0.03, "decay_start_ratio": 0.7, "warmup_lr_init": 1e-6},
-    "stable, short": {
-        "type": "WarmUpStableDecayLR",
-        "learning_rate": 3e-4,
-        "total_steps": 200,
-        "warmup_steps": 5,
-        "decay_start_steps": 100,
-    },
-    "stable, no warm-up": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 0, "decay_start_steps": 200},
-    "stable, as advised without a warm-up": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 1, "warmup_lr_init": 3e-4}
-    | {"decay_start_steps": 200, "lr_end": 0.0},
-    "cool-down": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_steps": 20, "keep_steps": 50, "decay_steps": 100, "final_steps": 40}
-    | {"lr_end1": 1e-4, "lr_end2": 1e-5},
-    "cool-down, ratio": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_ratio": 0.04, "keep_steps": 30, "decay_ratio": 0.5}
-    | {"lr_end1": 1e-5, "final_steps": 10},
-    "cool-down, bare": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_steps": 0},
-    "annealing": {"type": "CosineAnnealingLR", "base_lr": 3e-4, "t_max": 170, "eta_min": 1e-5},
-    "annealing, warm restarts": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 40, "eta_min": 1e-5},
-    "annealing, longer restarts": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 23, "t_mult": 2},
-    "annealing, thrice as long": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 11, "t_mult": 3, "eta_min": 1e-6},
+    name: ({} if "base_lr" in said else {"learning_rate": 3e-4, "total_steps": STEPS}) | keys(said)
+    for name, said in table("schedules of MindFormers")
 }
-
 ALL_FAMILIES = (*TRAINED, *(family for family in ARCHITECTURES if family not in TRAINED))
 IGNORED_TRIES: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
-    "num_heads": ("qwen3", 16, "num_attention_heads", {"num_attention_heads": 16}),
-    "n_kv_heads": ("qwen3", 8, "num_query_groups", {"num_key_value_heads": 8}),
-    "theta": ("qwen3", 500000.0, "rotary_base", {"rope_theta": 500000.0}),
-    "param_init_type": ("qwen3", "bfloat16", "params_dtype", {"params_dtype": "bfloat16"}),
-    "qkv_has_bias": ("qwen3", True, "add_qkv_bias", {"attention_bias": True}),
-    "expert_num": ("qwen3_moe", 64, "num_moe_experts", {"num_experts": 64}),
-    "num_experts_chosen": ("qwen3_moe", 4, "moe_router_topk", {"num_experts_per_tok": 4}),
-    "use_gating_sigmoid": ("qwen3_moe", True, "moe_router_score_function", {"moe_router_score_function": "sigmoid"}),
-    "scoring_func": ("qwen3_moe", "sigmoid", "moe_router_score_function", {"moe_router_score_function": "sigmoid"}),
-    "balance_via_topk_bias": ("deepseek_v3", False, "moe_router_enable_expert_bias", {"moe_router_enable_expert_bias": False}),
-    "topk_bias_update_rate": ("deepseek_v3", 0.5, "moe_router_bias_update_rate", {"moe_router_bias_update_rate": 0.5}),
-    "mtp_depth": ("deepseek_v3", 0, "mtp_num_layers", {"num_nextn_predict_layers": 0}),
-    "aux_loss_alpha": ("deepseek_v3", 0.1, "moe_aux_loss_coeff", {"moe_aux_loss_coeff": 0.1}),
-    "use_gmm": ("qwen3_moe", True, "moe_grouped_gemm", {"moe_grouped_gemm": True}),
-    "use_fused_rope": ("qwen3", True, "apply_rope_fusion", {"apply_rope_fusion": True}),
-    "use_fused_swiglu": ("qwen3", True, "bias_swiglu_fusion", {"bias_swiglu_fusion": True, "hidden_act": "swiglu"}),
-    "use_fused_ops_permute": ("qwen3_moe", True, "moe_permute_fusion", {"moe_permute_fusion": True}),
-    "layernorm_compute_type": ("qwen3", "bfloat16", "layernorm_compute_dtype", {"layernorm_compute_dtype": "bfloat16"}),
-    "softmax_compute_type": ("qwen3", "bfloat16", "softmax_compute_dtype", {"softmax_compute_dtype": "bfloat16"}),
-    "extend_method": ("qwen3", "YARN", "position_embedding_type", {"position_embedding_type": "yarn"}),
-    "router_aux_loss_coef": ("qwen3_moe", 0.1, "moe_aux_loss_coeff", {"moe_aux_loss_coeff": 0.1}),
-    "decoder_sparse_step": ("qwen3_moe", 2, "moe_layer_freq", {"moe_layer_freq": 2}),
-    "mlp_only_layers": ("qwen3_moe", [0], "moe_layer_freq", {"moe_layer_freq": [0] + [1] * 23}),
-    "scaling_factor": ("deepseek_v3", 2.0, "rotary_scaling_factor", {"rotary_scaling_factor": 2.0}),
-    "router_dense_type": ("deepseek_v3", "bfloat16", "moe_router_dtype", {"moe_router_dtype": "bfloat16"}),
+    key: (family, yaml.safe_load(tried), field, keys(instead)) for key, family, tried, field, instead in table("passed over")
 }
-"""A key that is passed over: a family, a value that is not its default, the field that it should set, and what to write instead."""
-
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "qwen3, tied": ("qwen3", {"tie_word_embeddings": True}),
-    "qwen3_moe, tied": ("qwen3_moe", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
-    "telechat3, tied": ("telechat3", {"tie_word_embeddings": True}),
-    "deepseek_v3, tied": ("deepseek_v3", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
-    "telechat3_moe, tied": ("telechat3_moe", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
-    "qwen3, no norm of queries": ("qwen3", {"qk_layernorm": False}),
-    "qwen3, sizes": ("qwen3", {"hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": None, "intermediate_size": 512}),
-    "qwen3_moe, sizes": ("qwen3_moe", {"hidden_size": 1024, "num_attention_heads": 16, "moe_grouped_gemm": True}),
-    "qwen3_moe, experts": ("qwen3_moe", {"num_experts": 16, "num_experts_per_tok": 2, "moe_grouped_gemm": True, "shared_expert_num": 2}),
-    "deepseek_v3, experts": ("deepseek_v3", {"n_shared_experts": 2, "moe_intermediate_size": 100, "first_k_dense_replace": 1}),
-    "deepseek_v3, yarn": ("deepseek_v3", {"rope_scaling": {"type": "yarn", "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 0.5}}),
-    "qwen3, llama3": ("qwen3", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}}),
-    "qwen3, rope": ("qwen3", {"position_embedding_type": "none"}),
-    "qwen3, swiglu": ("qwen3", {"hidden_act": "swiglu"}),
-    "qwen3, gelu": ("qwen3", {"hidden_act": "gelu", "gated_linear_unit": False}),
-    "qwen3, bias": ("qwen3", {"add_bias_linear": True}),
-    "qwen3, types": ("qwen3", {"compute_dtype": "fp16", "params_dtype": "bf16", "rotary_dtype": "bfloat16"}),
-    "telechat3, norm of queries": ("telechat3", {"qk_layernorm": True}),
-    "deepseek_v3, mtp": ("deepseek_v3", {"num_nextn_predict_layers": 0, "moe_grouped_gemm": True}),
-}
-OLDER = {
-    "bias": {"qkv_has_bias": True, "attn_proj_has_bias": True},
-    "multiple": {"multiple_of": 48},
-    "multiplier": {"multiple_of": 16, "ffn_dim_multiplier": 2},
-    "given": {"intermediate_size": 77, "multiple_of": 16},
-}
+VARIANTS = {name: (name.partition(",")[0], keys(said)) for name, said in table("variants")}
+OLDER = {name: keys(said) for name, said in table("older models")}
 
 
 def older_yaml(name: str) -> str:
@@ -452,39 +314,6 @@ def mindformers(real_corpus: Path) -> dict[str, Any]:
 
 # --- MindFormers: defaults ---
 
-OF_LLAMA = {
-    "num_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "num_attention_heads": "num_heads",
-    "seq_length": "seq_length",
-    "rotary_base": "theta",
-    "layernorm_epsilon": "rms_norm_eps",
-    "add_bias_linear": "attn_proj_has_bias",
-    "add_qkv_bias": "qkv_has_bias",
-    "tie_word_embeddings": "tie_word_embeddings",
-    "vocab_size": "vocab_size",
-    "pad_token_id": "pad_token_id",
-    "init_method_std": "init_method_std",
-    "params_dtype": "param_init_type",
-    "compute_dtype": "compute_dtype",
-    "layernorm_compute_dtype": "layernorm_compute_type",
-    "softmax_compute_dtype": "softmax_compute_type",
-    "rotary_dtype": "rotary_dtype",
-    "use_flash_attention": "use_flash_attention",
-}
-OF_MOE_CONFIG = {
-    "moe_router_dtype": "router_dense_type",
-    "num_moe_experts": "expert_num",
-    "moe_router_topk": "num_experts_chosen",
-    "shared_expert_num": "shared_expert_num",
-    "norm_topk_prob": "norm_topk_prob",
-    "moe_router_num_groups": "n_group",
-    "moe_router_group_topk": "topk_group",
-    "moe_router_topk_scaling_factor": "routed_scaling_factor",
-    "moe_router_enable_expert_bias": "balance_via_topk_bias",
-    "moe_router_bias_update_rate": "topk_bias_update_rate",
-    "moe_grouped_gemm": "use_gmm",
-}
 NOT_CONFIGURABLE = {
     "position_embedding_type": "rope",
     "rotary_interleaved": False,
@@ -540,63 +369,13 @@ def test_sizes_that_follow_from_a_newer_family(mindformers: dict[str, Any], fami
 
 def test_defaults_of_the_older_models(mindformers: dict[str, Any]) -> None:
     llama, moe = mindformers["llama"], mindformers["moe"]
-    real = {field: llama[name] for field, name in OF_LLAMA.items()} | {field: moe[name] for field, name in OF_MOE_CONFIG.items()}
+    answered = ((llama, "keys of LLaMA"), (moe, "keys of its experts"))
+    real = {field: defaults[name] for defaults, head in answered for field, name in names(head)}
     said = {field: by_family[LLAMA] for field, by_family in DEFAULTS.items() if LLAMA in by_family}
     assert {field: settled(one) for field, one in said.items()} == {field: settled(one) for field, one in (real | NOT_CONFIGURABLE).items()}
     assert moe["use_gating_sigmoid"] is False
     assert not {*NOT_CONFIGURABLE, "dropout"} & {*llama, *moe}
     assert all(name in llama for name in ("n_kv_heads", "multiple_of", "ffn_dim_multiplier", "intermediate_size"))
-
-
-SAME_NAMES = """num_layers hidden_size normalization position_embedding_type rotary_base rotary_interleaved init_method_std
-    attention_dropout hidden_dropout multi_latent_attention seq_length compute_dtype rotary_dtype use_flash_attention mtp_num_layers
-    q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim rotary_scaling_factor mscale mscale_all_dim"""
-FIELDS = {
-    "intermediate_size": "ffn_hidden_size",
-    "num_heads": "num_attention_heads",
-    "n_kv_heads": "num_query_groups",
-    "head_dim": "kv_channels",
-    "rms_norm_eps": "layernorm_epsilon",
-    "bias_of_linear_layers": "add_bias_linear",
-    "expert_num": "num_moe_experts",
-    "num_experts_chosen": "moe_router_topk",
-    "size_of_an_expert": "moe_ffn_hidden_size",
-    "size_of_the_shared_experts": "moe_shared_expert_intermediate_size",
-    "score_function": "moe_router_score_function",
-    "weights_of_the_chosen_add_up_to_one": "norm_topk_prob",
-    "groups_of_experts": "moe_router_num_groups",
-    "groups_chosen": "moe_router_group_topk",
-    "routed_scaling_factor": "moe_router_topk_scaling_factor",
-    "bias_of_the_experts": "moe_router_enable_expert_bias",
-    "update_rate_of_that_bias": "moe_router_bias_update_rate",
-    "aux_loss_factor": "moe_aux_loss_coeff",
-    "load_balancing_type": "moe_router_load_balancing_type",
-    "router_dense_type": "moe_router_dtype",
-    "grouped_matrix_product_of_experts": "moe_grouped_gemm",
-    "token_dispatcher": "moe_token_dispatcher_type",
-    "fused_permutation": "moe_permute_fusion",
-    "overlap_of_the_shared_experts": "moe_shared_expert_overlap",
-    "residual_after_the_norm": "apply_residual_connection_post_layernorm",
-    "tied_embeddings": "tied",
-    "norm_of_queries_and_keys": "normed",
-    "activation_function": "activation",
-    "bias_of_queries_keys_and_values": "qkv bias",
-    "layers_with_experts": "layers_with_experts",
-    "rows_of_the_embedding": "vocab_size",
-    "gated_linear_unit": "gated",
-    "type_of_the_main_weights": "params_dtype",
-    "type_in_which_the_residual_is_added": "residual",
-    "softmax_compute_type": "softmax",
-    "layernorm_compute_type": "layernorm_compute_dtype",
-    "fused_bias_and_swiglu": "bias_swiglu_fusion",
-    "fused_rotary_embedding": "apply_rope_fusion",
-    "fused_norm": "fused_norm",
-    "use_shared_expert_gating": "use_shared_expert_gating",
-    "compressed_attention_mask": "use_attn_mask_compression",
-    "vocab_size": "vocab_size",
-    **{name: name for name in SAME_NAMES.split()},
-}
-"""Rows to fields of TransformerConfig, or to what :func:`as_built` makes of several."""
 
 
 def as_built(real: Mapping[str, Any], family: str) -> dict[str, Any]:
@@ -624,7 +403,7 @@ def as_built(real: Mapping[str, Any], family: str) -> dict[str, Any]:
 def held_against(real: Mapping[str, Any], family: str, text: str) -> dict[str, Any]:
     """Rows whose meaning is not what was built: ours, theirs."""
     built, c, wrong = as_built(real, family), mindformers_configuration(text), {}
-    for name, field in FIELDS.items():
+    for name, field in names("fields of rows"):
         if field not in built:
             continue
         row = BY_NAME[name]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from align_hooks import Run, open_run
+from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Verdict, at_step
+from align_hooks.comparison.verdict import Comparison, Finding, Verdict, at_step
 from align_hooks.messages import rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
+from chosen import slow_but
 from real import frameworks
 
 STEPS, BROKEN = 4, 2
@@ -21,90 +23,23 @@ BREAKS = {"--save": "saved", "--save-interval": str(BROKEN), "--exit-interval": 
 SCRIPT = frameworks.SCRIPTS / "planted_resuming.py"
 
 
-@pytest.fixture(scope="module")
-def unbroken(real_corpus: Path) -> tuple[Run, Path]:
-    """A run of all steps, and the checkpoint of its like after two."""
-    run = frameworks.recorded(frameworks.megatron, change=CHANGE)
-    return open_run(run), frameworks.kept(frameworks.megatron, change=CHANGE | BREAKS).where / "saved"
+class Megatron:
+    """A run of Megatron of all steps, and what goes on from the checkpoint of its like after two."""
 
+    def __init__(self, change: Mapping[str, str] = CHANGE, **given: object) -> None:
+        self.given = {"train": frameworks.megatron, **given}
+        self.whole = open_run(frameworks.recorded(**self.given, change=change))
+        saved = frameworks.kept(**self.given, change={**change, **BREAKS}).where / "saved"
+        self.change = {**change, "--load": str(saved)}
 
-def resumed(unbroken: tuple[Run, Path], fault: str, **variables: object) -> Comparison:
-    """The unbroken run against one that goes on from the checkpoint with a fault."""
-    run, saved = unbroken
-    script = {"script": SCRIPT, "environment": {"PLANTED": fault}} if fault else {}
-    again = frameworks.recorded(frameworks.megatron, change=CHANGE | {"--load": str(saved)}, **script, **variables)
-    return compare(run, open_run(again))
-
-
-def test_every_step_says_what_it_starts_from(unbroken: tuple[Run, Path]) -> None:
-    (states,) = zip(*(unbroken[0].state(step).values() for step in range(STEPS)), strict=True)
-    assert [state[SAMPLES] for state in states] == [0, 4, 8, 12]
-    assert [state[SCHEDULER] for state in states] == [0, 4, 8, 12]
-    assert [state[UPDATES] for state in states] == [0, 1, 2, 3]
-
-
-def test_a_run_that_restored_everything_is_aligned(unbroken: tuple[Run, Path]) -> None:
-    comparison = resumed(unbroken, "")
-    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
-    assert "training state" in [stage.name for stage in comparison.stages]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "stage", "name"),
-    [
-        ("scheduler_twice", "training state", SCHEDULER),
-        ("batch_again", "training state", SAMPLES),
-        ("moments_exchanged", "initial optimizer state", ""),
-    ],
-)
-def test_what_was_not_restored_is_named_with_its_step(unbroken: tuple[Run, Path], fault: str, stage: str, name: str) -> None:
-    comparison = resumed(unbroken, fault)
-    assert comparison.verdict is Verdict.DIVERGED
-    assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == (stage, "state")
-    if name:
-        assert [finding.what for finding in comparison.first.findings] == [at_step(name, BROKEN)]
-
-
-@pytest.mark.slow
-def test_a_batch_that_the_sampler_repeats_is_named_where_no_batch_is_recorded(unbroken: tuple[Run, Path]) -> None:
-    comparison = resumed(unbroken, "sampler_repeats", BATCHES=None)
-    assert comparison.verdict is Verdict.DIVERGED
-    assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == ("batches", "data")
-    assert [finding.step for finding in comparison.first.findings] == [BROKEN + 1]
-
-
-@pytest.mark.slow
-def test_generators_that_were_not_restored_are_named_where_the_model_draws(real_corpus: Path) -> None:
-    drawing = CHANGE | {"--hidden-dropout": "0.1", "--attention-dropout": "0.1"}
-    whole = frameworks.recorded(frameworks.megatron, change=drawing)
-    part = frameworks.kept(frameworks.megatron, change=drawing | BREAKS)
-    again = frameworks.recorded(frameworks.megatron, change=drawing | {"--load": str(part.where / "saved")}, flags=("--no-load-rng",))
-    comparison = compare(open_run(whole), open_run(again))
-    assert comparison.verdict is Verdict.DIVERGED
-    assert comparison.blame is not None
-    assert (comparison.blame.place, comparison.blame.causes[0]) == ("state", "random_numbers")
-
-
-@pytest.mark.slow
-def test_the_biases_of_experts_that_were_not_saved_are_named(real_corpus: Path) -> None:
-    change = {"--train-iters": str(STEPS), "--ckpt-format": "torch"}
-    whole = frameworks.recorded(frameworks.megatron, family="deepseek_v3", change=change)
-    part = frameworks.kept(frameworks.megatron, family="deepseek_v3", change=change | BREAKS)
-    script = {"script": SCRIPT, "environment": {"PLANTED": "bias_not_saved"}}
-    again = frameworks.recorded(frameworks.megatron, family="deepseek_v3", change=change | {"--load": str(part.where / "saved")}, **script)
-    comparison = compare(open_run(whole), open_run(again))
-    assert comparison.verdict is Verdict.DIVERGED
-    assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
-    assert all(str(finding.step) == str(BROKEN) for finding in comparison.first.findings)
-    assert "expert_bias" in rendered(comparison.first.findings[0].what)
+    def resumed(self, fault: str = "", **variables: object) -> Comparison:
+        """The unbroken run against one that goes on from the checkpoint with a fault, none where there is no name."""
+        script = {"script": SCRIPT, "environment": {"PLANTED": fault}} if fault else {}
+        return compare(self.whole, open_run(frameworks.recorded(**self.given, change=self.change, **script, **variables)))
 
 
 class MindFormers:
-    """A run of MindFormers on a reference's weights and batches, unbroken, and what goes on from the checkpoint of its like.
+    """The same of MindFormers, on a reference's weights and batches.
 
     Of the older models: MindFormers 1.9 resumes a newer one, which has biases of experts, under ``use_parallel: True`` alone.
     """
@@ -112,48 +47,93 @@ class MindFormers:
     def __init__(self, source: Path) -> None:
         self.source = source
         self.change: dict[str, object] = {"lr_schedule.total_steps": STEPS, "output_dir": "out"}
-        whole = frameworks.recorded(frameworks.mindformers, change=self.change, **frameworks.fed_by(source))
-        self.whole = open_run(whole)
+        self.whole = open_run(frameworks.recorded(frameworks.mindformers, change=self.change, **frameworks.fed_by(source)))
         saver = {"type": "CheckpointMonitor", "prefix": "llama", "save_checkpoint_steps": BROKEN}
         part = self.change | {"callbacks": [{"type": "MFLossMonitor"}, saver]}
         feed = {"REPLAY_BATCHES": f"{source}@0-{BROKEN - 1}", "LOAD_WEIGHTS": source}
-        self.saved = frameworks.kept(frameworks.mindformers, change=part, **feed).where / "out" / "checkpoint"
+        saved = frameworks.kept(frameworks.mindformers, change=part, **feed).where / "out" / "checkpoint"
+        self.change |= {"load_checkpoint": str(saved), "resume_training": True}
 
-    def resumed(self, name: str, batches: Path | None = None, **variables: object) -> Comparison:
-        """The unbroken run against one that goes on from the checkpoint with a fault, none where there is no name; ``batches`` feeds it."""
-        change = self.change | {"load_checkpoint": str(self.saved), "resume_training": True}
-        planted = {"script": frameworks.SCRIPTS / "planted_resuming_mindformers.py", "environment": {"PLANTED": name}} if name else {}
-        given = {"change": change, "REPLAY_BATCHES": batches or self.source, **planted, **variables}
-        again = frameworks.recorded(frameworks.mindformers, **given)
-        return compare(self.whole, open_run(again))
+    def resumed(self, fault: str = "", batches: Path | None = None, **variables: object) -> Comparison:
+        """As of Megatron; ``batches`` feeds it."""
+        script = frameworks.SCRIPTS / "planted_resuming_mindformers.py"
+        planted = {"script": script, "environment": {"PLANTED": fault}} if fault else {}
+        given = {"change": self.change, "REPLAY_BATCHES": batches or self.source, **planted, **variables}
+        return compare(self.whole, open_run(frameworks.recorded(frameworks.mindformers, **given)))
 
 
 @pytest.fixture(scope="module")
-def of_mindformers(unbroken: tuple[Run, Path]) -> MindFormers:
-    return MindFormers(unbroken[0].path)
+def megatron(real_corpus: Path) -> Megatron:
+    return Megatron()
 
 
-@pytest.mark.slow
-def test_a_run_of_mindformers_that_restored_everything_is_aligned(of_mindformers: MindFormers) -> None:
-    comparison = of_mindformers.resumed("")
+@pytest.fixture(scope="module")
+def mindformers(megatron: Megatron) -> MindFormers:
+    return MindFormers(megatron.whole.path)
+
+
+def test_every_step_says_what_it_starts_from(megatron: Megatron) -> None:
+    (states,) = zip(*(megatron.whole.state(step).values() for step in range(STEPS)), strict=True)
+    assert [state[SAMPLES] for state in states] == [0, 4, 8, 12]
+    assert [state[SCHEDULER] for state in states] == [0, 4, 8, 12]
+    assert [state[UPDATES] for state in states] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("side", slow_but(["megatron", "mindformers"], "megatron"))
+def test_a_run_that_restored_everything_is_aligned(side: str, request: pytest.FixtureRequest) -> None:
+    comparison = request.getfixturevalue(side).resumed()
     assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
     assert "training state" in [stage.name for stage in comparison.stages]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "stage", "name"), [("update_more", "training state", UPDATES), ("moments_exchanged", "initial optimizer state", "")]
-)
-def test_what_mindformers_did_not_restore_is_named(of_mindformers: MindFormers, fault: str, stage: str, name: str) -> None:
-    comparison = of_mindformers.resumed(fault)
+def diverged(comparison: Comparison, stage: str, place: str) -> tuple[Finding, ...]:
+    """What the stage found that decided; it and the place to blame must be these."""
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == (stage, "state")
-    if name:
-        assert [finding.what for finding in comparison.first.findings] == [at_step(name, BROKEN)]
-    else:
-        moved = {rendered(finding.what) for finding in comparison.first.findings if finding.excess > 1}
+    assert (comparison.first.name, comparison.blame.place) == (stage, place)
+    return comparison.first.findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("side", "fault", "name"),
+    [("megatron", "scheduler_twice", SCHEDULER), ("megatron", "batch_again", SAMPLES), ("mindformers", "update_more", UPDATES)],
+)
+def test_a_count_that_was_not_restored_is_named_with_its_step(side: str, fault: str, name: str, request: pytest.FixtureRequest) -> None:
+    found = diverged(request.getfixturevalue(side).resumed(fault), "training state", "state")
+    assert [finding.what for finding in found] == [at_step(name, BROKEN)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["megatron", "mindformers"])
+def test_moments_that_were_exchanged_are_named(side: str, request: pytest.FixtureRequest) -> None:
+    found = diverged(request.getfixturevalue(side).resumed("moments_exchanged"), "initial optimizer state", "state")
+    if side == "mindformers":
+        moved = {rendered(finding.what) for finding in found if finding.excess > 1}
         assert len(moved) == 4 and all("self_attn.o_proj.weight" in what for what in moved), moved
+
+
+@pytest.mark.slow
+def test_a_batch_that_the_sampler_repeats_is_named_where_no_batch_is_recorded(megatron: Megatron) -> None:
+    found = diverged(megatron.resumed("sampler_repeats", BATCHES=None), "batches", "data")
+    assert [finding.step for finding in found] == [BROKEN + 1]
+
+
+@pytest.mark.slow
+def test_generators_that_were_not_restored_are_named_where_the_model_draws(real_corpus: Path) -> None:
+    drawing = Megatron({**CHANGE, "--hidden-dropout": "0.1", "--attention-dropout": "0.1"})
+    comparison = drawing.resumed(flags=("--no-load-rng",))
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.blame is not None
+    assert (comparison.blame.place, comparison.blame.causes[0]) == ("state", "random_numbers")
+
+
+@pytest.mark.slow
+def test_the_biases_of_experts_that_were_not_saved_are_named(real_corpus: Path) -> None:
+    plain = {"--train-iters": str(STEPS), "--ckpt-format": "torch"}
+    found = diverged(Megatron(plain, family="deepseek_v3").resumed("bias_not_saved"), "training state", "state")
+    assert all(str(finding.step) == str(BROKEN) for finding in found)
+    assert "expert_bias" in rendered(found[0].what)
 
 
 def late_batches(where: Path, source: Path) -> None:
@@ -165,9 +145,6 @@ def late_batches(where: Path, source: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, {"BATCHES": None}], ids=["recorded", "by digest"])
-def test_a_batch_that_mindformers_was_fed_twice_is_named(of_mindformers: MindFormers, variables: dict[str, object]) -> None:
-    comparison = of_mindformers.resumed("", frameworks.derived(late_batches, of_mindformers.source), **variables)
-    assert comparison.verdict is Verdict.DIVERGED
-    assert comparison.first is not None and comparison.blame is not None
-    assert (comparison.first.name, comparison.blame.place) == ("batches", "data")
-    assert {finding.step for finding in comparison.first.findings} == set(range(BROKEN, STEPS))
+def test_a_batch_that_mindformers_was_fed_twice_is_named(mindformers: MindFormers, variables: dict[str, object]) -> None:
+    comparison = mindformers.resumed("", frameworks.derived(late_batches, mindformers.source), **variables)
+    assert {finding.step for finding in diverged(comparison, "batches", "data")} == set(range(BROKEN, STEPS))

@@ -6,10 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from align_hooks.configuration.mindformers import MODEL
 from align_hooks.data_file import sections, setting
+from checklist.exercises import flags, keys
+from real.advice import long
 from zoo import held_out, of_families
 from zoo.case import MEGATRON, Case, Reference
 
@@ -28,8 +27,9 @@ def cases(head: str) -> tuple[Case, ...]:
 def case(script: str, name: str, title: str, kind: str, stage: str, culprit: str, *fields: str) -> Case:
     """The case of a row."""
     given: dict[str, Any] = {field: setting(value) for field, _, value in (cell.partition(" ") for cell in fields)}
-    given |= {field: flags(given[field]) for field in ("flags", "earlier") if field in given}
-    given["change"] = {key.replace("m.", MODEL, 1) if key.startswith("m.") else key: one for key, one in keys(given.get("change", ""))}
+    for field in {"flags", "earlier"} & given.keys():
+        given[field] = {f"--{flag}": value for flag, value in flags(given[field]).items()}
+    given["change"] = {long(key): value for key, value in keys(given.get("change", "")).items()}
     on_megatron = given.setdefault("side", MEGATRON) == MEGATRON
     if "plant" in given:
         given = {"script": script if on_megatron else "", **given, "plant": given["plant"] or name}
@@ -38,16 +38,6 @@ def case(script: str, name: str, title: str, kind: str, stage: str, culprit: str
     if on_megatron and (shared := held_out.REFERENCES.get(given.get("reference", ""))):
         given = {"ranks": shared.ranks, **given, "flags": {**shared.flags, **given.get("flags", {})}}
     return Case(name, title, kind, stage, tuple(filter(None, culprit.split(", "))), **given)
-
-
-def flags(words: str) -> dict[str, str]:
-    """Arguments of Megatron by flag."""
-    return {f"--{flag}": value for flag, _, value in (one.strip().partition(" ") for one in f" {words}".split(" --")[1:])}
-
-
-def keys(text: str) -> list[tuple[str, Any]]:
-    """Keys of a YAML, with their values."""
-    return list(yaml.safe_load(f"{{{text}}}").items())
 
 
 REFERENCES = {
