@@ -230,6 +230,17 @@ def compare(*arguments: object) -> Ended:
     return Ended(done.returncode, done.stdout + done.stderr)
 
 
+class Made(dict[str, Run]):
+    """Runs by their name, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], Run]) -> None:
+        self.make = make
+
+    def __missing__(self, name: str) -> Run:
+        self[name] = self.make(name)
+        return self[name]
+
+
 def free_port() -> int:
     """A port that nobody listens on, below those that systems give out by themselves, so that none is lost before it is used."""
     while True:
@@ -251,6 +262,12 @@ def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
     """The largest relative error of tensors that must have the same names; NaN where any holds NaN."""
     assert set(ours) == set(theirs)
     return float(np.max([relative_error(ours[name], theirs[name]) for name in ours]))
+
+
+def loss_errors(reference: Run, candidate: Run, *, strict: bool = True) -> list[float]:
+    """The relative error of each loss, of the steps that both have, which are all unless ``strict`` is off."""
+    rows = zip(reference.scalars(), candidate.scalars(), strict=strict)
+    return [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in rows]
 
 
 def sketch_errors(run: Run, kinds: Sequence[str] = ("gradients", "weights")) -> Iterator[float]:

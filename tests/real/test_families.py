@@ -5,7 +5,7 @@ MindFormers builds all of these by its newer models (``use_legacy: False``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.quantities.weights import NO_FAMILY
 from chosen import slow_but
 from real import frameworks, huggingface
+from real.frameworks import Made
 
 STEPS = 10
 TENSORS: Mapping[str, tuple[int, int]] = {
@@ -40,44 +41,47 @@ def families(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("family", slow_but(names, *QUICK))
 
 
-class Made(dict[str, Run]):
-    """Runs by their family, each made when it is first asked for."""
+def megatron(family: str, **given: object) -> Run:
+    """What Megatron recorded of a family."""
+    return open_run(frameworks.recorded(frameworks.megatron, family=family, **given))
 
-    def __init__(self, make: Callable[[str], Path]) -> None:
-        self.make = make
 
-    def __missing__(self, family: str) -> Run:
-        self[family] = open_run(self.make(family))
-        return self[family]
+def mindformers(family: str, reference: Run, *, of_model: Mapping[str, object] | None = None, **given: object) -> Run:
+    """What MindFormers recorded on the weights and batches of a reference, with keys of its model."""
+    if of_model:
+        given["change"] = {f"model.model_config.{key}": value for key, value in of_model.items()}
+    return open_run(frameworks.recorded(frameworks.mindformers, family=family, **{**frameworks.fed_by(reference.path), **given}))
 
 
 @pytest.fixture(scope="module")
 def references(real_corpus: Path) -> Made:
     """Megatron, ten steps of each family."""
-    steps = {"--train-iters": str(STEPS)}
-    return Made(lambda family: frameworks.recorded(frameworks.megatron, family=family, change=steps))
+    return Made(lambda family: megatron(family, change={"--train-iters": str(STEPS)}))
 
 
 @pytest.fixture(scope="module")
 def candidates(references: Made) -> Made:
     """MindFormers on the weights and batches of these."""
-    fed = {"train": frameworks.mindformers}
-    return Made(lambda family: frameworks.recorded(**fed, family=family, **frameworks.fed_by(references[family].path)))
+    return Made(lambda family: mindformers(family, references[family]))
+
+
+def aligned(reference: Run, candidate: Run, what: str) -> None:
+    """That a pair is aligned, and gradients of the first step within 1e-5."""
+    gradients = frameworks.furthest(reference.gradients(0), candidate.gradients(0))
+    print(f"{what}: gradients within {gradients:.1e}")
+    assert gradients < 1e-5
+    frameworks.aligned(reference.path, candidate.path)
 
 
 @families(*TENSORS)
 def test_a_pair_is_aligned(family: str, references: Made, candidates: Made) -> None:
     reference, candidate = references[family], candidates[family]
-    frameworks.aligned(reference.path, candidate.path)
-    losses = [
-        abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(reference.scalars(), candidate.scalars(), strict=True)
-    ]
+    aligned(reference, candidate, family)
+    losses = frameworks.loss_errors(reference, candidate)
     assert len(losses) == STEPS
-    gradients = frameworks.furthest(reference.gradients(0), candidate.gradients(0))
-    print(f"{family}: losses within {losses[0]:.1e}, later {max(losses):.1e}, gradients {gradients:.1e}")
+    print(f"{family}: losses within {losses[0]:.1e}, later {max(losses):.1e}")
     assert losses[0] < 1e-6
     assert max(losses) < 2e-6
-    assert gradients < 1e-5
 
 
 @families(*TENSORS)
@@ -120,8 +124,8 @@ def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, references: Made)
     """Both sides, one step from the reference's weights after five."""
     reference = references[family]
     fed = {"LOAD_WEIGHTS": f"{reference.path}@5", "REPLAY_BATCHES": f"{reference.path}@0"}
-    trained = {frameworks.megatron: {"--train-iters": "1"}, frameworks.mindformers: {"lr_schedule.total_steps": 1}}
-    runs = [open_run(frameworks.recorded(train, family=family, change=change, **fed)) for train, change in trained.items()]
+    runs = [megatron(family, change={"--train-iters": "1"}, **fed)]
+    runs.append(mindformers(family, reference, change={"lr_schedule.total_steps": 1}, **fed))
     wanted = biases(reference, 5)
     assert all(bias.any() for bias in wanted.values())
     for run in runs:
@@ -140,15 +144,10 @@ LAYOUTS: Mapping[str, Mapping[str, object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LAYOUTS)
 def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, references: Made, candidates: Made) -> None:
-    reference = references[family]
-    change = {f"model.model_config.{key}": value for key, value in LAYOUTS[family].items()}
-    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, change=change, **frameworks.fed_by(reference.path)))
+    run = mindformers(family, references[family], of_model=LAYOUTS[family])
     native = [{shard.native for shard in each.shards(0)} for each in (candidates[family], run)]
     assert (native[0] != native[1]) == ("mla_qkv_concat" in LAYOUTS[family])
-    gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
-    print(f"{family} in other layouts: gradients within {gradients:.1e}")
-    assert gradients < 1e-5
-    frameworks.aligned(reference.path, run.path)
+    aligned(references[family], run, f"{family} in other layouts")
 
 
 @pytest.mark.slow
@@ -156,8 +155,7 @@ def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, references:
 def test_weights_after_each_of_three_injected_updates_are_the_references(family: str, references: Made) -> None:
     reference = references[family]
     first = f"{reference.path}@0-2"
-    fed = {"LOAD_WEIGHTS": reference.path, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first}
-    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, **fed))
+    run = mindformers(family, reference, REPLAY_BATCHES=first, INJECT_GRADIENTS=first)
     assert run.facts.injected.steps == (0, 1, 2)
     for updates in (1, 2, 3):
         worst = frameworks.furthest(reference.weights(updates), run.weights(updates))
@@ -171,15 +169,15 @@ def test_weights_after_each_of_three_injected_updates_are_the_references(family:
 @families(*TENSORS)
 def test_hugging_face_agrees_on_the_recorded_weights(family: str, step: int, side: str, request: pytest.FixtureRequest) -> None:
     """At the last step too, when biases of experts have moved."""
-    agreed(f"{family}, {side}", request.getfixturevalue(side)[family], step, TERMS.get(family, {}))
+    agreed(family, request.getfixturevalue(side)[family], step, side)
 
 
-def agreed(name: str, run: Run, step: int, terms: Mapping[str, float]) -> None:
+def agreed(family: str, run: Run, step: int, what: str) -> None:
     """That Hugging Face's model has the loss and the gradients of a step."""
-    loss, gradients = huggingface.opinion(run, step, **terms)
+    loss, gradients = huggingface.opinion(run, step, **TERMS.get(family, {}))
     worst = frameworks.furthest(gradients, run.gradients(step))
     apart = abs(loss - run.scalars()[step]["loss"]) / loss
-    print(f"{name}, step {step}: loss within {apart:.1e}, gradients {worst:.1e}")
+    print(f"{family}, {what}, step {step}: loss within {apart:.1e}, gradients {worst:.1e}")
     assert apart < 1e-6
     assert worst < 1e-5
 
@@ -215,19 +213,13 @@ def test_both_frameworks_start_from_converted_weights(family: str, tmp_path: Pat
         assert [name for name in wanted if not np.array_equal(found[name], wanted[name])] == []
 
 
-YARN = {"--rope-type": "yarn", "--rotary-scaling-factor": "4", "--mscale": "1.0", "--mscale-all-dim": "1.0"}
 VARIANTS: Mapping[str, tuple[str, Mapping[str, str | None], Mapping[str, object]]] = {
     "tied": ("qwen3", {"--untie-embeddings-and-output-weights": None}, {"tie_word_embeddings": True}),
     "YaRN": (
         "deepseek_v3",
-        YARN,
-        {
-            "position_embedding_type": "yarn",
-            "rotary_scaling_factor": 4.0,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-            "max_position_embeddings": 4096,  # from which both frameworks scale
-        },
+        {"--rope-type": "yarn", "--rotary-scaling-factor": "4", "--mscale": "1.0", "--mscale-all-dim": "1.0"},
+        {"position_embedding_type": "yarn", "rotary_scaling_factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+        | {"max_position_embeddings": 4096},  # from which both frameworks scale
     ),
     "a dense layer first": ("qwen3_moe", {"--moe-layer-freq": "[0,1]"}, {}),
     "weights of the chosen as they are": ("qwen3_moe", {"--moe-router-pre-softmax": ""}, {}),
@@ -239,13 +231,12 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, str | None], Mapping[str, object]
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_a_family_leaves_free_is_in_its_configuration(name: str, real_corpus: Path) -> None:
     family, flags, keys = VARIANTS[name]
-    reference = open_run(frameworks.recorded(frameworks.megatron, family=family, change=flags))
-    agreed(name, reference, 0, TERMS.get(family, {}))
+    reference = megatron(family, change=flags)
+    agreed(family, reference, 0, name)
     if keys:
-        given = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
-        candidate = open_run(frameworks.recorded(frameworks.mindformers, family=family, **given))
+        candidate = mindformers(family, reference, of_model=keys)
         frameworks.aligned(reference.path, candidate.path)
-        agreed(name, candidate, 0, TERMS.get(family, {}))
+        agreed(family, candidate, 0, name)
 
 
 AS_SHIPPED: Mapping[str, tuple[str, Mapping[str, object]]] = {
@@ -263,36 +254,27 @@ AS_SHIPPED: Mapping[str, tuple[str, Mapping[str, object]]] = {
 @pytest.mark.parametrize("name", AS_SHIPPED)
 def test_what_the_shipped_files_write_is_of_the_family(name: str, references: Made) -> None:
     family, keys = AS_SHIPPED[name]
-    reference = references[family]
-    fed = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
-    run = open_run(frameworks.recorded(frameworks.mindformers, family=family, **fed))
-    assert run.manifest["model"] == reference.manifest["model"]
-    gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
-    print(f"{family}, {name}: gradients within {gradients:.1e}")
-    assert gradients < 1e-5
-    frameworks.aligned(reference.path, run.path)
-    agreed(f"{family}, {name}", run, 0, TERMS.get(family, {}))
+    run = mindformers(family, references[family], of_model=keys)
+    assert run.manifest["model"] == references[family].manifest["model"]
+    aligned(references[family], run, f"{family}, {name}")
+    agreed(family, run, 0, name)
 
 
 @pytest.mark.slow
 def test_a_factor_behind_the_router_that_no_family_has_is_aligned_where_both_sides_have_it(real_corpus: Path) -> None:
     """As MindFormers' own file of a Qwen3-MoE writes it, of which Hugging Face's model knows nothing."""
     plain = {"ACTIVATIONS": None, "ACTIVATIONS_TENSORS": None}  # points of no family have no common names
-    factor = {"change": {"--train-iters": "3", "--moe-router-topk-scaling-factor": "1.5"}, **plain}
-    reference = open_run(frameworks.recorded(frameworks.megatron, family="qwen3_moe", **factor))
-    fed = {"change": {"model.model_config.routed_scaling_factor": 1.5}, **plain, **frameworks.fed_by(reference.path)}
-    candidate = open_run(frameworks.recorded(frameworks.mindformers, family="qwen3_moe", **fed))
+    change = {"--train-iters": "3", "--moe-router-topk-scaling-factor": "1.5"}
+    reference = megatron("qwen3_moe", change=change, **plain)
+    candidate = mindformers("qwen3_moe", reference, of_model={"routed_scaling_factor": 1.5}, **plain)
     assert all("moe_router_topk_scaling_factor is 1.5, not None" in run.manifest["model"][NO_FAMILY] for run in (reference, candidate))
     frameworks.aligned(reference.path, candidate.path)
 
 
 def per_token(family: str) -> tuple[Run, Run]:
     """Both sides with a loss that is the mean over all tokens of a step."""
-    flags, change = ("--calculate-per-token-loss",), {"--train-iters": "3"}
-    reference = frameworks.recorded(frameworks.megatron, family=family, flags=flags, change=change)
-    fed, everywhere = frameworks.fed_by(reference), {"calculate_per_token_loss": True, "lr_schedule.total_steps": 3}
-    candidate = frameworks.recorded(frameworks.mindformers, family=family, change=everywhere, **fed)
-    return open_run(reference), open_run(candidate)
+    reference = megatron(family, flags=("--calculate-per-token-loss",), change={"--train-iters": "3"})
+    return reference, mindformers(family, reference, change={"calculate_per_token_loss": True, "lr_schedule.total_steps": 3})
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import pytest
 from align_hooks import Run, open_run
 from chosen import slow_but
 from real import frameworks
+from real.frameworks import Made
 from real.layouts import DISTRIBUTED, LAYERS, LAYOUTS, PP, REFERENCES, SPARSE, TP
 from synthetic import relative_error
 
@@ -35,13 +36,7 @@ def train(ranks: int, kind: str, flags: Sequence[str] = (), **variables: object)
 @pytest.fixture(scope="module")
 def single(real_corpus: Path) -> dict[str, Run]:
     """Runs of one rank, each made when it is first asked for."""
-
-    class Made(dict[str, Run]):
-        def __missing__(self, kind: str) -> Run:
-            self[kind] = train(1, kind)
-            return self[kind]
-
-    return Made()
+    return Made(lambda kind: train(1, kind))
 
 
 @pytest.mark.parametrize("name", slow_but(LAYOUTS, *QUICK))
@@ -67,17 +62,17 @@ def test_a_layout_is_aligned_with_one_rank(single: dict[str, Run], name: str) ->
 
 
 @pytest.mark.slow
-def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(tmp_path: Path, single: dict[str, Run]) -> None:
+def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(single: dict[str, Run]) -> None:
     """Noise: what bf16 itself does to each tensor, measured against one rank in fp32 on the same weights and batches.
 
     Two honest bf16 runs are each that far from the truth, in directions of their own: 1.4 times as far from each other. Another
     order of micro-batches is no measure: it is added up in fp32, while tensor parallelism adds up activations in bf16.
     """
     reference = single["bf16"]
-    exact = train(tmp_path / "exact", 1, "fp32", **frameworks.fed_by(reference.path)).gradients(0)
+    exact = train(1, "fp32", **frameworks.fed_by(reference.path)).gradients(0)
     noise = {name: relative_error(exact[name], tensor) for name, tensor in reference.gradients(0).items()}
     for layout, flags in (("tp", TP), ("pp", PP), ("dp", DISTRIBUTED)):
-        candidate = train(tmp_path / layout, 2, "bf16", flags, **frameworks.fed_by(reference.path)).gradients(0)
+        candidate = train(2, "bf16", flags, **frameworks.fed_by(reference.path)).gradients(0)
         excess = {name: relative_error(tensor, candidate[name]) / noise[name] for name, tensor in reference.gradients(0).items()}
         worst = max(excess, key=lambda name: excess[name])
         print(f"bf16 {layout}: worst {excess[worst]:.2f} of noise ({worst}); noise {min(noise.values()):.1e} to {max(noise.values()):.1e}")
@@ -85,15 +80,14 @@ def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(tmp_path: Path, single: dict[str, Run]) -> None:
+def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(single: dict[str, Run]) -> None:
     """Recorded at TP2·DP2, replayed, loaded and injected at DP4, at TP2·PP2 and on one rank."""
-    source = train(tmp_path / "source", 4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **frameworks.fed_by(single["fp32"].path))
+    source = train(4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **frameworks.fed_by(single["fp32"].path))
     fed = frameworks.fed_by(source.path) | {"INJECT_GRADIENTS": source.path}
     for name, ranks, flags in (("dp4", 4, ()), ("tp2pp2", 4, (*TP, *PP)), ("one", 1, ())):
-        candidate = train(tmp_path / name, ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
+        candidate = train(ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
         for step in (1, 2):
-            ours, theirs = source.weights(step), candidate.weights(step)
-            worst = max(relative_error(ours[tensor], theirs[tensor]) for tensor in ours)
+            worst = frameworks.furthest(source.weights(step), candidate.weights(step))
             print(f"{name}: weights after update {step} within {worst:.1e}")
             assert worst < 1e-6
         frameworks.aligned(source.path, candidate.path)
@@ -101,17 +95,16 @@ def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "flags"), [("TP2", TP), ("DP2", ())])
-def test_recorded_gradients_are_those_that_megatron_saves_itself_to_the_bit(tmp_path: Path, name: str, flags: Sequence[str]) -> None:
+def test_recorded_gradients_are_those_that_megatron_saves_itself_to_the_bit(real_corpus: Path, name: str, flags: Sequence[str]) -> None:
     """``--save-wgrads-interval``: every model-parallel rank's main gradients by Megatron's own names, in its own layout."""
     torch = pytest.importorskip("torch")
-    saved = tmp_path / "saved"
-    run = train(tmp_path, 2, "fp32", (*flags, "--save-wgrads-interval", "1", "--save", str(saved), "--save-interval", "100"))
+    run = train(2, "fp32", (*flags, "--save-wgrads-interval", "1", "--save", "saved", "--save-interval", "100"))
     ranks = 2 if name == "TP2" else 1
     compared = 0
     for step in (0, 1):
         gradients = run.gradients(step)
         for rank in range(ranks):
-            file = saved / "wgrads" / f"iter_{step + 1:07d}" / f"mp_rank_{rank:02d}.pth"
+            file = run.path.with_name("saved") / "wgrads" / f"iter_{step + 1:07d}" / f"mp_rank_{rank:02d}.pth"
             for native, tensor in torch.load(file, weights_only=True)["model_chunk0"].items():
                 np.testing.assert_array_equal(as_megatron(native, gradients, rank, ranks), tensor.numpy(), err_msg=f"{native}, rank {rank}")
                 compared += 1

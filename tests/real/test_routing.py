@@ -23,7 +23,6 @@ from real.frameworks import Train
 
 pytestmark = pytest.mark.slow
 FAMILY, STEPS = "deepseek_v3_mtp", 10
-CHOICES = {"ROUTING": "all"}
 NEARLY = 1e-5
 """How far apart, relative, the routers of the tied groups are: a hundred roundings."""
 
@@ -40,20 +39,23 @@ def tied(where: Path, weights: Path) -> None:
     save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
 
 
+def trained(train: Train, family: str = FAMILY, **given: object) -> Run:
+    """What was recorded of a training, with the experts of each token."""
+    return open_run(frameworks.recorded(train, family=family, ROUTING="all", **given))
+
+
 @pytest.fixture(scope="module")
 def reference(real_corpus: Path) -> Run:
     """Megatron with near ties, everything recorded."""
     first = frameworks.kept(frameworks.megatron, family=FAMILY, change={"--train-iters": "1"}, RUN="run", WEIGHTS=0).run
     weights = frameworks.derived(tied, first / "step_0" / "rank_0" / "weights")
-    change = {"--train-iters": str(STEPS)}
-    return open_run(frameworks.recorded(frameworks.megatron, family=FAMILY, change=change, LOAD_WEIGHTS=weights, **CHOICES))
+    return trained(frameworks.megatron, change={"--train-iters": str(STEPS)}, LOAD_WEIGHTS=weights)
 
 
 @pytest.fixture(scope="module")
 def free(reference: Run) -> Run:
     """MindFormers on the same weights and batches, its tokens choosing by themselves."""
-    fed = frameworks.fed_by(reference.path)
-    return open_run(frameworks.recorded(frameworks.mindformers, family=FAMILY, **fed, **CHOICES))
+    return trained(frameworks.mindformers, **frameworks.fed_by(reference.path))
 
 
 def others(reference: Run, candidate: Run, step: int) -> list[int]:
@@ -63,16 +65,10 @@ def others(reference: Run, candidate: Run, step: int) -> list[int]:
     return [int((ours[name] != theirs[name]).any(axis=2).sum()) for name in ours]
 
 
-def furthest_loss(reference: Run, candidate: Run) -> float:
-    """The largest relative difference of a loss."""
-    rows = zip(reference.scalars(), candidate.scalars(), strict=True)
-    return max(abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in rows)
-
-
 def test_near_ties_part_a_pair_and_are_told_by_the_routing(reference: Run, free: Run) -> None:
     changed = others(reference, free, 0)
     assert all(0 < count < 64 for count in changed)
-    assert furthest_loss(reference, free) > 1e-4
+    assert max(frameworks.loss_errors(reference, free)) > 1e-4
     first = compare(reference, free).first
     assert first is not None and first.name == "routing"
     assert f"{changed[0]} of 512" in rendered(first.findings[0].what)
@@ -89,12 +85,12 @@ def test_counts_are_those_of_the_choices(which: str, request: pytest.FixtureRequ
 
 
 def test_with_the_experts_of_the_reference_mindformers_is_aligned(reference: Run, free: Run) -> None:
-    fed = frameworks.fed_by(reference.path) | {"REPLAY_ROUTING": reference.path}
-    replayed = open_run(frameworks.recorded(frameworks.mindformers, family=FAMILY, **fed, **CHOICES))
+    replayed = trained(frameworks.mindformers, REPLAY_ROUTING=reference.path, **frameworks.fed_by(reference.path))
     distance = frameworks.furthest(reference.gradients(0), replayed.gradients(0))
     later = frameworks.furthest(reference.gradients(STEPS - 1), replayed.gradients(STEPS - 1))
-    print(f"losses within {furthest_loss(reference, replayed):.1e}, gradients {distance:.1e}, at the last step {later:.1e}")
-    assert furthest_loss(reference, replayed) < 1e-6
+    loss = max(frameworks.loss_errors(reference, replayed))
+    print(f"losses within {loss:.1e}, gradients {distance:.1e}, at the last step {later:.1e}")
+    assert loss < 1e-6
     assert distance < 1e-5
     assert later < 1e-4
     own, chosen = others(reference, replayed, 0), others(reference, free, 0)
@@ -111,9 +107,8 @@ def test_with_the_experts_of_the_reference_mindformers_is_aligned(reference: Run
 
 def test_with_the_experts_of_mindformers_megatron_is_aligned(free: Run) -> None:
     fed = frameworks.fed_by(free.path) | {"REPLAY_ROUTING": f"{free.path}@0-3"}
-    change = {"--train-iters": "4"}
-    replayed = open_run(frameworks.recorded(frameworks.megatron, family=FAMILY, change=change, **fed, **CHOICES))
-    losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
+    replayed = trained(frameworks.megatron, change={"--train-iters": "4"}, **fed)
+    losses = frameworks.loss_errors(free, replayed, strict=False)
     assert len(losses) == 4
     assert max(losses) < 1e-6
     assert frameworks.furthest(free.gradients(0), replayed.gradients(0)) < 1e-5
@@ -124,9 +119,8 @@ def test_recomputed_activations_are_given_the_same_experts(free: Run) -> None:
     fed = frameworks.fed_by(f"{free.path}@0-1") | {"LOAD_WEIGHTS": free.path, "REPLAY_ROUTING": f"{free.path}@0-1"}
     flags = ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")
     change = {"--train-iters": "2", "--micro-batch-size": "1"}
-    given = {"family": FAMILY, "change": change, "flags": flags}
-    replayed = open_run(frameworks.recorded(frameworks.megatron, **given, **fed, **CHOICES))
-    losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
+    replayed = trained(frameworks.megatron, change=change, flags=flags, **fed)
+    losses = frameworks.loss_errors(free, replayed, strict=False)
     assert len(losses) == 2
     assert max(losses) < 1e-6
     assert all(len(replayed.routing(step)[name]) == 4 for step in (0, 1) for name in replayed.routing(step))
@@ -137,9 +131,8 @@ def test_recording_the_experts_changes_no_bit(reference: Run, train: Train) -> N
     """Losses and weights of two steps, with batches and routing recorded and without."""
     short = {frameworks.megatron: {"--train-iters": "2"}, frameworks.mindformers: {"lr_schedule.total_steps": 2}}[train]
     fed = {"REPLAY_BATCHES": f"{reference.path}@0-1", "LOAD_WEIGHTS": reference.path}
-    runs = []
-    for asked in ({"BATCHES": "all", **CHOICES}, {}):
-        runs.append(open_run(frameworks.kept(train, family=FAMILY, change=short, RUN="run", WEIGHTS="2", **asked, **fed).run))
+    given = {"family": FAMILY, "change": short, "RUN": "run", "WEIGHTS": "2", **fed}
+    runs = [open_run(frameworks.kept(train, **given, **asked).run) for asked in ({"BATCHES": "all", "ROUTING": "all"}, {})]
     assert [row["loss"] for row in runs[0].scalars()] == [row["loss"] for row in runs[1].scalars()]
     ours, theirs = (run.weights(2) for run in runs)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
@@ -148,10 +141,9 @@ def test_recording_the_experts_changes_no_bit(reference: Run, train: Train) -> N
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
 def test_in_bfloat16_a_rounding_of_the_weights_moves_tokens(real_corpus: Path, family: str) -> None:
     """Megatron against itself, every weight moved by one eps."""
-    given = {"family": family, "change": {"--train-iters": "2"}, "flags": ("--bf16",), **CHOICES}
-    reference = open_run(frameworks.recorded(frameworks.megatron, **given))
-    fed = frameworks.fed_by(reference.path) | {"PERTURB": "1"}
-    moved = open_run(frameworks.recorded(frameworks.megatron, **given, **fed))
+    given = {"family": family, "change": {"--train-iters": "2"}, "flags": ("--bf16",)}
+    reference = trained(frameworks.megatron, **given)
+    moved = trained(frameworks.megatron, PERTURB="1", **given, **frameworks.fed_by(reference.path))
     share = furthest_share(reference, moved)
     print(f"{family}: up to {share:.3f} of the tokens of a layer")
     assert 0 < share < DEFAULTS["bfloat16"].ties
@@ -159,11 +151,10 @@ def test_in_bfloat16_a_rounding_of_the_weights_moves_tokens(real_corpus: Path, f
 
 def test_two_layouts_in_bfloat16_are_honest_although_their_tokens_change_experts(real_corpus: Path) -> None:
     """Tensor parallelism adds up in bfloat16: the first losses are further apart than the limit of a model without experts."""
-    given = {"family": "qwen3_moe", "change": {"--train-iters": "2"}, **CHOICES}
-    reference = open_run(frameworks.recorded(frameworks.megatron, flags=("--bf16",), **given))
+    given = {"family": "qwen3_moe", "change": {"--train-iters": "2"}}
+    reference = trained(frameworks.megatron, flags=("--bf16",), **given)
     flags = ("--bf16", "--tensor-model-parallel-size", "2", "--sequence-parallel")
-    fed = frameworks.fed_by(reference.path)
-    candidate = open_run(frameworks.recorded(frameworks.megatron, flags=flags, ranks=2, **given, **fed))
+    candidate = trained(frameworks.megatron, flags=flags, ranks=2, **given, **frameworks.fed_by(reference.path))
     share = furthest_share(reference, candidate)
     said = frameworks.compare(reference.path, candidate.path)
     print(f"up to {share:.3f} of the tokens of a layer; {said.output.splitlines()[0]}")

@@ -39,16 +39,15 @@ def whole(path: Path, ranks: int = 2) -> None:
 
 
 def test_both_ranks_of_torchrun_record(two_ranks: Kept) -> None:
-    path, done = two_ranks.run, two_ranks
-    whole(path)
+    whole(two_ranks.run)
     for rank in (0, 1):
-        assert f"align_hooks: torch side, rank {rank}, pid " in done.ours
-    assert done.ours.count(" side") == 2  # torchrun itself is left alone
-    facts = json.loads((path / "manifest/rank_1.json").read_text())
-    idle = [name for name, hook in facts["hooks"].items() if not hook["calls"]]
-    not_there = ["mindspeed", "rehearsal_fused_kernels"]  # it is not installed, and Megatron has had none since 0.17
-    not_there += ["checkpoint"]  # none is saved
-    assert sorted(idle) == sorted([*not_there, "auxiliary", "prediction", "routing"])  # of models with experts, or that predict further
+        assert f"align_hooks: torch side, rank {rank}, pid " in two_ranks.ours
+    assert two_ranks.ours.count(" side") == 2  # torchrun itself is left alone
+    hooks = json.loads((two_ranks.run / "manifest/rank_1.json").read_text())["hooks"]
+    not_there = {"mindspeed", "rehearsal_fused_kernels"}  # it is not installed, and Megatron has had none since 0.17
+    not_there |= {"checkpoint"}  # none is saved
+    not_there |= {"auxiliary", "prediction", "routing"}  # of models with experts, or that predict further
+    assert {name for name, hook in hooks.items() if not hook["calls"]} == not_there
 
 
 def test_copies_are_the_same_and_counted_once(two_ranks: Kept) -> None:
@@ -61,84 +60,47 @@ def test_copies_are_the_same_and_counted_once(two_ranks: Kept) -> None:
 
 
 def test_two_ranks_are_aligned_with_one(two_ranks: Kept, reference: Path) -> None:
-    done = frameworks.compare(reference, two_ranks.run)
-    assert done.code == 0, done.output
+    frameworks.aligned(reference, two_ranks.run)
 
 
 @pytest.mark.slow
 def test_a_replay_gives_each_rank_of_megatron_its_rows(reference: Path) -> None:
-    trained = frameworks.kept(
-        frameworks.megatron,
-        launcher=torchrun,
-        change={"--data-path": "/nowhere"},
-        SEED=43,
-        RUN="run",
-        REPLAY_BATCHES=reference,
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    )
-    whole(trained.run)
-    done = frameworks.compare(reference, trained.run)
-    assert done.code == 0, done.output
+    given = {"launcher": torchrun, "change": {"--data-path": "/nowhere"}, "SEED": 43, **frameworks.fed_by(reference)}
+    run = frameworks.recorded(frameworks.megatron, **given)
+    whole(run)
+    frameworks.aligned(reference, run)
 
 
 @pytest.mark.slow
 def test_both_ranks_of_msrun_record_and_each_gets_its_rows(reference: Path) -> None:
-    trained = frameworks.kept(
-        frameworks.mindformers,
-        launcher=frameworks.msrun,
-        change=DATA_PARALLEL,
-        RUN="run",
-        REPLAY_BATCHES=reference,
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    )
+    given = {"launcher": frameworks.msrun, "change": DATA_PARALLEL, **frameworks.EVERYTHING, **frameworks.fed_by(reference)}
+    trained = frameworks.kept(frameworks.mindformers, RUN="run", **given)
     assert trained.ours.count(" side, rank ") == 2  # neither msrun nor its scheduler, which runs the script too
     whole(trained.run)
-    done = frameworks.compare(reference, trained.run)
-    assert done.code == 0, done.output
+    frameworks.aligned(reference, trained.run)
 
 
 @pytest.mark.slow
 def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(reference: Path) -> None:
-    trained = frameworks.kept(
-        frameworks.mindformers,
-        launcher=frameworks.msrun,
-        change=DATA_PARALLEL | {"parallel": {"parallel_mode": 0}, "lr_schedule.total_steps": 1},
-        RUN="run",
-        REPLAY_BATCHES=f"{reference}@0",
-        LOAD_WEIGHTS=reference,
-        LOCAL_NORMS="0",
-    )
-    (row,), first = open_run(trained.run).scalars(), open_run(reference).scalars()[0]
+    change = DATA_PARALLEL | {"parallel": {"parallel_mode": 0}, "lr_schedule.total_steps": 1}
+    fed = {"RUN": "run", "REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "LOCAL_NORMS": "0"}
+    run = frameworks.kept(frameworks.mindformers, launcher=frameworks.msrun, change=change, **fed).run
+    (row,), first = open_run(run).scalars(), open_run(reference).scalars()[0]
     assert row["loss"] == pytest.approx(first["loss"], rel=1e-6)
     assert row["objective_loss"] == pytest.approx(2 * first["objective_loss"], rel=1e-6)
     assert row["grad_norm"] == pytest.approx(2 * first["grad_norm"], rel=1e-5)
 
 
-SITE = "import sys; sys.hidden = True"
-
-
 @pytest.mark.slow
 def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: Path, real_corpus: Path) -> None:
     (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(SITE)
+    (tmp_path / "site/sitecustomize.py").write_text("import sys; sys.hidden = True")
     (tmp_path / "train.py").write_text(f"import sys; assert sys.hidden; exec(open({str(frameworks.LAUNCH / 'pretrain_gpt.py')!r}).read())")
-    lines = [
-        "set -e",
-        "python -m pip --version",
-        f"python {frameworks.LAUNCH / 'corpus.py'} again",
-        f'cd {tmp_path} && python train.py "$@"',
-    ]
-    (tmp_path / "script.sh").write_text("\n".join(lines))
-    done = frameworks.megatron(
-        tmp_path / "elsewhere",
-        launcher=(*RUN, "bash"),
-        script=tmp_path / "script.sh",
-        RUN="run",
-        GRADIENTS="0",
-        environment={"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])},
-    ).succeeded()
+    lines = ["set -e", "python -m pip --version", f"python {frameworks.LAUNCH / 'corpus.py'} again"]
+    (tmp_path / "script.sh").write_text("\n".join([*lines, f'cd {tmp_path} && python train.py "$@"']))
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {"launcher": (*RUN, "bash"), "script": tmp_path / "script.sh", "environment": {"PYTHONPATH": path}}
+    done = frameworks.megatron(tmp_path / "elsewhere", RUN="run", GRADIENTS="0", **given).succeeded()
     assert done.output.startswith("pip ") or "\npip " in done.output
     assert "corpus.py: left alone, as it did not train" in done.ours
     assert "train.py: finished" in done.ours
@@ -151,8 +113,8 @@ def test_the_command_on_record_trains_again_as_it_is_printed(tmp_path: Path, rea
     frameworks.megatron(tmp_path, flags=["--exit-interval", "1"], RUN=tmp_path / "run").succeeded()
     training = training_command(open_run(tmp_path / "run"))
     assert training is not None and "align_hooks.torch_side" in training
-    line = f"align-hooks run -- {training}"
-    done = frameworks.program(tmp_path, ["bash", "-c", line], frameworks.REHEARSAL | {"RUN": tmp_path / "again"}, {})
+    variables = frameworks.REHEARSAL | {"RUN": tmp_path / "again"}
+    done = frameworks.program(tmp_path, ["bash", "-c", f"align-hooks run -- {training}"], variables, {})
     assert done.succeeded().ours.count("training data") <= 1
     assert [open_run(tmp_path / name).steps for name in ("run", "again")] == [[0], [0]]
 
@@ -163,8 +125,8 @@ def test_two_rehearsals_that_start_at_once_need_no_address_and_share_no_port(tmp
     launchers = {"attached": ("-m", "align_hooks.torch_side"), "below": (*RUN, sys.executable)}
 
     def rehearse(name: str) -> frameworks.Ended:
-        change = {"--train-iters": "1"}
-        return frameworks.megatron(tmp_path / name, launcher=launchers[name], change=change, RUN=tmp_path / name / "run", BATCHES="0")
+        given = {"launcher": launchers[name], "change": {"--train-iters": "1"}, "RUN": "run", "BATCHES": "0"}
+        return frameworks.megatron(tmp_path / name, **given)
 
     with ThreadPoolExecutor(len(launchers)) as pool:
         for name, done in zip(launchers, pool.map(rehearse, launchers), strict=True):

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chosen import slow
+from align_hooks import open_run
+from align_hooks.record.ending import End
+from chosen import slow, slow_but
 from real import frameworks
+from real.frameworks import Train
 from real.test_noninterference import CUT, DROPOUT, OWN_DATA, same
 
 PLANTED = frameworks.SCRIPTS / "planted_calls.py"
@@ -62,3 +65,32 @@ def test_a_call_of_ours_that_fails_leaves_training_as_it_was(
     assert tried["tried"] >= least and tried["steps"] < steps, tried
     micro_batches = 2 if side == "megatron" else 1
     same(plain / "witness.npz", failing / "witness.npz", losses=micro_batches * steps, biases=None)
+
+
+def failing(train: Train, where: Path, **given: object) -> frameworks.Ended:
+    """Train with a record in which something is in the way of step 1."""
+    (where / "run").mkdir()
+    (where / "run" / "step_1").write_text("in the way")
+    return train(where, RUN=where / "run", BATCHES="all", **given)
+
+
+@pytest.mark.parametrize("side", slow_but(["megatron", "mindformers"], "megatron"))
+def test_training_survives_a_recorder_that_fails(tmp_path: Path, side: str, request: pytest.FixtureRequest) -> None:
+    if side == "megatron":
+        done, last = failing(frameworks.megatron, tmp_path, ON_ERROR="warn"), "iteration        3/       3"
+    else:
+        fed = request.getfixturevalue("reference")
+        done, last = failing(frameworks.mindformers, tmp_path, REPLAY_BATCHES=fed), "step:[    3/    3]"
+    assert done.code == 3, done.output
+    assert last in done.output
+    assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
+    run = open_run(tmp_path / "run")
+    assert run.steps == [0]
+    assert run.endings[0].end is End.STOPPED and "at step 1" in str(run.problems[0])
+
+
+@pytest.mark.slow
+def test_training_ends_with_a_recorder_that_fails_where_that_is_asked_for(tmp_path: Path, real_corpus: Path) -> None:
+    done = failing(frameworks.megatron, tmp_path, ON_ERROR="raise")
+    assert done.code == 1
+    assert "NotADirectoryError" in done.output or "FileExistsError" in done.output

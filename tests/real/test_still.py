@@ -1,0 +1,59 @@
+"""Runs at a learning rate of 0, without clipping, deterministic: Megatron with evaluation after every step, MindFormers with norms before
+the reducer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from real import frameworks
+
+FIXED = {"LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
+
+
+@pytest.fixture(scope="module")
+def megatron(real_corpus: Path) -> Run:
+    change = {"--eval-iters": "2", "--eval-interval": "1", "--split": "90,5,5", "--clip-grad": "0"}
+    return open_run(frameworks.recorded(frameworks.megatron, change=change, **FIXED))
+
+
+@pytest.fixture(scope="module")
+def mindformers(reference: Path) -> Run:
+    change, asked = {"runner_wrapper.use_clip_grad": False}, {"LOCAL_NORMS_POINT": "local", "REPLAY_BATCHES": reference}
+    return open_run(frameworks.recorded(frameworks.mindformers, change=change, **asked, **FIXED))
+
+
+@pytest.fixture(params=["megatron", "mindformers"])
+def still(request: pytest.FixtureRequest) -> Run:
+    run: Run = request.getfixturevalue(request.param)
+    return run
+
+
+def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
+    assert [row["learning_rate"] for row in still.scalars()] == [0.0, 0.0, 0.0]
+    assert still.weight_steps() == [0, 1, 2, 3]
+    assert all(np.array_equal(still.weights(0)[name], still.weights(3)[name]) for name in still.weights(0))
+
+
+def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
+    for row in still.scalars():
+        whole = sum(norm**2 for norm in still.local_norms(row["step"]).values()) ** 0.5
+        assert row["grad_norm"] == pytest.approx(whole, rel=1e-7)
+        assert row["clip_coefficient"] == 1.0
+
+
+def test_determinism_and_seed_are_read_back_from_what_was_built(megatron: Run, mindformers: Run) -> None:
+    ours, theirs = megatron.facts.determinism, mindformers.facts.determinism
+    assert ours["torch.are_deterministic_algorithms_enabled"] is True
+    assert ours["model.config.deterministic_mode"] is True
+    assert theirs["mindspore.get_context(deterministic)"] == "ON"
+    assert [ours["args.seed"], ours["torch.initial_seed"], theirs["mindspore.get_seed"], theirs["config.seed"]] == [9] * 4
+    assert [run.facts.environment["PYTHONHASHSEED"] for run in (megatron, mindformers)] == [{"value": "9", "effective": True}] * 2
+
+
+def test_evaluation_is_not_recorded(megatron: Run) -> None:
+    assert megatron.batch_steps() == [0, 1, 2]
+    assert all(megatron.batch(step).rows == ((2, 2),) for step in megatron.batch_steps())
