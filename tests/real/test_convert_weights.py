@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from checkpoints.models import DENSE, EXPERTS, Sizes, Tensors, assert_same, hugg
 from real import frameworks
 
 SAVED = ("--save", "checkpoint", "--save-interval", "2", "--train-iters", "2")
-MOE = ("--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2")
 
 
 def trained(*flags: str, ranks: int = 2) -> Path:
@@ -33,12 +33,15 @@ def saved(real_corpus: Path) -> Path:
     return trained("--ckpt-format", "torch_dist", ranks=1)
 
 
-def assert_recorded(where: Path, source: Path, step: int = 2) -> None:
+def same_arrays(found: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> None:
+    assert found.keys() == recorded.keys()
+    for name, array in recorded.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name, strict=True)
+
+
+def assert_recorded(where: Path, source: Path) -> None:
     recorded, opened = align_hooks.open_run(where / "run"), open_checkpoint(source)
-    weights = recorded.weights(step)
-    assert opened.tensors.keys() == weights.keys()
-    for name, array in weights.items():
-        np.testing.assert_array_equal(opened.tensors[name].read(), array, err_msg=name, strict=True)
+    same_arrays({name: tensor.read() for name, tensor in opened.tensors.items()}, recorded.weights(2))
     assert dict(opened.model.config) == dict(recorded.facts.model)
 
 
@@ -49,7 +52,7 @@ def test_a_distributed_checkpoint_holds_what_was_recorded(saved: Path) -> None:
 LAYOUTS = {
     "tensor parallel": ("--tensor-model-parallel-size", "2"),
     "pipeline parallel": ("--pipeline-model-parallel-size", "2"),
-    "expert parallel": MOE,
+    "expert parallel": ("--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2"),
 }
 
 
@@ -60,6 +63,11 @@ def test_two_ranks_hold_what_was_recorded(real_corpus: Path, form: str, layout: 
     assert_recorded(where := trained("--ckpt-format", form, *LAYOUTS[layout]), where / "checkpoint")
 
 
+def loading(checkpoint: Path) -> tuple[str, ...]:
+    """The flags by which Megatron starts from weights alone."""
+    return ("--ckpt-format", "torch", "--load", str(checkpoint), "--finetune", "--no-load-optim", "--no-load-rng")
+
+
 def for_megatron(where: Path, checkpoint: Path) -> None:
     convert_weights(checkpoint, where, "megatron", Choices(layers="local"))
 
@@ -67,20 +75,16 @@ def for_megatron(where: Path, checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_megatron_starts_from_what_is_written(saved: Path) -> None:
     converted = frameworks.derived(for_megatron, saved / "checkpoint")
-    load = ("--ckpt-format", "torch", "--load", str(converted), "--finetune", "--no-load-optim", "--no-load-rng")
-    run = frameworks.kept(frameworks.megatron, change={"--train-iters": "1"}, flags=load, RUN="run", WEIGHTS="0").run
-    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(run).weights(0)
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    given = {"change": {"--train-iters": "1"}, "flags": loading(converted), "RUN": "run", "WEIGHTS": "0"}
+    run = frameworks.kept(frameworks.megatron, **given).run
+    same_arrays(align_hooks.open_run(run).weights(0), align_hooks.open_run(saved / "run").weights(2))
 
 
 @pytest.mark.slow
 def test_megatron_itself_makes_a_distributed_checkpoint_of_it(saved: Path, tmp_path: Path) -> None:
     convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
-    load = ("--ckpt-format", "torch", "--load", str(tmp_path / "converted"), "--finetune", "--no-load-optim", "--no-load-rng")
     into = ("--ckpt-convert-format", "torch_dist", "--ckpt-convert-save", str(tmp_path / "dist"), "--no-save-optim", "--no-save-rng")
-    frameworks.megatron(tmp_path, flags=(*load, *into))
+    frameworks.megatron(tmp_path, flags=(*loading(tmp_path / "converted"), *into))
     assert_recorded(saved, tmp_path / "dist" / "torch_dist")
 
 
@@ -91,17 +95,12 @@ def test_mindformers_starts_from_what_is_written(saved: Path, tmp_path: Path, co
     change = {"load_checkpoint": str(tmp_path / "a.ckpt"), "model.model_config.qkv_concat": concat, "lr_schedule.total_steps": 1}
     given = {"REPLAY_BATCHES": saved / "run", "WEIGHTS": "0", "RUN": tmp_path / "run"}
     frameworks.mindformers(tmp_path, change=change, **given).succeeded()
-    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    same_arrays(align_hooks.open_run(tmp_path / "run").weights(0), align_hooks.open_run(saved / "run").weights(2))
 
 
 def mindspore(what: str, folder: Path, file: Path) -> None:
-    script = frameworks.SCRIPTS / "mindspore_checkpoints.py"
-    frameworks.program(
-        folder, [sys.executable, str(script), what, str(folder), str(file)], {}, {"PYTHONPATH": os.pathsep.join(sys.path)}
-    ).succeeded()
+    command = [sys.executable, str(frameworks.SCRIPTS / "mindspore_checkpoints.py"), what, str(folder), str(file)]
+    frameworks.program(folder, command, {}, {"PYTHONPATH": os.pathsep.join(sys.path)}).succeeded()
 
 
 @pytest.mark.parametrize("kind", [pytest.param("F32", marks=pytest.mark.slow), "BF16"])

@@ -13,7 +13,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.configuration.source import read
-from align_hooks.doctor.shapes import shapes
+from align_hooks.doctor.shapes import Shapes, shapes
 from align_hooks.doctor.size import of_configuration, of_run
 from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
@@ -59,19 +59,18 @@ BUILT: dict[str, tuple[dict[str, str | None], tuple[str, ...]]] = {
     "grouped": ({}, ()),
     "padded": ({"--vocab-size": "1000", "--make-vocab-size-divisible-by": "128"}, ()),
     "tied and padded, a group a head, heads of their own size": (
-        {
-            **{"--vocab-size": "1000", "--untie-embeddings-and-output-weights": None, "--kv-channels": "24"},
-            **{"--group-query-attention": None, "--num-query-groups": None, "--ffn-hidden-size": None},
-        },
+        {"--vocab-size": "1000", "--kv-channels": "24"}
+        | dict.fromkeys(("--untie-embeddings-and-output-weights", "--group-query-attention", "--num-query-groups", "--ffn-hidden-size")),
         (),
     ),
     "experts": ({}, ("--num-experts", "4", "--moe-router-topk", "2", "--moe-ffn-hidden-size", "96")),
 }
 
 
-def recorded_shapes(run: Run) -> dict[str, tuple[int, ...]]:
-    """Canonical name to whole shape of what a built model recorded."""
-    return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
+def same(described: Shapes, run: Run) -> None:
+    """Whole shapes by canonical name are those that a built model recorded, and none is unknown."""
+    recorded = {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
+    assert (described.whole, described.unknown, described.padded) == (recorded, frozenset(), run.facts.padded_vocabulary)
 
 
 def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]) -> str:
@@ -89,15 +88,16 @@ def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: s
     change, flags = BUILT[name]
     trained = frameworks.kept(frameworks.megatron, change=change | {"--train-iters": "1"}, flags=flags, RUN="run")
     described = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
-    run = open_run(trained.run)
-    assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
+    same(described, open_run(trained.run))
 
 
 OLDER: dict[str, dict[str, object]] = {
     "grouped": {},
     "tied, a group a head, a computed size": {
-        **{"tie_word_embeddings": True, "multiple_of": 48},
-        **dict.fromkeys(("n_kv_heads", "intermediate_size")),
+        "tie_word_embeddings": True,
+        "multiple_of": 48,
+        "n_kv_heads": None,
+        "intermediate_size": None,
     },
     "padded beyond what feeds it, and a name that is not read": {"vocab_size": 264, "head_dim": 32},
 }
@@ -108,8 +108,7 @@ OLDER: dict[str, dict[str, object]] = {
 def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, reference: Path) -> None:
     change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
     trained = frameworks.kept(frameworks.mindformers, change=change, RUN="run", REPLAY_BATCHES=f"{reference}@0")
-    described, run = shapes(read(str(trained.where / "llama.yaml"), {}), "", vocabulary=256), open_run(trained.run)
-    assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
+    same(shapes(read(str(trained.where / "llama.yaml"), {}), "", vocabulary=256), open_run(trained.run))
 
 
 @pytest.mark.slow

@@ -33,8 +33,7 @@ def mindspore_dump(reference: Path) -> Path:
     """MindSpore's dump of the first step of MindFormers on the reference's weights and batches, asked for by our own command."""
 
     def dumped(where: Path, reference: Path) -> None:
-        configured(where / "dump.json", where / "dump", "0", "all")
-        frameworks.mindformers(where, environment=switched(where / "dump.json"), **frameworks.fed_by(reference)).succeeded()
+        frameworks.mindformers(where, environment=configured(where, "0", "all"), **frameworks.fed_by(reference)).succeeded()
 
     return frameworks.derived(dumped, reference) / "dump"
 
@@ -46,14 +45,17 @@ def recorded(reference: Path) -> Path:
     return frameworks.kept(frameworks.megatron, **asked, **frameworks.fed_by(reference)).run
 
 
-def configured(file: Path, dump: Path, steps: str, layers: str, *options: str) -> None:
-    arguments = ["dump-config", "--out", str(file), "--to", str(dump), "--steps", steps, "--layers", layers, *options]
-    done = invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-
-
-def switched(file: Path) -> dict[str, str]:
+def configured(where: Path, steps: str, layers: str, *options: str) -> dict[str, str]:
+    """The environment in which MindSpore dumps into a folder, as our own command configures it."""
+    file = where / "dump.json"
+    succeeded("dump-config", "--out", file, "--to", where / "dump", "--steps", steps, "--layers", layers, *options)
     return {"MINDSPORE_DUMP_CONFIG": str(file)}
+
+
+def succeeded(*words: object) -> None:
+    """Run a command of ours, which must exit with 0."""
+    done = invoke(app, [*map(str, words)])
+    assert done.exit_code == 0, done.output
 
 
 def named(path: Path) -> dict[tuple[str, bool], PointValue]:
@@ -104,8 +106,8 @@ def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_pa
 
 @pytest.mark.slow
 def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Path, tmp_path: Path) -> None:
-    configured(tmp_path / "dump.json", tmp_path / "dump", "1-2", "1")
-    frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference)).succeeded()
+    asked = configured(tmp_path, "1-2", "1")
+    frameworks.mindformers(tmp_path / "run", environment=asked, **frameworks.fed_by(reference)).succeeded()
     dump = read_dump(tmp_path / "dump")
     assert {entry.step for entry in dump.entries} == {1, 2}
     points = {value.point for value in points_of(dump).values}
@@ -116,8 +118,8 @@ def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Pat
 @pytest.mark.slow
 def test_a_cpu_makes_no_statistics(reference: Path, tmp_path: Path) -> None:
     """What ``docs/dumps.md`` says of it; a release that does shows here."""
-    configured(tmp_path / "dump.json", tmp_path / "dump", "0", "all", "--statistics")
-    done = frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference))
+    asked = configured(tmp_path, "0", "all", "--statistics")
+    done = frameworks.mindformers(tmp_path / "run", environment=asked, **frameworks.fed_by(reference))
     assert done.code != 0
     assert "storing statistic dump is only supported on GPU and Ascend" in done.output
 
@@ -158,11 +160,9 @@ def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path,
     """By the commands alone, as a user has them."""
     dump = of_msprobe("L0", "tensor", reference)
     for source, run in ((dump, "torch"), (mindspore_dump, "ms")):
-        done = invoke(app, ["convert", str(source), str(tmp_path / run)])
-        assert done.exit_code == 0, done.output
-    done = invoke(app, ["compare", str(tmp_path / "torch"), str(tmp_path / "ms")])
-    assert done.exit_code == 0, done.output
-    assert invoke(app, ["show", str(tmp_path / "ms"), "--verify"]).exit_code == 0
+        succeeded("convert", source, tmp_path / run)
+    succeeded("compare", tmp_path / "torch", tmp_path / "ms")
+    succeeded("show", tmp_path / "ms", "--verify")
 
 
 @pytest.mark.slow
@@ -182,13 +182,11 @@ def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: P
     given = {"script": frameworks.SCRIPTS / "guide_gradients.py", "environment": {"GRADIENTS": "gradients"}}
     saved = frameworks.kept(frameworks.megatron, **given, **frameworks.fed_by(reference)).where / "gradients"
     folder = Path(shutil.copytree(saved, tmp_path / "gradients"))
-    done = invoke(app, ["convert", str(folder), str(tmp_path / "run"), "--names", str(reference)])
-    assert done.exit_code == 0, done.output
+    succeeded("convert", folder, tmp_path / "run", "--names", reference)
     recorded, converted = open_run(reference).gradients(0), open_run(tmp_path / "run").gradients(0)
     assert set(recorded) == set(converted)
     assert [name for name in recorded if not np.array_equal(recorded[name], converted[name])] == []
-    compared = compare(open_run(reference), open_run(tmp_path / "run"))
-    assert stage(compared, "gradients").status is Status.SAME
+    assert stage(compare(open_run(reference), open_run(tmp_path / "run")), "gradients").status is Status.SAME
     (folder / "grad_3.npy").unlink()
     done = invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
     assert "grad_3.npy is missing" in str(done.exception)
@@ -199,11 +197,9 @@ def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: P
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_the_norms_of_msprobes_monitor_are_ours(tmp_path: Path, version: str) -> None:
     """Its first version rounds to six decimals, by which limits are wider; the second has all digits."""
-    environment = {"OUT": str(tmp_path / "monitor"), "MONITOR": version}
-    script = frameworks.SCRIPTS / "monitored_pretrain.py"
+    given = {"script": frameworks.SCRIPTS / "monitored_pretrain.py", "environment": {"OUT": str(tmp_path / "monitor"), "MONITOR": version}}
     run = tmp_path / "run"
-    switches = {"RUN": run, "LOCAL_NORMS": "all", "SEED": "42", "DETERMINISTIC": "1"}
-    frameworks.megatron(tmp_path, script=script, environment=environment, change={"--train-iters": "3"}, **switches).succeeded()
+    frameworks.megatron(tmp_path, **given, RUN=run, LOCAL_NORMS="all", DETERMINISTIC="1").succeeded()
     convert_monitored(tmp_path / "monitor", tmp_path / "monitored", run)
     ours, theirs = open_run(run), open_run(tmp_path / "monitored")
     assert theirs.steps == ours.steps

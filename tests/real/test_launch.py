@@ -23,14 +23,8 @@ from real.frameworks import LAUNCH, Ended
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 LARGE = {
-    "--num-layers": "3",
-    "--train-iters": "5",
-    "--lr-decay-style": "cosine",
-    "--lr-warmup-fraction": "0.4",
-    "--min-lr": "0",
-    "--attention-dropout": None,
-    "--hidden-dropout": "0.2",
-    "--exit-interval": "3",
+    **{"--num-layers": "3", "--train-iters": "5", "--lr-decay-style": "cosine", "--lr-warmup-fraction": "0.4", "--min-lr": "0"},
+    **{"--attention-dropout": None, "--hidden-dropout": "0.2", "--exit-interval": "3"},
 }
 """What stage 1 of the guide takes out of llama.args: None leaves Megatron its default, a tenth."""
 
@@ -61,6 +55,12 @@ def launch(where: Path, command: Sequence[object], run: Path, reference: Path | 
     where.mkdir(parents=True, exist_ok=True)
     named = {"RUN": str(run)} | ({"REFERENCE": str(reference)} if reference else {})
     return frameworks.program(where, [str(word) for word in command], {}, named | variables)
+
+
+def recorded(where: Path, preset: str, name: str = "reference", **variables: str) -> Path:
+    """What Megatron records under a preset on a CPU."""
+    launch(where, [LAUNCH / "cpu.sh", "torch", preset, *megatron(where, {})], where / name, **variables).succeeded()
+    return where / name
 
 
 @pytest.mark.slow
@@ -99,12 +99,6 @@ def at_once(*commands: Callable[[], Ended]) -> list[Ended]:
         return [ended.succeeded() for ended in list(pool.map(lambda command: command(), commands))]
 
 
-def one_rank(where: Path) -> Path:
-    run = where / "one_rank"
-    launch(where, [LAUNCH / "cpu.sh", "torch", "step1_reference", *megatron(where, {})], run, ALIGN_HOOKS_BATCHES="0-2").succeeded()
-    return run
-
-
 @pytest.mark.slow
 def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) -> None:
     """Two nodes of torchrun, which are two of its processes on this machine: what they write never meets."""
@@ -116,7 +110,7 @@ def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) 
         command = [LAUNCH / "examples/gpu_nodes.sh", *words]
         return launch(tmp_path / f"at{rank}", command, tmp_path / f"node{rank}", reference, **variables)
 
-    reference = one_rank(tmp_path)
+    reference = recorded(tmp_path, "step1_reference", ALIGN_HOOKS_BATCHES="0-2")
     at_once(lambda: node(0), lambda: node(1))
     missing = open_run(tmp_path / "node0").missing
     assert missing is not None and missing.rank == 1
@@ -126,29 +120,28 @@ def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) 
     frameworks.aligned(reference, tmp_path / "run")
 
 
-SRUN = """\
+SLURM = {
+    "srun": """\
 #!/usr/bin/env bash
 shift  # --export=ALL
 for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=0 "$@" & tasks+=($!); done
 for task in "${tasks[@]}"; do wait "$task" || exit; done
-"""
-SCONTROL = """\
-#!/usr/bin/env bash
-printf '127.0.0.1\\nnode1\\n'
-"""
+""",
+    "scontrol": "#!/usr/bin/env bash\nprintf '127.0.0.1\\nnode1\\n'\n",
+}
 
 
 @pytest.mark.slow
 def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -> None:
     """Slurm is a stand-in here: it starts two tasks, with what it would tell them of themselves."""
     (tmp_path / "bin").mkdir()
-    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+    for name, text in SLURM.items():
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "2"}
     slurm |= {"PATH": f"{tmp_path}/bin:{PATH}", "MASTER_PORT": str(frameworks.free_port())}
     script, *words = megatron(tmp_path, {})
-    reference = one_rank(tmp_path)
+    reference = recorded(tmp_path, "step1_reference", ALIGN_HOOKS_BATCHES="0-2")
     slurm |= {"LAUNCH": str(LAUNCH), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
     command = [LAUNCH / "examples/slurm_megatron_tasks.sbatch", *words]
     launch(tmp_path, command, tmp_path / "run", reference, ALIGN_HOOKS_DEVICE="cpu", **slurm).succeeded()
@@ -161,8 +154,7 @@ def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_weights_not_updated_under_msrun(tmp_path: Path) -> None:
-    reference, candidate = tmp_path / "reference", tmp_path / "candidate"
-    launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "weights_not_updated_reference", *megatron(tmp_path, {})], reference).succeeded()
+    reference, candidate = recorded(tmp_path, "weights_not_updated_reference"), tmp_path / "candidate"
     command = [LAUNCH / "msrun.sh", "weights_not_updated_candidate", *mindformers(tmp_path / "ms", ranks=2)]
     variables = {"ALIGN_HOOKS_DEVICE": "cpu", "WORKER_NUM": "2", "MASTER_PORT": str(frameworks.free_port())}
     launch(tmp_path / "ms", command, candidate, reference, **variables).succeeded()
@@ -180,10 +172,8 @@ def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_twice(tmp_path: Path) -> None:
-    runs = tmp_path / "first", tmp_path / "second"
-    for run in runs:
-        launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "benchmark_error", *megatron(tmp_path, {})], run).succeeded()
-        assert open_run(run).facts.determinism["torch.are_deterministic_algorithms_enabled"] is False
+    runs = [recorded(tmp_path, "benchmark_error", name) for name in ("first", "second")]
+    assert all(open_run(run).facts.determinism["torch.are_deterministic_algorithms_enabled"] is False for run in runs)
     frameworks.aligned(*runs)
 
 

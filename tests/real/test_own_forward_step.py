@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,34 +22,23 @@ SEEN = (
 )
 """Forms whose mask is seen: nothing is handed over, or not where it is looked for, or more than the mask."""
 UNSEEN = {"own cross entropy": Unseen.LABELS, "closure, fractional": Unseen.WEIGHTS}
-LAYOUTS: dict[str, tuple[int, Sequence[str]]] = {
-    "4 micro-batches": (1, ("--micro-batch-size", "1")),
-    "per-token loss": (1, ("--calculate-per-token-loss",)),
-    "bf16": (1, ("--bf16",)),
-    "fp16, TP2": (2, ("--fp16", "--initial-loss-scale", "65536", "--tensor-model-parallel-size", "2", "--sequence-parallel")),
-    "CP2": (2, ("--context-parallel-size", "2")),
-    "DP2": (2, ("--use-distributed-optimizer",)),
-    "PP2": (2, ("--pipeline-model-parallel-size", "2")),
-    "PP2, virtual": (
-        2,
-        (
-            "--pipeline-model-parallel-size",
-            "2",
-            "--num-layers",
-            "4",
-            "--num-layers-per-virtual-pipeline-stage",
-            "1",
-            "--micro-batch-size",
-            "1",
-        ),
-    ),
-    "all computed again": (1, ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")),
+LAYOUTS = {
+    "4 micro-batches": (1, "--micro-batch-size 1"),
+    "per-token loss": (1, "--calculate-per-token-loss"),
+    "bf16": (1, "--bf16"),
+    "fp16, TP2": (2, "--fp16 --initial-loss-scale 65536 --tensor-model-parallel-size 2 --sequence-parallel"),
+    "CP2": (2, "--context-parallel-size 2"),
+    "DP2": (2, "--use-distributed-optimizer"),
+    "PP2": (2, "--pipeline-model-parallel-size 2"),
+    "PP2, virtual": (2, "--pipeline-model-parallel-size 2 --num-layers 4 --num-layers-per-virtual-pipeline-stage 1 --micro-batch-size 1"),
+    "all computed again": (1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
 }
+"""How many ranks a layout has, and its flags."""
 
 
-def own(form: str, *, ranks: int | None = None, flags: Sequence[str] = (), **variables: object) -> Kept:
+def own(form: str, *, ranks: int | None = None, flags: str = "", **variables: object) -> Kept:
     given = {"OWN_FORM": form, "WITNESS": "witness_{rank}.npz"}
-    return frameworks.kept(frameworks.megatron, script=SCRIPT, ranks=ranks, flags=flags, environment=given, **variables)
+    return frameworks.kept(frameworks.megatron, script=SCRIPT, ranks=ranks, flags=tuple(flags.split()), environment=given, **variables)
 
 
 def expected(labels: Array, form: str) -> Array:

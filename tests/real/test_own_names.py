@@ -20,18 +20,11 @@ MODELS: dict[str, tuple[Model, int, int, str]] = {
     "squared ReLU": (({"--swiglu": None}, ("--squared-relu", "--qk-layernorm")), 23, 2, "activation_func"),
     "GELU": (
         (
-            {
-                "--swiglu": None,
-                "--disable-bias-linear": None,
-                "--normalization": "LayerNorm",
-                "--position-embedding-type": "learned_absolute",
-                "--adam-eps": "1e-5",
-            },
+            {"--swiglu": None, "--disable-bias-linear": None, "--normalization": "LayerNorm", "--adam-eps": "1e-5"}
+            | {"--position-embedding-type": "learned_absolute"},
             (),
         ),
-        37,
-        14,
-        "normalization",
+        *(37, 14, "normalization"),
     ),
     "half turned": (({}, ("--rotary-percent", "0.5")), 21, 0, "rotary_percent"),
 }

@@ -17,11 +17,9 @@ ZOO = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
 """Plants the fault that PLANTED names."""
 
 
-def verdict(reference: Path, plant: str = "", **given: object) -> Comparison:
+def verdict(reference: Path, **given: object) -> Comparison:
     """Train the faulty candidate and return what is found; the runs must have diverged."""
-    planted = {"script": ZOO, "environment": {"PLANTED": plant}} if plant else {}
-    candidate = frameworks.recorded(frameworks.mindformers, **frameworks.fed_by(reference) | planted | given)
-    return frameworks.diverged(reference, candidate)
+    return frameworks.diverged(reference, frameworks.recorded(frameworks.mindformers, **frameworks.fed_by(reference) | given))
 
 
 def named(judged: Comparison) -> list[str]:
@@ -52,8 +50,11 @@ def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initi
 
 
 @pytest.mark.slow
-def test_keys_and_values_swapped_in_the_name_table_are_found_in_the_first_loss(reference: Path) -> None:
-    assert frameworks.first(verdict(reference, "keys_as_values")).name == "token losses"
+@pytest.mark.parametrize(("fault", "stage"), [("keys_as_values", "token losses"), ("labels_shifted", "step-0 loss")])
+def test_keys_as_values_by_name_and_labels_shifted_in_the_model_are_found_in_the_first_loss(
+    fault: str, stage: str, reference: Path
+) -> None:
+    assert frameworks.first(verdict(reference, script=ZOO, environment={"PLANTED": fault})).name == stage
 
 
 def shifted_batches(where: Path, reference: Path) -> None:
@@ -69,8 +70,3 @@ def test_labels_shifted_in_the_batch_are_found_in_the_batches(reference: Path) -
     judged = verdict(reference, REPLAY_BATCHES=frameworks.derived(shifted_batches, reference))
     assert frameworks.first(judged).name == "batches"
     assert (named(judged)[0], frameworks.first(judged).findings[0].step) == ("labels", 0)
-
-
-@pytest.mark.slow
-def test_labels_shifted_inside_the_model_are_found_in_the_first_loss(reference: Path) -> None:
-    assert frameworks.first(verdict(reference, "labels_shifted")).name == "step-0 loss"

@@ -25,11 +25,12 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(reference: Path) -
     assert open_run(reference).unrecorded_inputs == []
     comparison = compare(open_run(reference), run)
     assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in comparison.notes
-    blame = comparison.blame
-    assert blame is not None
-    assert (blame.place, blame.likely[0]) == ("forward", message("blame.unrecorded_inputs", names=terms(["decoder_input"])))
-    shown = " ".join(invoke(app, ["show", str(done.run)]).output.split())
-    assert "the model is given decoder_input beside the batch" in shown
+    assert comparison.blame is not None
+    assert (comparison.blame.place, comparison.blame.likely[0]) == (
+        "forward",
+        message("blame.unrecorded_inputs", names=terms(["decoder_input"])),
+    )
+    assert "the model is given decoder_input beside the batch" in " ".join(invoke(app, ["show", str(done.run)]).output.split())
 
 
 @pytest.mark.slow
@@ -46,12 +47,10 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(re
     assert [contradiction.step for contradiction in run.self_check.of_losses] == run.steps
     assert run.self_check.of_layout == []
     assert open_run(reference).self_check.contradictions == ()
-    shown = invoke(app, ["show", str(run.path)])
-    assert shown.exit_code == 1
+    assert invoke(app, ["show", str(run.path)]).exit_code == 1
     blame = compare(open_run(reference), run).blame
     assert blame is not None
-    assert blame.place == "loss normalisation"
-    assert blame.suspects[0].id == "first_loss.not_the_mean"
+    assert (blame.place, blame.suspects[0].id) == ("loss normalisation", "first_loss.not_the_mean")
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 
