@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +31,21 @@ def checkpoint(name: str, reference: Path, where: Path) -> Path:
     return where
 
 
-def exchange(tensors: Tensors, first: str, second: str) -> None:
-    tensors[first], tensors[second] = tensors[second], tensors[first]
+EXCHANGED = {
+    "keys_as_values": ("model.layers.0.self_attn.k_proj.weight", "k_proj", "v_proj"),
+    "gate_as_up": ("model.layers.1.mlp.gate_proj.weight", "gate_proj", "up_proj"),
+    "layers_exchanged": ("model.layers.0.*", "layers.0.", "layers.1."),
+    "experts_permuted": ("model.layers.1.mlp.experts.0.*", "experts.0.", "experts.1."),
+    "expert_gate_as_up": ("*.experts.*gate_proj.weight", "gate_proj", "up_proj"),
+    "query_and_key_norms": ("*q_norm.weight", "q_norm", "k_norm"),
+}
+"""Which tensors change places with others: a pattern of their names, and what stands in the others' names for what in theirs."""
 
 
-def keys_as_values(tensors: Tensors) -> None:
-    exchange(tensors, *(f"{LAYER.format(0)}self_attn.{name}_proj.weight" for name in "kv"))
+def exchanged(pattern: str, ours: str, theirs: str, tensors: Tensors) -> None:
+    for name in fnmatch.filter([*tensors], pattern):
+        other = name.replace(ours, theirs)
+        tensors[name], tensors[other] = tensors[other], tensors[name]
 
 
 def queries_transposed(tensors: Tensors) -> None:
@@ -47,10 +58,6 @@ def queries_interleaved(tensors: Tensors) -> None:
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = tensor.reshape(-1, 2, 8, tensor.shape[1])  # heads of 16: two halves of 8
             tensors[name] = heads.swapaxes(1, 2).reshape(tensor.shape)
-
-
-def gate_as_up(tensors: Tensors) -> None:
-    exchange(tensors, *(f"{LAYER.format(1)}mlp.{name}_proj.weight" for name in ("gate", "up")))
 
 
 def values_negated(tensors: Tensors) -> None:
@@ -68,11 +75,6 @@ def embedding_rolled(tensors: Tensors) -> None:
 
 def head_of_embedding(tensors: Tensors) -> None:
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
-
-
-def layers_exchanged(tensors: Tensors) -> None:
-    for name in [name for name in tensors if name.startswith(LAYER.format(0))]:
-        exchange(tensors, name, name.replace(LAYER.format(0), LAYER.format(1)))
 
 
 def through_bfloat16(tensors: Tensors) -> None:
@@ -98,24 +100,9 @@ def biases_lost(tensors: Tensors) -> None:
             tensors[name] = np.zeros_like(tensors[name])
 
 
-def experts_permuted(tensors: Tensors) -> None:
-    for name in [name for name in tensors if name.startswith(LAYER.format(1) + "mlp.experts.0.")]:
-        exchange(tensors, name, name.replace("experts.0.", "experts.1."))
-
-
-def expert_gate_as_up(tensors: Tensors) -> None:
-    for name in [name for name in tensors if ".experts." in name and name.endswith("gate_proj.weight")]:
-        exchange(tensors, name, name.replace("gate_proj", "up_proj"))
-
-
-def query_and_key_norms(tensors: Tensors) -> None:
-    for name in [name for name in tensors if name.endswith("q_norm.weight")]:
-        exchange(tensors, name, name.replace("q_norm", "k_norm"))
-
-
-WEIGHTS = by_name(keys_as_values, queries_transposed, queries_interleaved, gate_as_up, values_negated, norm_not_loaded)
-WEIGHTS |= by_name(embedding_rolled, head_of_embedding, layers_exchanged, through_bfloat16)
-WEIGHTS |= by_name(scattered, biases_lost, experts_permuted, expert_gate_as_up, query_and_key_norms)
+WEIGHTS = by_name(queries_transposed, queries_interleaved, values_negated, norm_not_loaded, embedding_rolled, head_of_embedding)
+WEIGHTS |= by_name(through_bfloat16, scattered, biases_lost)
+WEIGHTS |= {name: partial(exchanged, *names) for name, names in EXCHANGED.items()}
 
 
 def batches(name: str, reference: Path, where: Path) -> Path:

@@ -6,7 +6,6 @@ was not run. What a step says that would have agreed is no fault turned into *al
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import subprocess
@@ -197,13 +196,9 @@ def judged(case: Case, way: str, steps: Sequence[str], tool: str, code: int, pri
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code is 1 where advice misleads."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="cases of cases.py; every fault unless named")
-    parser.add_argument("--precision", choices=zoo.PRECISIONS, default="float32")
+    parser = zoo.asking(__doc__, "cases of cases.txt; every fault unless named", "what came out")
     parser.add_argument("--way", choices=OF_ADVICE, default="defaults")
-    parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keep", action="store_true", help="keep what came out among the results")
     options = parser.parse_args(arguments)
     where = options.where.resolve() / options.precision
     zoo.corpus_in(where)

@@ -126,14 +126,20 @@ def checkpoint(case: Case, fed: Mapping[str, object], where: Path, change: Flags
     return {**form, "--load": saved}
 
 
-def main(arguments: Iterable[str] | None = None) -> int:
-    """The exit code is 1 where a fault was missed or an honest difference flagged, by measured limits."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="cases of cases.py; all unless named")
+def asking(tool: str | None, names: str, kept: str) -> argparse.ArgumentParser:
+    """The arguments of every tool that trains cases and keeps what comes out."""
+    parser = argparse.ArgumentParser(description=tool)
+    parser.add_argument("names", nargs="*", help=names)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides compute in")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
+    parser.add_argument("--keep", action="store_true", help=f"put {kept} of the cases that are named among the results")
+    return parser
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """The exit code is 1 where a fault was missed or an honest difference flagged, by measured limits."""
+    parser = asking(__doc__, "cases of cases.txt; all unless named", "the grades")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keep", action="store_true", help="put the grades of the cases that are named among the results")
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)

@@ -24,12 +24,17 @@ def read(precision: str) -> list[dict[str, Grade]]:
     return [{way: Grade(**(facts | {"named": tuple(facts["named"])})) for way, facts in row.items()} for row in rows]
 
 
+def head(*columns: str) -> list[str]:
+    """The first lines of a table."""
+    return [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+
+
+FOUND = ("detected", "right stage", "right culprit", "honest pairs flagged")
+
+
 def table() -> str:
     """How well each way does, then each case."""
-    lines = [
-        "| computed in | judged by | detected | right stage | right culprit | honest pairs flagged |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = head("computed in", "judged by", *FOUND)
     results = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
     for precision, rows in results.items():
         for way, description in WAYS.items():
@@ -38,11 +43,7 @@ def table() -> str:
             numbers = [f"{rate[key]} of {rate['faults']}" for key in shown] + ["–"] * (3 - len(shown))
             lines.append(f"| {precision} | {description} | {' | '.join(numbers)} | {rate['flagged']} of {rate['honest']} |")
     for precision, rows in results.items():
-        lines += [
-            "",
-            f"| {precision} | kind | must be blamed | blamed | named first | sketches | norms alone | the guide |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        ]
+        lines += ["", *head(precision, "kind", "must be blamed", "blamed", "named first", "sketches", "norms alone", "the guide")]
         lines += [line(row) for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -50,7 +51,7 @@ def table() -> str:
 def followed() -> str:
     """How the advice on every fault ended, where each printed command was run as it is pasted."""
     ends = ("names the cause", "narrows it", "says that it cannot", "misleads", "not seen at all")
-    lines = [f"| computed in | judged by | faults | {' | '.join(ends)} |", f"| --- | --- | ---{' | ---' * len(ends)} |"]
+    lines = head("computed in", "judged by", "faults", *ends)
     for path in sorted(RESULTS.glob("followed_*.json")):
         _, precision, way = path.stem.split("_")
         chains = json.loads(path.read_text(encoding="utf-8"))
@@ -61,8 +62,7 @@ def followed() -> str:
 
 def families() -> str:
     """How well all that is recorded does on the models of each family, by measured limits."""
-    lines = ["| model | detected | right stage | right culprit | honest pairs flagged |", "| --- | --- | --- | --- | --- |"]
-    grades = [row["measured"] for row in read("float32")]
+    lines, grades = head("model", *FOUND), [row["measured"] for row in read("float32")]
     for family in dict.fromkeys(CASES[grade.name].family for grade in grades):
         rate = rates([grade for grade in grades if CASES[grade.name].family == family])
         numbers = [f"{rate[key]} of {rate['faults']}" for key in ("detected", "placed", "culprit")]
@@ -72,7 +72,7 @@ def families() -> str:
 
 def points() -> str:
     """Where a comparison says that an error comes about, of the faults that points can show."""
-    lines = ["| computed in | judged by | right point | honest pairs flagged |", "| --- | --- | --- | --- |"]
+    lines = head("computed in", "judged by", "right point", "honest pairs flagged")
     results = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
     for precision, rows in results.items():
         for way in ("measured", "defaults"):
@@ -80,7 +80,7 @@ def points() -> str:
             right = f"{rate['pointed']} of {rate['points']}"
             lines.append(f"| {precision} | {WAYS[way]} | {right} | {rate['flagged']} of {rate['honest']} |")
     for precision, rows in results.items():
-        lines += ["", f"| {precision} | the error comes about at |", "| --- | --- |"]
+        lines += ["", *head(precision, "the error comes about at")]
         told = [row["measured"] for row in rows if row["measured"].pointed is not None]
         lines += [f"| {CASES[grade.name].title} | `{grade.point or 'no point'}`{'' if grade.pointed else ' **✗**'} |" for grade in told]
     return "\n".join(lines) + "\n"
@@ -88,10 +88,8 @@ def points() -> str:
 
 def opinions() -> str:
     """What ``arbitrate`` says of the faults of a forward pass, and of honest pairs."""
-    lines = [
-        "| computed in | planted side named wrong | honest pairs both right | refused: dropped at random | the furthest honest point |"
-    ]
-    lines += ["| --- | --- | --- | --- | --- |"]
+    told = ("planted side named wrong", "honest pairs both right", "refused: dropped at random", "the furthest honest point")
+    lines = head("computed in", *told)
     for precision in PRECISIONS:
         if not (kept := RESULTS / f"third_opinion_{precision}.json").exists():
             continue
@@ -107,10 +105,8 @@ def opinions() -> str:
 
 def depth() -> str:
     """How rounding grows with depth."""
-    lines = [
-        "| computed in | layers | token losses | norms | gradients | updates | weights moved by one eps: gradients |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    gradients = "weights moved by one eps: gradients"
+    lines = head("computed in", "layers", "token losses", "norms", "gradients", "updates", gradients)
     for row in json.loads((RESULTS / "depth.json").read_text()):
         numbers = [f"{row['honest'][kind]:.2g}" for kind in ("token_losses", "local_norms", "gradients", "updates")]
         lines.append(f"| {row['precision']} | {row['layers']} | {' | '.join(numbers)} | {row['moved']['gradients']:.2g} |")
@@ -143,7 +139,7 @@ FIVE = ("keys_as_values", "rope_missing_on_keys", "loss_over_fewer_tokens", "dec
 def pages() -> str:
     """Where on its page a culprit stands, for five cases and for all."""
     rows = {row["name"]: row for row in json.loads((RESULTS / "pages.json").read_text())}
-    lines = ["| planted | the line that names it | under | ends at pixel | scrolls, on a telephone |", "| --- | --- | --- | --- | --- |"]
+    lines = head("planted", "the line that names it", "under", "ends at pixel", "scrolls, on a telephone")
     for name in FIVE:
         row = rows[name]
         scrolls = f"{row['scrolls']}, {row['on_telephone']}"
@@ -151,15 +147,11 @@ def pages() -> str:
     first = sum(row["scrolls"] == 0 for row in rows.values())
     opened = [row for row in rows.values() if "on_telephone" in row]
     small = sum(row["on_telephone"] == 0 for row in opened)
-    said = [
-        f"Of all {len(rows)} faults the culprit is named on the first screen in {first};",
-        f"of the {len(opened)} whose pages were opened on a telephone too, on its first screen in {small}.",
-    ]
-    return "\n".join([*lines, "", *said]) + "\n"
+    said = f"Of all {len(rows)} faults the culprit is named on the first screen in {first};\n"
+    said += f"of the {len(opened)} whose pages were opened on a telephone too, on its first screen in {small}."
+    return "\n".join([*lines, "", said]) + "\n"
 
 
 if __name__ == "__main__":
-    made = {"families": families, "followed": followed, "points": points, "opinions": opinions, "depth": depth, "pages": pages}.get(
-        sys.argv[1] if sys.argv[1:] else "", table
-    )
-    print(made(), end="")
+    tables = {made.__name__: made for made in (families, followed, points, opinions, depth, pages)}
+    print(tables[sys.argv[1]]() if sys.argv[1:] else table(), end="")

@@ -8,7 +8,6 @@ this file; ``table.py opinions`` makes the table of ``docs/arbitrate.md`` of it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from align_hooks.messages import Side
 from zoo.case import Case
 from zoo.cases import CASES
 from zoo.kept import Row, keep
-from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_references
+from zoo.run import PRECISIONS, RESULTS, asking, corpus_in, train, train_references
 
 REFUSED = "refused"
 """What is kept of a pair that nobody can compute again: its model drops at random."""
@@ -56,12 +55,7 @@ def good(row: Row) -> bool:
 
 def main() -> int:
     """The exit code is 1 where a side was judged otherwise than it should."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="cases of cases.py; all that can be judged unless named")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
-    parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
-    parser.add_argument("--keep", action="store_true", help="put what is said of the cases that are named among the results")
-    options = parser.parse_args()
+    options = asking(__doc__, "cases of cases.txt; all that can be judged unless named", "what is said").parse_args()
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)
     of_precision = [case for case in CASES.values() if case.is_in(options.precision) and case.stage in ("", "forward")]
