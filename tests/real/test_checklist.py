@@ -63,21 +63,6 @@ def mindformers_configuration(text: str) -> Configuration:
 
 GONE = {"adlr_beta1": "no flag of any version that is known"}
 """Flags of RENAMED that Megatron 0.19 has not, and the versions that had them."""
-OTHER_NAMES = {
-    "norm_epsilon": "flag",  # of layernorm_epsilon, as a record of 0.14 and older held it
-    "apply_layernorm_1p": "flag",
-    "use_legacy_models": "before-0.16",
-    "moe_use_shared_expert_gate": "NeMo",
-    "moe_use_legacy_grouped_gemm": "before-0.16",
-    "moe_extended_tp": "before-0.12",
-    "data_parallel_size": "derived",
-    "world_size": "derived",
-    "transformer_pipeline_model_parallel_size": "derived",
-    "retriever_seq_length": "before-0.19",
-    "launcher.nproc_per_node": "launcher",
-    "launcher.nnodes": "launcher",
-}
-"""Names that a row looks for and 0.19's parser has not, with the reason in a word."""
 ANY_RUN = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 --micro-batch-size 2 "
 ANY_RUN += "--transformer-impl local --no-gradient-accumulation-fusion --no-masked-softmax-fusion --tokenizer-type NullTokenizer "
 
@@ -165,9 +150,10 @@ def test_flags_of_every_attribute_that_a_row_names_are_read(megatron: dict[str, 
 def test_names_that_rows_look_for_are_megatrons(megatron: dict[str, Any]) -> None:
     real = {one["dest"] for one in megatron["flags"].values()}
     asked = {key: row.id for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
-    known = {*real, *OTHER_NAMES, *mindspeed.ARGUMENTS}
+    others = {name for name, _ in table("names of other versions")}
+    known = {*real, *others, *mindspeed.ARGUMENTS}
     assert {key: name for key, name in asked.items() if key not in known} == {}
-    assert not real & (OTHER_NAMES.keys() - {"norm_epsilon", "apply_layernorm_1p"})
+    assert not real & (others - {"norm_epsilon", "apply_layernorm_1p"})
 
 
 FILLED_IN = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}
@@ -314,23 +300,7 @@ def mindformers(real_corpus: Path) -> dict[str, Any]:
 
 # --- MindFormers: defaults ---
 
-NOT_CONFIGURABLE = {
-    "position_embedding_type": "rope",
-    "rotary_interleaved": False,
-    "rotary_percent": 1.0,
-    "normalization": "RMSNorm",
-    "gated_linear_unit": True,
-    "qk_layernorm": False,
-    "attention_dropout": 0.0,
-    "hidden_dropout": 0.0,
-    "mtp_num_layers": 0,
-    "multi_latent_attention": False,
-    "moe_router_score_function": "softmax",  # use_gating_sigmoid is False
-    "moe_aux_loss_coeff": 0.0,  # aux_loss_factor is read by a router that LLaMA's layers do not take
-}
-"""What the older model does and has no key of."""
-
-
+NOT_CONFIGURABLE = {setting: yaml.safe_load(value) for setting, value in table("settings of LLaMA without a key")}
 IN_THE_NETWORK = {"rotary_percent": 1.0}
 """What GPTModel does of itself, and TransformerConfig has a field of in latent attention alone."""
 

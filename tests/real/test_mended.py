@@ -12,7 +12,7 @@ import pytest
 
 from align_hooks.checklist.change import Edit
 from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import check
+from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.sides import check as check_files
 from align_hooks.checklist.sides import fix
@@ -59,11 +59,22 @@ class Told:
     with_them: str
 
 
+def exercises(family: str) -> Iterator[tuple[Exercise, dict[str, Any], advice.Keys]]:
+    """The exercises that a family can be brought to: each with its flags, and the keys of a YAML that does not agree."""
+    for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
+        asked = flags(exercise.other["FLAGS"]) if "FLAGS" in exercise.other else exercise.flags
+        yield exercise, asked, changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
+
+
+def checked(family: str, style: str, asked: dict[str, Any], keys: advice.Keys) -> Checklist:
+    """What a check finds of flags and a YAML."""
+    return check(megatron(style, asked), read_yaml(advice.text(keys), f"{family}.yaml", Path()))
+
+
 def told(family: str) -> Iterator[Told]:
     """The advice on every difference of the exercises that a family can be brought to."""
-    for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
-        keys = changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
-        checklist = check(megatron(exercise.style, of_exercise(exercise)), read_yaml(advice.text(keys), f"{family}.yaml", Path()))
+    for exercise, asked, keys in exercises(family):
+        checklist = checked(family, exercise.style, asked, keys)
         for one in (*checklist.of(Outcome.DIFFERENT), *checklist.of(Outcome.NOT_TOLD)):
             if one.change is not None and one.change.keeps and one.row.id == exercise.row:
                 mended = edited(keys, checklist.edits)
@@ -86,15 +97,10 @@ def in_other_types(written: str | None) -> list[Any]:
 
 def told_of_other_types(family: str) -> Iterator[tuple[str, str]]:
     """The YAML without and with what is told, where a number of the other side's is of another type or is not there."""
-    for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
-        asked = of_exercise(exercise)
-        keys = changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
+    for exercise, asked, keys in exercises(family):
         for flag, other in ((flag, other) for flag, written in asked.items() for other in in_other_types(written)):
-            candidate = read_yaml(advice.text(keys), f"{family}.yaml", Path())
-            edits = check(megatron(exercise.style, {**asked, flag: other}), candidate).edits
-            mended = edited(keys, edits)
-            if edits:
-                yield advice.text(keys), advice.text(mended)
+            if edits := checked(family, exercise.style, {**asked, flag: other}, keys).edits:
+                yield advice.text(keys), advice.text(edited(keys, edits))
 
 
 @pytest.mark.parametrize("family", slow_but(("llama", "qwen3_moe", "deepseek_v3")))
@@ -108,10 +114,6 @@ def test_what_is_told_has_the_type_that_mindformers_takes(family: str) -> None:
     }
     assert len(texts) > 10
     assert refused == {}
-
-
-def of_exercise(exercise: Exercise) -> dict[str, Any]:
-    return flags(exercise.other["FLAGS"]) if "FLAGS" in exercise.other else exercise.flags
 
 
 @cache

@@ -22,8 +22,7 @@ from worded import arguments, ids, messages
 @pytest.fixture(scope="module")
 def injected(reference: Path) -> Path:
     """MindFormers with Megatron's gradients of all three steps."""
-    fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": reference}
-    return frameworks.recorded(frameworks.mindformers, **fed)
+    return frameworks.recorded(frameworks.mindformers, INJECT_GRADIENTS=reference, **frameworks.fed_by(reference))
 
 
 def apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> list[str]:
@@ -111,47 +110,38 @@ PLANTS = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
 
 @dataclass(frozen=True)
 class Wrong:
-    """A term planted in MindFormers' run: ``given`` to its training. ``setting`` is the hyper-parameter that differs by the records, with
-    both values. ``used`` is what the updates alone show: the value, by the argument
-    that holds it, or the id of what has none."""
+    """A term planted in MindFormers' run by keys of its YAML, or by the zoo's plant of its name. ``setting`` is the hyper-parameter that
+    differs by the records, with both values. ``used`` is what the updates alone show: the value, by the argument that holds it, or the id
+    of what has none."""
 
-    given: Mapping[str, object]
+    change: Mapping[str, object] | str
     setting: tuple[str, Value, Value]
     term: Term
     used: Mapping[str, float] | str
 
+    @property
+    def given(self) -> dict[str, object]:
+        """What the training is given."""
+        return {"script": PLANTS, "environment": {"PLANTED": self.change}} if isinstance(self.change, str) else {"change": self.change}
 
-PLANTED = {
-    "betas": Wrong(
-        {"change": {"optimizer.betas": [0.9, 0.949]}}, ("betas", "[0.9, 0.95]", "[0.9, 0.949]"), Term.BETAS, {"beta1": 0.9, "beta2": 0.949}
-    ),
-    "eps": Wrong({"change": {"optimizer.eps": 1e-6}}, ("eps", 1e-8, 1e-6), Term.EPS, {"number": 1e-6}),
-    "decay on norms": Wrong(
-        {"script": PLANTS, "environment": {"PLANTED": "norms_decayed"}},
-        ("weight_decay", 0.0, 0.1),
-        Term.DECAY_GROUPING,
-        "after_update.decayed",
-    ),
-    "decay": Wrong({"change": {"optimizer.weight_decay": 0.11}}, ("weight_decay", 0.1, 0.11), Term.WEIGHT_DECAY, {"number": 0.11}),
-    "learning rate": Wrong(
-        {"change": {"lr_schedule.learning_rate": 1.001e-3}}, ("learning rate", 0.001, 0.001001), Term.LEARNING_RATE, {"number": 0.001001}
-    ),
-    "clip": Wrong({"change": {"runner_wrapper.max_grad_norm": 0.9}}, ("clip_grad", 1.0, 0.9), Term.CLIP_COEFFICIENT, {"norm": 0.9}),
-    "bias correction": Wrong(
-        {"change": {"optimizer": {"type": "AdamWeightDecay", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}}},
-        ("bias_correction", True, False),
-        Term.BIAS_CORRECTION,
-        "after_update.correction_not_made",
-    ),
-}
+
+NO_CORRECTION = {"type": "AdamWeightDecay", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+PLANTED = (
+    Wrong({"optimizer.betas": [0.9, 0.949]}, ("betas", "[0.9, 0.95]", "[0.9, 0.949]"), Term.BETAS, {"beta1": 0.9, "beta2": 0.949}),
+    Wrong({"optimizer.eps": 1e-6}, ("eps", 1e-8, 1e-6), Term.EPS, {"number": 1e-6}),
+    Wrong("norms_decayed", ("weight_decay", 0.0, 0.1), Term.DECAY_GROUPING, "after_update.decayed"),
+    Wrong({"optimizer.weight_decay": 0.11}, ("weight_decay", 0.1, 0.11), Term.WEIGHT_DECAY, {"number": 0.11}),
+    Wrong({"lr_schedule.learning_rate": 1.001e-3}, ("learning rate", 1e-3, 1.001e-3), Term.LEARNING_RATE, {"number": 1.001e-3}),
+    Wrong({"runner_wrapper.max_grad_norm": 0.9}, ("clip_grad", 1.0, 0.9), Term.CLIP_COEFFICIENT, {"norm": 0.9}),
+    Wrong({"optimizer": NO_CORRECTION}, ("bias_correction", True, False), Term.BIAS_CORRECTION, "after_update.correction_not_made"),
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", PLANTED)
-def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_path: Path, reference: Path, fault: str) -> None:
-    planted = PLANTED[fault]
-    fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": reference}
-    run = frameworks.recorded(frameworks.mindformers, **fed, **planted.given)
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.term.name)
+def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_path: Path, reference: Path, planted: Wrong) -> None:
+    given = {"INJECT_GRADIENTS": reference, **frameworks.fed_by(reference), **planted.given}
+    run = frameworks.recorded(frameworks.mindformers, **given)
     found = frameworks.first(frameworks.diverged(reference, run))
     assert found.name == "hyper-parameters"
     assert planted.setting in [(finding.name, finding.reference, finding.candidate) for finding in found.findings]
@@ -181,10 +171,11 @@ def without_hyper_parameters(run: Path, copy: Path) -> Path:
     ids=["a step too many", "no step", "another model"],
 )
 def test_gradients_that_do_not_fit_are_refused_before_training(tmp_path: Path, reference: Path, source: str, refusal: str) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(reference, other)
-    manifest = other / "manifest" / "rank_0.json"
-    bend(manifest, lambda facts: facts.update(parameters=[row for row in facts["parameters"] if row["name"] != "model.norm.weight"]))
+    other = shutil.copytree(reference, tmp_path / "other")
+    bend(
+        other / "manifest" / "rank_0.json",
+        lambda facts: facts.update(parameters=[row for row in facts["parameters"] if row["name"] != "model.norm.weight"]),
+    )
     sources = {"REPLAY_BATCHES": reference, "INJECT_GRADIENTS": source.format(run=reference, other=other)}
     for train in (frameworks.megatron, frameworks.mindformers):
         where = tmp_path / train.__name__
