@@ -33,11 +33,6 @@ def left_running(where: Path) -> list[str]:
     return [line for line in lines if f"{where}/" in line]
 
 
-def written(where: Path) -> dict[str, object]:
-    facts: dict[str, object] = json.loads((where / "arguments.json").read_text())
-    return facts
-
-
 @pytest.mark.parametrize("name", slow_but(LAUNCHERS))
 def test_megatron_ends_with_its_arguments_parsed(tmp_path: Path, real_corpus: Path, name: str) -> None:
     launcher = (*LAUNCHERS[name], *([f"--master-port={frameworks.free_port()}"] if name == "torchrun" else []))
@@ -46,13 +41,10 @@ def test_megatron_ends_with_its_arguments_parsed(tmp_path: Path, real_corpus: Pa
     assert f"rank 0 of {ranks}, for align-hooks check" in done.ours
     assert {"run", "cache"} & {path.name for path in tmp_path.iterdir()} == set()  # neither recorded nor came to its data
     assert left_running(tmp_path) == []
-    facts = written(tmp_path)
+    facts = json.loads((tmp_path / "arguments.json").read_text())
     assert (facts["side"], facts["rank"], facts["world_size"], facts["trains"]) == ("torch", 0, ranks, True)
-    lines = [
-        line
-        for line in (frameworks.LAUNCH / "llama.args").read_text().splitlines()
-        if not line.startswith(("--train-iters", "--data-path"))
-    ]
+    lines = (frameworks.LAUNCH / "llama.args").read_text().splitlines()
+    lines = [line for line in lines if not line.startswith(("--train-iters", "--data-path"))]
     script = f"torchrun --nproc_per_node {ranks} pretrain_gpt.py --train-iters {frameworks.STEPS} --data-path {real_corpus} \\\n"
     (tmp_path / "train.sh").write_text(script + " \\\n".join(lines) + "\n")
     found = check(str(tmp_path / "train.sh"), str(tmp_path / "arguments.json"), {})
@@ -71,9 +63,8 @@ def test_megatrons_own_refusal_of_its_arguments_is_the_exit_code(tmp_path: Path,
 def test_mindformers_ends_with_its_configuration_parsed(tmp_path: Path, ranks: int) -> None:
     msrun = ("msrun", "--worker_num=2", "--local_worker_num=2", f"--log_dir={tmp_path / 'logs'}", "--join=True")
     launcher = (*msrun, f"--master_port={frameworks.free_port()}") if ranks == 2 else (sys.executable,)
-    done = frameworks.mindformers(
-        tmp_path, launcher=(*ONLY, *launcher), change=PARALLEL if ranks == 2 else {}, RUN=tmp_path / "run"
-    ).succeeded()
+    change = PARALLEL if ranks == 2 else {}
+    done = frameworks.mindformers(tmp_path, launcher=(*ONLY, *launcher), change=change, RUN=tmp_path / "run").succeeded()
     assert f"rank 0 of {ranks}, for align-hooks check" in done.ours
     assert not (tmp_path / "run").exists()
     assert left_running(tmp_path) == []

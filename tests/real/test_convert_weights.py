@@ -105,10 +105,8 @@ def mindspore(what: str, folder: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("kind", [pytest.param("F32", marks=pytest.mark.slow), "BF16"])
 def test_mindspore_and_we_read_each_others_files(tmp_path: Path, kind: str) -> None:
-    content = {
-        name: (kind, numbers & np.array(0xFF7F if kind == "BF16" else 0xFF7FFFFF, numbers.dtype))
-        for name, (_, numbers) in tensors(DENSE, kind).items()
-    }
+    finite = np.array(0xFF7F) if kind == "BF16" else np.array(0xFF7FFFFF)
+    content = {name: (kind, numbers & finite.astype(numbers.dtype)) for name, (_, numbers) in tensors(DENSE, kind).items()}
     prefix = "bf16/" * (kind == "BF16")
     source = huggingface(tmp_path / "hf", DENSE, content)
     for to, name in (("mindspore", "ms"), ("mindspore-ckpt", "a.ckpt")):
@@ -129,9 +127,8 @@ def test_mindspore_and_we_read_each_others_files(tmp_path: Path, kind: str) -> N
 
 
 def as_bits(path: Path) -> Tensors:
-    return {
-        name: (tensor.kind, tensor.read().view({4: "<u4", 2: "<u2"}[tensor.read().itemsize])) for name, tensor in ckpt_tensors(path).items()
-    }
+    read = {name: (tensor.kind, tensor.read()) for name, tensor in ckpt_tensors(path).items()}
+    return {name: (kind, array.view({4: "<u4", 2: "<u2"}[array.itemsize])) for name, (kind, array) in read.items()}
 
 
 @pytest.mark.parametrize("sizes", [DENSE, EXPERTS, Sizes(tied=True)], ids=["Llama", "Mixtral", "tied Llama"])

@@ -16,15 +16,9 @@ from real import frameworks
 
 
 def test_megatron_replays_itself_to_the_bit_without_its_data(reference: Path) -> None:
-    done = frameworks.kept(
-        frameworks.megatron,
-        change={"--data-path": "not/there", "--init-method-std": "0.3", "--eval-iters": "5"},
-        RUN="run",
-        SEED=7,
-        REPLAY_BATCHES=reference,
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    )
+    change = {"--data-path": "not/there", "--init-method-std": "0.3", "--eval-iters": "5"}
+    given = {**frameworks.fed_by(reference), **frameworks.EVERYTHING, "SEED": 7}
+    done = frameworks.kept(frameworks.megatron, change=change, RUN="run", **given)
     assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
     ours, theirs = open_run(reference), open_run(done.run)
     overrides = {override.what: override.after for override in theirs.facts.overrides}

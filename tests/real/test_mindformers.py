@@ -17,15 +17,9 @@ PADDED = {"model.model_config.pad_token_id": 0}
 
 
 def test_the_import_form_works_after_mindformers_was_imported_and_with_a_yaml_by_hand(reference: Path) -> None:
-    done = frameworks.kept(
-        frameworks.mindformers,
-        script=frameworks.SCRIPTS / "import_form.py",
-        launcher=(),
-        change={"train_dataset.data_loader.dataset_dir": str(reference), **NEEDED},
-        RUN="run",
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    )
+    change = {"train_dataset.data_loader.dataset_dir": str(reference), **NEEDED}
+    given = {"script": frameworks.SCRIPTS / "import_form.py", "launcher": (), "change": change, "LOAD_WEIGHTS": reference}
+    done = frameworks.kept(frameworks.mindformers, RUN="run", **given, **frameworks.EVERYTHING)
     frameworks.aligned(reference, done.run)
     assert open_run(done.run).facts.environment["PYTHONHASHSEED"]["effective"] is False
     assert "never" not in done.ours
@@ -105,12 +99,6 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(refe
 
 @pytest.mark.slow
 def test_the_fused_projections_of_such_a_llama_are_refused(reference: Path) -> None:
-    ended = frameworks.kept(
-        frameworks.mindformers,
-        2,
-        script=frameworks.SCRIPTS / "older_llama.py",
-        change={"model.model_config.qkv_concat": True},
-        RUN="run",
-        REPLAY_BATCHES=reference,
-    )
+    given = {"script": frameworks.SCRIPTS / "older_llama.py", "change": {"model.model_config.qkv_concat": True}}
+    ended = frameworks.kept(frameworks.mindformers, 2, RUN="run", REPLAY_BATCHES=reference, **given)
     assert "qkv_concat joins queries, keys and values otherwise" in ended.ours

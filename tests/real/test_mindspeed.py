@@ -18,12 +18,8 @@ STARTS = {"launcher": ("-m", "align_hooks.torch_side"), "run": ("-m", "align_hoo
 @pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_a_patched_megatron_is_recorded_like_a_plain_one(reference: Path, start: str) -> None:
-    run = frameworks.recorded(
-        frameworks.megatron,
-        script=frameworks.SCRIPTS / "mindspeed_pretrain.py",
-        launcher=STARTS[start],
-        environment={"PYTHONPATH": str(STAND_IN)},
-    )
+    given = {"script": frameworks.SCRIPTS / "mindspeed_pretrain.py", "environment": {"PYTHONPATH": str(STAND_IN)}}
+    run = frameworks.recorded(frameworks.megatron, launcher=STARTS[start], **given)
     plain, patched = open_run(reference), open_run(run)
     assert patched.problems == []
     for ours, theirs in zip(plain.scalars(), patched.scalars(), strict=True):

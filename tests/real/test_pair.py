@@ -86,10 +86,9 @@ def test_hugging_face_agrees_on_the_recorded_weights(side: str, request: pytest.
 
 def third_opinion(run: Run) -> tuple[float, dict[str, np.ndarray]]:
     """Loss and gradients of transformers' own model, opened from the record with no help from us."""
-    torch, transformers = huggingface.torch, huggingface.transformers
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        run.path / "step_0" / "rank_0" / "weights", dtype=torch.float32, attn_implementation="eager", local_files_only=True
-    )
+    torch, where = huggingface.torch, run.path / "step_0" / "rank_0" / "weights"
+    given = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    model = huggingface.transformers.AutoModelForCausalLM.from_pretrained(where, **given)
     tokens, labels, mask = (torch.tensor(array) for array in (run.batch(0).tokens, run.batch(0).labels, run.batch(0).loss_mask))
     loss = huggingface.mean_loss(model(tokens).logits, labels, mask)
     loss.backward()

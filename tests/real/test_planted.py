@@ -51,9 +51,7 @@ def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "stage"), [("keys_as_values", "token losses"), ("labels_shifted", "step-0 loss")])
-def test_keys_as_values_by_name_and_labels_shifted_in_the_model_are_found_in_the_first_loss(
-    fault: str, stage: str, reference: Path
-) -> None:
+def test_what_names_or_the_model_exchange_is_found_in_the_first_loss(fault: str, stage: str, reference: Path) -> None:
     assert frameworks.first(verdict(reference, script=ZOO, environment={"PLANTED": fault})).name == stage
 
 

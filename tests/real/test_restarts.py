@@ -27,14 +27,9 @@ def trained(dies: str, *, form: str = "-m", ranks: int = 2, saves: bool = True, 
     kept = {"--save": "saved", "--load": "saved", "--save-interval": "1"} if saves else {}
     # the agent's store keeps the addresses of dead ranks, and Gloo connects to them: of torch 2.13, with us or without
     environment = {"DIES": dies, "MICRO_BATCHES": str(2 // ranks), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return frameworks.kept(
-        frameworks.megatron,
-        script=frameworks.SCRIPTS / "dies.py",
-        change=change | kept,
-        launcher=(*before, *options, *after),
-        environment=environment,
-        **{"RUN": "run", **frameworks.EVERYTHING, **variables},
-    ).run
+    given = {"script": frameworks.SCRIPTS / "dies.py", "change": change | kept, "environment": environment}
+    variables = {"RUN": "run", **frameworks.EVERYTHING, **variables}
+    return frameworks.kept(frameworks.megatron, launcher=(*before, *options, *after), **given, **variables).run
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +62,17 @@ def is_like(path: Path, undisturbed: Run, restarts: int) -> None:
         np.testing.assert_equal(numbers(run, step), numbers(undisturbed, step))
 
 
-@pytest.mark.parametrize(
-    ("dies", "form", "saves"),
-    [
-        pytest.param("1 kill 2", "-m", True, id="twice and continued"),
-        pytest.param("0 raise 1", "run", False, id="once and replaced"),
-        pytest.param("1 between 1", "-m", True, id="while it writes"),
-        pytest.param("0 kill 2", "run", False, id="twice and replaced"),
-        pytest.param("1 start 1", "run", True, id="while it starts"),
-        pytest.param("1 end 1", "run", True, id="after the last step"),
-    ],
-)
+STARTED_AGAIN = {
+    "twice and continued": ("1 kill 2", "-m", True),
+    "once and replaced": ("0 raise 1", "run", False),
+    "while it writes": ("1 between 1", "-m", True),
+    "twice and replaced": ("0 kill 2", "run", False),
+    "while it starts": ("1 start 1", "run", True),
+    "after the last step": ("1 end 1", "run", True),
+}
+
+
+@pytest.mark.parametrize(("dies", "form", "saves"), STARTED_AGAIN.values(), ids=STARTED_AGAIN)
 def test_a_job_that_is_started_again_leaves_the_record_of_one_that_is_not(undisturbed: Run, dies: str, form: str, saves: bool) -> None:
     is_like(trained(dies, form=form, saves=saves), undisturbed, int(dies[-1]))
 

@@ -19,6 +19,8 @@ from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from real import frameworks
 from worded import ids
 
+Yamls = dict[str, tuple[Path, str, dict[str, Any]]]
+Facts = dict[str, dict[str, Any]]
 SCALED = ["moe_router_topk_scaling_factor is 1.5, not None"]
 UNNORMALISED = ["qk_layernorm is False, not True"]
 SHIPPED: dict[str, str | list[str]] = {
@@ -70,7 +72,7 @@ def configs() -> Path:
 
 
 @pytest.fixture(scope="module")
-def yamls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str, dict[str, Any]]]:
+def yamls(tmp_path_factory: pytest.TempPathFactory) -> Yamls:
     """Each YAML by its name, its kind of model, and the whole ``model_config`` that MindFormers makes of it (``merge_model_config``)."""
     found, where = {}, tmp_path_factory.mktemp("yamls")
     for name in SHIPPED:
@@ -94,29 +96,22 @@ def yamls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
 
 
 @pytest.fixture(scope="module")
-def answers(yamls: dict[str, tuple[Path, str, dict[str, Any]]]) -> dict[str, Any]:
+def answers(yamls: Yamls) -> dict[str, Any]:
     """What a recorder finds in MindFormers' models."""
     return frameworks.answered("shipped_models.py", [[kind, keys] for _, kind, keys in yamls.values()])
 
 
 @pytest.fixture(scope="module")
-def recorded(yamls: dict[str, tuple[Path, str, dict[str, Any]]], answers: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def recorded(yamls: Yamls, answers: dict[str, Any]) -> Facts:
     """What would be recorded of each model."""
     return dict(zip(yamls, answers["recorded"], strict=True))
 
 
-WANTED: dict[str, str | list[str]] = {
-    **SHIPPED,
-    **{name: wanted for name, (_, wanted) in OVER.items()},
-    **BARE,
-    **{name: wanted for name, (_, _, wanted) in WRITTEN.items()},
-}
+WANTED = {**SHIPPED, **BARE, **{name: wanted for name, (*_, wanted) in (OVER | WRITTEN).items()}}
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_a_model_is_of_the_family_whose_numbers_it_has_and_the_doctor_foretells_it(
-    name: str, yamls: dict[str, tuple[Path, str, dict[str, Any]]], recorded: dict[str, dict[str, Any]]
-) -> None:
+def test_a_model_is_of_the_family_whose_numbers_it_has_and_the_doctor_foretells_it(name: str, yamls: Yamls, recorded: Facts) -> None:
     wanted, found = WANTED[name], recorded[name]
     assert (found.get(NO_FAMILY) or found["architectures"]) == (wanted if isinstance(wanted, list) else [wanted])
     assert (NEAREST in found) == isinstance(wanted, list)
@@ -139,10 +134,8 @@ def test_a_fact_is_right_or_unknown_whatever_attribute_is_missing(answers: dict[
 
 
 def test_a_class_of_somebody_elses_of_a_familys_name_is_of_no_family(answers: dict[str, Any]) -> None:
-    assert answers["another class"] == {
-        NO_FAMILY: ["TrainingQwen3ForCausalLM is of no family"],
-        UNKNOWN: ["vocab_size", "num_hidden_layers"],
-    }
+    why = ["TrainingQwen3ForCausalLM is of no family"]
+    assert answers["another class"] == {NO_FAMILY: why, UNKNOWN: ["vocab_size", "num_hidden_layers"]}
 
 
 def test_every_shipped_file_that_trains_a_newer_model_is_tried() -> None:

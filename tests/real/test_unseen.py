@@ -25,11 +25,8 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(reference: Path) -
     assert open_run(reference).unrecorded_inputs == []
     comparison = compare(open_run(reference), run)
     assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in comparison.notes
-    assert comparison.blame is not None
-    assert (comparison.blame.place, comparison.blame.likely[0]) == (
-        "forward",
-        message("blame.unrecorded_inputs", names=terms(["decoder_input"])),
-    )
+    blame, why = comparison.blame, message("blame.unrecorded_inputs", names=terms(["decoder_input"]))
+    assert blame is not None and (blame.place, blame.likely[0]) == ("forward", why)
     assert "the model is given decoder_input beside the batch" in " ".join(invoke(app, ["show", str(done.run)]).output.split())
 
 

@@ -41,14 +41,8 @@ def test_megatron_trains_on_what_workers_of_any_kind_read(by_fork: Path, form: s
 
 @pytest.mark.parametrize("form", ["launcher", "run"])
 def test_mindformers_trains_on_what_spawned_workers_read(real_corpus: Path, form: str) -> None:
-    trained = frameworks.kept(
-        frameworks.mindformers,
-        script=frameworks.SCRIPTS / "workers_mindformers.py",
-        launcher=BELOW if form == "run" else ("-m", "align_hooks.ms_side"),
-        change={"train_dataset_task.type": "OwnData", "train_dataset.input_columns": ["input_ids"]},
-        environment={"START": "spawn"},
-        RUN="run",
-        BATCHES="all",
-    )
-    run = open_run(trained.run)
+    given = {"script": frameworks.SCRIPTS / "workers_mindformers.py", "environment": {"START": "spawn"}, "RUN": "run", "BATCHES": "all"}
+    given["launcher"] = BELOW if form == "run" else ("-m", "align_hooks.ms_side")
+    change = {"train_dataset_task.type": "OwnData", "train_dataset.input_columns": ["input_ids"]}
+    run = open_run(frameworks.kept(frameworks.mindformers, change=change, **given).run)
     assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))

@@ -134,21 +134,16 @@ def ran(line: str, variables: Mapping[str, str], folder: Path) -> subprocess.Com
 
 def follow(case: Case, way: str, where: Path, precision: str) -> Chain:
     """Follow the advice on a case to its end."""
-    reference, candidate, noise = (
-        where / "references" / case.reference / "run",
-        where / case.name / "run",
-        where / "references" / f"{case.reference}_noise" / "run",
-    )
+    references = where / "references"
+    reference, candidate = references / case.reference / "run", where / case.name / "run"
+    noise = references / f"{case.reference}_noise" / "run"
     runs = [open_run(reference), open_run(candidate)]
     if way == "norms":
         runs = [WithNorms(*parts_of(run)) for run in runs]
     comparison = compare(*runs, noise=[open_run(noise)] if way == "measured" else [])
     aligned = End.UNSEEN if comparison.verdict is Verdict.ALIGNED else End.MISLEADS
-    made = [
-        folder.with_name(f"run_{ending}")
-        for folder in (reference, candidate)
-        for ending in ("again", "noise", "again_again", "again_noise")
-    ]
+    endings = ("again", "noise", "again_again", "again_noise")
+    made = [folder.with_name(f"run_{ending}") for folder in (reference, candidate) for ending in endings]
     steps: list[str] = []
     variables = commands(case, where, precision)
     with without(made):
