@@ -10,9 +10,7 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.comparison.distances import activations
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.stages.activation_gradients import activation_gradients
-from align_hooks.comparison.stages.activations import activations as values
-from align_hooks.comparison.verdict import Comparison, StageInfo, StageResult, Status
+from align_hooks.comparison.verdict import Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.activations import column_signs, measured, row_signs
 from real import frameworks
@@ -22,10 +20,6 @@ POINTS = 38
 """Points of a dense Llama of two layers."""
 PLANTS = Path(__file__).parents[1] / "zoo" / "planted_megatron.py"
 RECOMPUTED = {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": "1"}
-
-
-def stage(comparison: Comparison, of: StageInfo) -> StageResult:
-    return next(result for result in comparison.stages if result.stage is of)
 
 
 def furthest(reference: Run, candidate: Run, step: int = 0) -> float:
@@ -41,7 +35,7 @@ def test_both_frameworks_put_out_the_same_at_every_point(reference: Path, candid
     assert len(runs[0].activations(0).points) == POINTS and len(runs[0].activations(0)) == 2 * POINTS
     assert worst < 3e-6, worst  # fp32, CPU: 1.2e-6 when this was written
     comparison = compare(*runs)
-    assert [stage(comparison, of).status for of in (values, activation_gradients)] == [Status.SAME, Status.SAME]
+    assert [frameworks.stage(comparison, name).status for name in ("activations", "activation gradients")] == [Status.SAME, Status.SAME]
 
 
 @pytest.mark.parametrize("odd", [(), (np.nan,), (np.inf,), (-np.inf, np.nan)])
@@ -92,9 +86,9 @@ def faulty(reference: Path) -> dict[str, Run]:
 @pytest.mark.slow
 def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, faulty: dict[str, Run]) -> None:
     free, forced = (compare(open_run(reference), faulty[name]) for name in ("free", "forced"))
-    assert [origin.name for origin in stage(free, values).origins] == ["model.layers.0.mlp.down_proj"]
+    assert [origin.name for origin in frameworks.stage(free, "activations").origins] == ["model.layers.0.mlp.down_proj"]
     both = ["model.layers.0.mlp.down_proj", "model.layers.1.self_attn.core"]
-    assert [origin.name for origin in stage(forced, values).origins] == both
+    assert [origin.name for origin in frameworks.stage(forced, "activations").origins] == both
     assert forced.blame is not None and [suspect.name for suspect in forced.blame.suspects[:2]] == both
     assert faulty["forced"].facts.taught.steps == (0,)
 

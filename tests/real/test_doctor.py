@@ -74,10 +74,8 @@ def same(described: Shapes, run: Run) -> None:
 
 def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]) -> str:
     """``launch/llama.args`` changed as :func:`frameworks.megatron` changes it."""
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
-    kept = {flag: value for flag, value in (lines | change).items() if value is not None}
     path = where / "llama.args"
-    path.write_text("\n".join([*(f"{flag} {value}" for flag, value in kept.items()), " ".join(flags)]))
+    path.write_text(" ".join([*frameworks.arguments(where, change), *flags]))
     return str(path)
 
 

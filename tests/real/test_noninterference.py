@@ -37,16 +37,15 @@ def witnessed(train: Train, ranks: int | None = None, **given: object) -> list[t
     return [(plain / name.format(rank=rank), recorded / name.format(rank=rank)) for rank in range(ranks or 1)]
 
 
+TWO_RANKS = {
+    "TP2": ("--tensor-model-parallel-size", "2", "--sequence-parallel"),
+    "DP2, distributed optimizer, bf16": ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--bf16"),
+    "CP2, fp16": ("--context-parallel-size", "2", "--fp16", "--initial-loss-scale", "65536"),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--tensor-model-parallel-size", "2", "--sequence-parallel"),
-        ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--bf16"),
-        ("--context-parallel-size", "2", "--fp16", "--initial-loss-scale", "65536"),
-    ],
-    ids=["TP2", "DP2, distributed optimizer, bf16", "CP2, fp16"],
-)
+@pytest.mark.parametrize("flags", TWO_RANKS.values(), ids=TWO_RANKS)
 def test_recording_leaves_two_ranks_bitwise_as_they_were(real_corpus: Path, flags: Sequence[str]) -> None:
     micro_batches = 1 if "--use-distributed-optimizer" in flags else 2
     for pair in witnessed(frameworks.megatron, 2, change=DROPOUT, flags=flags):

@@ -11,10 +11,11 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Comparison, Finding, Verdict, at_step
-from align_hooks.messages import rendered
+from align_hooks.messages import message, rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
 from chosen import slow_but
 from real import frameworks
+from real.test_noninterference import DROPOUT
 
 STEPS, BROKEN = 4, 2
 BY_HAND = {"tokens.npy", "labels.npy", "loss_mask.npy", "position_ids.npy"}
@@ -120,9 +121,17 @@ def test_a_batch_that_the_sampler_repeats_is_named_where_no_batch_is_recorded(me
 
 
 @pytest.mark.slow
+def test_a_run_with_dropout_that_restored_everything_is_aligned(real_corpus: Path) -> None:
+    """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
+    comparison = Megatron({**DROPOUT, "--train-iters": str(STEPS), "--ckpt-format": "torch"}).resumed()
+    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
+    states = {stage.name: stage.summary for stage in comparison.stages}["initial optimizer state"]
+    assert states == message("optimizer_state.to_the_bit", count=42)
+
+
+@pytest.mark.slow
 def test_generators_that_were_not_restored_are_named_where_the_model_draws(real_corpus: Path) -> None:
-    drawing = Megatron({**CHANGE, "--hidden-dropout": "0.1", "--attention-dropout": "0.1"})
-    comparison = drawing.resumed(flags=("--no-load-rng",))
+    comparison = Megatron(CHANGE | DROPOUT).resumed(flags=("--no-load-rng",))
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.blame is not None
     assert (comparison.blame.place, comparison.blame.causes[0]) == ("state", "random_numbers")

@@ -13,6 +13,7 @@ from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message, terms
 from invoked import invoke
 from real import frameworks
+from real.test_noninterference import DROPOUT
 from worded import arguments
 
 
@@ -62,20 +63,6 @@ def test_float16_beside_float32_is_never_aligned(reference: Path) -> None:
     assert arguments("notes.compute_types", comparison.notes)["coarser"] == "float16"
 
 
-@pytest.mark.slow
-def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(real_corpus: Path) -> None:
-    """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
-    dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "4", "--ckpt-format": "torch"}
-    kept = {"--save": "saved", "--save-interval": "2", "--exit-interval": "2"}
-    unbroken = frameworks.recorded(frameworks.megatron, change=dropout)
-    part = frameworks.kept(frameworks.megatron, change=dropout | kept)
-    resumed = frameworks.recorded(frameworks.megatron, change=dropout | {"--load": str(part.where / "saved")})
-    comparison = compare(open_run(unbroken), open_run(resumed))
-    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
-    states = {stage.name: stage.summary for stage in comparison.stages}["initial optimizer state"]
-    assert states == message("optimizer_state.to_the_bit", count=42)
-
-
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_random_states_are_recorded_at_every_step(side: str, request: pytest.FixtureRequest) -> None:
     run = open_run(request.getfixturevalue(side))
@@ -87,8 +74,7 @@ def test_random_states_are_recorded_at_every_step(side: str, request: pytest.Fix
 
 @pytest.mark.slow
 def test_dropout_moves_the_random_state_from_micro_batch_to_micro_batch(real_corpus: Path) -> None:
-    dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "2"}
-    run = frameworks.kept(frameworks.megatron, change=dropout, RUN="run").run
+    run = frameworks.kept(frameworks.megatron, change=DROPOUT | {"--train-iters": "2"}, RUN="run").run
     (first,), (second,) = (open_run(run).random_states(step).values() for step in (0, 1))
     assert len(first) == len(second) == 3  # the start of the step, and of either micro-batch
     moved = {name for name in first[1] if first[1][name] != first[2][name]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -96,10 +96,6 @@ class Grade:
         return (
             f"WRONG {self.name}: {self.verdict}, {self.stage or '-'} for {self.expected or 'nothing'}; {', '.join(self.named)} {self.note}"
         )
-
-    def facts(self) -> dict[str, object]:
-        """For the record of results."""
-        return asdict(self)
 
 
 def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:

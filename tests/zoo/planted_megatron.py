@@ -199,6 +199,13 @@ plants(
         "logits_scaled": lambda original, self, labels, logits: original(self, labels, logits * 0.99),
         "logits_capped": lambda original, self, labels, logits: original(self, labels, torch.tanh(logits / 30) * 30),
         "logits_in_bfloat16": lambda original, self, labels, logits: original(self, labels, logits.bfloat16().to(logits.dtype)),
+        "loss_in_float64": lambda original, self, labels, logits: functional.cross_entropy(
+            logits.double().permute(1, 2, 0), labels, reduction="none"
+        ).to(logits.dtype),
+        # a thousandth of the squared log of the partition function is added
+        "z_loss": lambda original, self, labels, logits: (
+            original(self, labels, logits) + 1e-3 * logits.logsumexp(-1).square().transpose(0, 1)
+        ),
     },
 )
 plants(
@@ -219,6 +226,10 @@ plants(
     changes={
         "norm_of_one_tensor": lambda original, grads, *args, **kwargs: original(grads[1:], *args, **kwargs),
         "norm_in_float64": lambda original, grads, *args, **kwargs: math.sqrt(sum(float(each.double().square().sum()) for each in grads)),
+        # that of a rank's own gradients
+        "norm_of_each_rank": lambda original, grads, *args, **kwargs: (
+            torch.stack([each.pow(2).sum() for each in grads]).sum().sqrt().item()
+        ),
     },
 )
 
@@ -357,12 +368,6 @@ def recomputed(model: Any) -> None:
 
 
 @plant(language_loss)
-def z_loss(original: Any, self: Any, labels: Any, logits: Any) -> Any:
-    """A thousandth of the squared log of the partition function is added."""
-    return original(self, labels, logits) + 1e-3 * logits.logsumexp(-1).square().transpose(0, 1)
-
-
-@plant(language_loss)
 def labels_smoothed(original: Any, self: Any, labels: Any, logits: Any) -> Any:
     """A hundredth of the weight goes to all labels alike."""
     smooth = -functional.log_softmax(logits, -1).mean(-1).transpose(0, 1)
@@ -378,11 +383,6 @@ def scale_of_first_step(core: Any) -> None:
         module.softmax_scale = scale * (1.1 if next(calls) >= 2 else 1.0)  # two micro-batches a step
 
     core.register_forward_pre_hook(rescale)
-
-
-@plant(language_loss)
-def loss_in_float64(original: Any, self: Any, labels: Any, logits: Any) -> Any:
-    return functional.cross_entropy(logits.double().permute(1, 2, 0), labels, reduction="none").to(logits.dtype)
 
 
 @plant(around, schedules, "forward_step_calc_loss")
@@ -455,13 +455,6 @@ def gradient_not_reduced(original: Any, self: Any, *args: Any, **kwargs: Any) ->
     for name, parameter in self.module.named_parameters():
         if name in kept:
             parameter.main_grad.copy_(kept[name])
-
-
-@plant(around, optimizer, "get_grad_norm_fp32")
-def norm_of_each_rank(original: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-    """The global norm is that of a rank's own gradients."""
-    squares = torch.stack([gradient.pow(2).sum() for gradient in gradients])
-    return squares.sum().sqrt().item()
 
 
 @plant(around, optimizer.MixedPrecisionOptimizer, "reload_model_params")

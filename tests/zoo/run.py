@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -161,7 +162,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
             print(judgement["measured"].line, flush=True)
             judgements.append(judgement)
     if options.keep or not options.names:
-        rows = {judgement["measured"].name: {way: grade.facts() for way, grade in judgement.items()} for judgement in judgements}
+        rows = {judgement["measured"].name: {way: asdict(grade) for way, grade in judgement.items()} for judgement in judgements}
         keep(RESULTS / f"{options.precision}.json", rows, CASES)
     for way, description in WAYS.items():
         print(f"{description}: {summary([judgement[way] for judgement in judgements])}")

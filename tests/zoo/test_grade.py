@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_comparison_is_graded(tmp_path: Path, bend: Callable[[Synthetic], None
     runs = open_run(Synthetic().write(tmp_path / "reference")), open_run(candidate.write(tmp_path / "candidate"))
     graded = grade(Case("case", "what", "kind", expected, (culprit,) if culprit else ()), compare(*runs))
     assert graded.good is good, graded.line
-    kept = json.loads(json.dumps(graded.facts()))
+    kept = json.loads(json.dumps(asdict(graded)))
     assert Grade(**{**kept, "named": tuple(kept["named"])}) == graded
 
 

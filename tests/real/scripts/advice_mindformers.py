@@ -222,10 +222,8 @@ def attributes(kind: type) -> set[str]:
 def names_when_called(kind: type) -> set[str]:
     """The names that the methods of a class use, but for the one that builds it."""
     classes = [vars(one) for one in kind.__mro__ if one.__module__.startswith(GRAPH)]
-    methods = [
-        inspect.unwrap(method) for one in classes for name, method in one.items() if name != "__init__" and inspect.isfunction(method)
-    ]
-    return {name for method in methods for name in method.__code__.co_names}
+    methods = [method for one in classes for name, method in one.items() if name != "__init__" and inspect.isfunction(method)]
+    return {name for method in methods for name in inspect.unwrap(method).__code__.co_names}
 
 
 def rates(schedule: Any) -> list[object]:

@@ -49,6 +49,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"qk_layernorm": True, **EXPERTS, "moe_layer_freq": 1},
 }
 ARGUMENTS = {"use_rope_scaling": False, "rotary_seq_len_interpolation_factor": None, "noop_layers": None}
+DROPOUT = {"hidden_dropout": 0.1}
 DRAWING = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "moe_input_jitter_eps": None}
 
 
@@ -181,11 +182,6 @@ parallel_state.initialize_model_parallel()
 answers = {
     "refusals": {name: refusal(build) for name, build in MODELS.items()},
     "facts": {kind: dict(without(kind)) for kind in KINDS},
-    "draws": [
-        draws(SimpleNamespace(**DRAWING)),
-        draws(SimpleNamespace(**DRAWING | {"hidden_dropout": 0.1})),
-        draws(SimpleNamespace(hidden_dropout=0.1)),
-        draws(SimpleNamespace(hidden_dropout=0.0)),
-    ],
+    "draws": [draws(SimpleNamespace(**given)) for given in (DRAWING, DRAWING | DROPOUT, DROPOUT, {"hidden_dropout": 0.0})],
 }
 ANSWERS.write_text(json.dumps(answers))

@@ -94,9 +94,8 @@ def model(command: str) -> dict[str, object]:
 
 def decaying(**options: object) -> dict[str, list[str]]:
     """Which weights of a tiny model decay, with norms of queries and keys, and biases."""
-    config = TransformerConfig(
-        num_layers=1, hidden_size=16, num_attention_heads=2, use_cpu_initialization=True, add_qkv_bias=True, qk_layernorm=True
-    )
+    sizes = {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    config = TransformerConfig(**sizes, use_cpu_initialization=True, add_qkv_bias=True, qk_layernorm=True)
     built = GPTModel(config, get_gpt_layer_local_spec(qk_layernorm=True), vocab_size=32, max_sequence_length=8)
     names = {id(parameter): name for name, parameter in built.named_parameters()}
     shapes = {name: list(parameter.shape) for name, parameter in built.named_parameters()}

@@ -35,7 +35,5 @@ if what == "save":
 else:
     for form in ("ckpt", "safetensors"):
         loaded = ms.load_checkpoint(str(folder / f"a.{form}"), format=form)
-        np.savez(
-            file.with_name(f"{form}.npz"),
-            **{("bf16/" if one.dtype == ms.bfloat16 else "") + name: bits(one) for name, one in loaded.items()},
-        )
+        found = {("bf16/" if one.dtype == ms.bfloat16 else "") + name: bits(one) for name, one in loaded.items()}
+        np.savez(file.with_name(f"{form}.npz"), **found)
