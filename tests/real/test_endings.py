@@ -36,7 +36,7 @@ def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Sig
             for line in training.stdout:
                 lines.append(line)
                 if line == "hangs\n":
-                    while len(rows.read_bytes().splitlines()) < 2:  # written beside training
+                    while not rows.exists() or len(rows.read_bytes().splitlines()) < 2:  # written beside training
                         time.sleep(0.05)
                     training.send_signal(number)
             return subprocess.CompletedProcess(command, training.wait(), "".join(lines), "")
