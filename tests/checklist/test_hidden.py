@@ -63,11 +63,6 @@ def test_what_a_model_takes_out(style: str, text: str, version: str, expected: s
     assert meaning == (Hidden(int(id), "a" in of, "l" in of) if id else Hidden())
 
 
-def test_a_class_that_is_not_known_is_looked_at_by_hand() -> None:
-    found = row(check(megatron(OLD, {}), mindformers(OLD, {"m.type": "BertConfig", "m.pad_token_id": 0})), "pad_token_id")
-    assert found.outcome is Outcome.BY_HAND
-
-
 def told(pad: int | None, *, style: str = OLD, looks: tuple[Look | None, Look | None] = (None, None), **more: Any) -> Checked:
     return row(check(megatron(style, {}), mindformers(style, {"m.pad_token_id": pad, **more}), looks), "pad_token_id")
 

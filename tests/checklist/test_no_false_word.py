@@ -89,27 +89,11 @@ def test_two_epochs_of_a_thousand_samples_are_two_thousand_samples(batch: int) -
     assert (found.courses[0].same, found.exit_code) == (True, CLEAN)
 
 
-def test_iterations_have_samples_too() -> None:
-    found = checked(NEW, {"train-iters": 500, "global-batch-size": 4, "micro-batch-size": 4}, EPOCHS | {"runner_config.batch_size": 4})
-    assert (row(found, "train-samples").outcome, row(found, "train-iters").outcome) == (Outcome.SAME, Outcome.SAME)
-
-
 def test_fewer_epochs_are_fewer_samples() -> None:
     found = checked(NEW, SAMPLES | {"lr-decay-style": "cosine"}, EPOCHS | COSINE | {"runner_config.epochs": 1})
     assert row(found, "train-samples").outcome is Outcome.HARMLESS
     assert row(found, "lr_decay_iters").outcome is Outcome.DIFFERENT
     assert (found.courses[0].same, found.exit_code) == (False, DIFFERS)
-
-
-def test_a_part_beside_steps_is_told_once() -> None:
-    """Of a schedule whose length nobody says it is not known how many steps a part is."""
-    flags, part = {"lr-warmup-iters": 5, "train-iters": 10}, {"lr_schedule.warmup_steps": None, "lr_schedule.warmup_ratio": 0.5}
-    unknown = {"lr_schedule.total_steps": -1, "train_dataset.data_loader.sizes": None, "train_dataset.data_loader.type": "MindDataset"}
-    told, as_steps = (Outcome.HARMLESS, Outcome.DIFFERENT), (Outcome.NOT_TOLD, Outcome.HARMLESS)
-    known = {"lr_schedule.total_steps": 20}
-    for steps, keys, outcomes in ((5, part | known, told), (4, part | unknown, told), (5, part | unknown, as_steps)):
-        found = checked(NEW, flags | {"lr-warmup-iters": steps}, keys)
-        assert (row(found, "lr_warmup_iters").outcome, row(found, "lr_warmup_fraction").outcome) == outcomes
 
 
 def test_a_warm_up_of_no_whole_number_of_steps_is_told_and_cannot_be_written() -> None:
@@ -137,13 +121,6 @@ def scaled(**others: Any) -> dict[str, Any]:
     return {"m.extend_method": "LLAMA3"} | {f"m.scaling_factor.{name}": value for name, value in (LLAMA3 | others).items()}
 
 
-def test_the_bounds_that_megatron_fixes_are_no_difference() -> None:
-    assert row(checked(OLD, {"use-rope-scaling": ""}, scaled()), "rope_scaling").outcome is Outcome.SAME
-    assert (
-        row(checked(OLD, {"use-rope-scaling": ""}, scaled(low_freq_factor=1, high_freq_factor=4)), "rope_scaling").outcome is Outcome.SAME
-    )
-
-
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_bounds_are_a_difference(name: str) -> None:
     one = row(checked(OLD, {"use-rope-scaling": ""}, scaled(**{name: OTHERS[name]})), "rope_scaling")
@@ -169,13 +146,6 @@ def test_mindspeed_has_arguments_for_the_bounds() -> None:
 
 
 # ---- what does no harm
-
-
-def test_ids_of_positions_are_read_where_mindspeed_packs_samples() -> None:
-    """mindspeed_llm/core/models/common/embeddings/rotary_pos_embedding.py:292 of 26.1.0."""
-    found = checked(NEW, {"reset-position-ids": "", "neat-pack": "", "rope-scaling-type": "plm"}, {})
-    assert found.sides[0].framework != found.sides[1].framework
-    assert row(found, "reset_position_ids").outcome is Outcome.DIFFERENT
 
 
 @pytest.mark.parametrize(

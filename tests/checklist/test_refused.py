@@ -79,52 +79,15 @@ def test_a_key_that_stands_in_no_line_of_its_own_is_left_to_the_reader(text: str
         with_settings(text, "x.yaml", {"b": None})
 
 
-BATCH, COUNT = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
-PARALLEL = {"use_parallel": True, "parallel.parallel_mode": 1}
-MIND_DATASET = {
-    f"{DATA}.type": "MindDataset",
-    f"{DATA}.shuffle": False,
-    **dict.fromkeys([f"{DATA}.config.{key}" for key in ("split", "seed", "data_path")]),
-}
-
-
-HALF_PRECISION = {"bf16": None, "fp16": "", "hysteresis": 2}
-
-
-@pytest.mark.parametrize(("flags", "outcome"), [({}, Outcome.UNUSED), (HALF_PRECISION, Outcome.DIFFERENT)])
-def test_what_the_candidate_alone_has_is_no_row_of_its_own(flags: dict[str, Any], outcome: Outcome) -> None:
-    result = check(megatron(OLD, flags), mindformers(OLD, {"m.compute_dtype": "float16"}))
-    assert row(result, "hysteresis").outcome is outcome
-
-
 @pytest.mark.parametrize(("more", "outcome"), [("", Outcome.DIFFERENT), (" --no-shuffle", Outcome.SAME)])
 def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: Outcome) -> None:
     reference = read_command(f"torchrun posttrain_gpt.py --num-layers 2 --lr 1e-3 --stage sft --is-instruction-dataset{more}", {})
-    keys = {f"{DATA}.type": "MindDataset", f"{DATA}.shuffle": False}
-    assert row(check(reference, mindformers(OLD, MIND_DATASET | keys)), "shuffle").outcome is outcome
+    keys = dict.fromkeys(f"{DATA}.config.{key}" for key in ("split", "seed", "data_path"))
+    keys |= {f"{DATA}.type": "MindDataset", f"{DATA}.shuffle": False}
+    assert row(check(reference, mindformers(OLD, keys)), "shuffle").outcome is outcome
 
 
 @pytest.mark.parametrize(("version", "held"), [("0.13.0", 1.0), ("0.14.0", 0.0), ("", 0.0)])
 def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None:
     result = check(megatron(LATENT, {"mscale-all-dim": None}), mindformers(LATENT, {}), megatron=version)
     assert row(result, "mscale_all_dim").reference.meaning == held
-
-
-@pytest.mark.parametrize(
-    ("keys", "key"),
-    [
-        ({f"{DATA}.config.create_attention_mask": False}, f"{DATA}.config.create_compressed_eod_mask"),
-        (
-            {f"{DATA}.type": "HFDataLoader", f"{DATA}.config": None, f"{DATA}.create_compressed_eod_mask": False},
-            f"{DATA}.create_compressed_eod_mask",
-        ),
-    ],
-)
-def test_attention_stops_at_documents_by_a_mask_that_is_made(keys: dict[str, Any], key: str) -> None:
-    candidate = {**dict.fromkeys((f"{DATA}.config.{name}" for name in ("split", "seed", "data_path")) if "HF" in str(keys) else ()), **keys}
-    candidate |= {"m.seq_length": 4096}
-    reference = megatron(NEW, {"reset-attention-mask": "", "seq-length": 4096})
-    told = row(check(reference, mindformers(NEW, candidate)), "reset_attention_mask")
-    assert told.change is not None and [edit.key for edit in told.change.edits] == [key]
-    mended = check(reference, mindformers(NEW, {**candidate, key: True}))
-    assert row(mended, "reset_attention_mask").outcome is Outcome.SAME

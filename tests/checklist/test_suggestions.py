@@ -90,22 +90,13 @@ def test_nothing_that_is_told_is_written_where_it_cannot_stand(nth: int) -> None
             assert edit.value in (True, False), edit
 
 
-def test_a_rounding_row_is_not_mended_by_parting_a_row_that_changes_the_result() -> None:
-    done = checked(NEW, {"bf16": None, "fp16": ""}, {"m.compute_dtype": "float16"})
-    told = row(done, "type_of_the_gradients_reduction")
-    assert to_change(told) != "params_dtype: float16"
-
-
-def test_a_key_that_another_row_lives_on_is_not_told() -> None:
-    done = checked(NEW, {"group-query-attention": "", "num-query-groups": 2}, {"m.num_key_value_head": 2})
-    told = row(done, "n_kv_heads")
-    assert to_change(told) == "num_key_value_heads: 2"
-    assert trapped(done) == [message("trap.no_name", place="new.yaml:17", name="num_key_value_head", known="num_key_value_heads")]
-
-
 @pytest.mark.parametrize(
     ("flags", "keys", "trap"),
     [
+        (
+            *({"group-query-attention": "", "num-query-groups": 2}, {"m.num_key_value_head": 2}),
+            message("trap.no_name", place="new.yaml:17", name="num_key_value_head", known="num_key_value_heads"),
+        ),
         ({"swiglu": None, "swi-glu": ""}, {}, message("trap.no_flag", place="the command:1 --swi-glu", flag="--swiglu")),
         (
             *({"hidden-dropout": None, "hidden_dropout": 0.3}, {}),

@@ -17,6 +17,7 @@ from align_hooks.checklist.result import CLEAN, Checklist, check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
+from align_hooks.messages import rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.check_machine import check_as_json
 from checklist.exercises import flags, keys, megatron, mindformers, mindformers_tree, row, to_change
@@ -55,7 +56,9 @@ def test_a_pair_is_told_as_the_table_says(case: Told) -> None:
     checklist = case.check()
     named = {one.row.id for one in checklist.of(Outcome.DIFFERENT)} | case.rows.keys()
     ones = [row(checklist, name) for name in sorted(named)]
-    assert {one.row.id: ": ".join(filter(None, (one.outcome.value, to_change(one)))) for one in ones} == case.rows
+    by_hand = {one.row.id: rendered(one.by_hand) for one in ones if one.outcome is Outcome.BY_HAND}
+    told = {one.row.id: (one.outcome.value, by_hand.get(one.row.id) or to_change(one)) for one in ones}
+    assert {name: ": ".join(filter(None, parts)) for name, parts in told.items()} == case.rows
     assert json.loads(json_text(check_as_json(checklist, align_hooks="1")))["rows"]
 
 
