@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -90,17 +89,14 @@ def test_what_is_no_configuration_is_said_in_a_line(said: Said, name: str, conte
     assert said(name, "ok.yaml")[0] == USAGE
 
 
-def test_a_yaml_in_another_encoding_is_no_text(said: Said) -> None:
+@pytest.mark.parametrize(("comment", "encoding"), [("训练", "gb18030"), ("café", "latin-1"), ("训练", "utf-8")])
+def test_comments_of_a_script_may_be_in_any_encoding_and_those_of_a_yaml_are_utf_8(said: Said, comment: str, encoding: str) -> None:
     """MindFormers reads UTF-8 alone."""
-    for encoding in ("gb18030", "latin-1"):
-        Path("odd.yaml").write_bytes(("# 训练\n" if encoding == "gb18030" else "# café\n").encode(encoding) + plain().encode())
-        assert said("ok.sh", "odd.yaml")[0] == USAGE
-
-
-@pytest.mark.parametrize("comment", ["# 训练".encode("gb18030"), "# café".encode("latin-1"), "# 训练".encode()])
-def test_comments_of_a_script_may_be_in_any_encoding(said: Said, comment: bytes) -> None:
-    Path("odd.sh").write_bytes(comment + b"\n" + training().encode() + b"\n" + comment)
+    written = f"# {comment}\n".encode(encoding)
+    Path("odd.sh").write_bytes(written + training().encode() + b"\n" + written)
     assert said("odd.sh", "ok.yaml")[0] == CLEAN
+    Path("odd.yaml").write_bytes(written + plain().encode())
+    assert said("ok.sh", "odd.yaml")[0] == (CLEAN if encoding == "utf-8" else USAGE)
 
 
 def test_a_mark_of_bytes_and_line_ends_of_windows_change_nothing(said: Said) -> None:
@@ -217,33 +213,37 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("text", FILES.values(), ids=FILES)
-def test_a_models_own_file_that_is_none_is_said_in_a_line(said: Said, text: str) -> None:
+def beside_its_own_file(said: Said, text: str) -> int:
+    """What the check of a YAML ends with whose model has a ``config.json`` of a text."""
     Path("config.json").write_text(text)
     Path("odd.yaml").write_text("use_legacy: False\npretrained_model_dir: .\nmodel: {model_config: {seq_length: 128}}\n")
-    assert said("ok.sh", "odd.yaml")[0] == USAGE
+    return said("ok.sh", "odd.yaml")[0]
+
+
+@pytest.mark.parametrize("text", FILES.values(), ids=FILES)
+def test_a_models_own_file_that_is_none_is_said_in_a_line(said: Said, text: str) -> None:
+    assert beside_its_own_file(said, text) == USAGE
 
 
 def test_a_models_own_file_with_values_of_other_kinds_is_read(said: Said) -> None:
     wrong = {"num_hidden_layers": "two", "hidden_size": [1], "num_attention_heads": None, "rope_scaling": [1], "architectures": {"a": 1}}
     wrong |= {"model_type": 3, "rms_norm_eps": {}, "vocab_size": True, "head_dim": -1, "intermediate_size": 1e300, "rope_theta": "\x1b[2J"}
-    Path("config.json").write_text(json.dumps(wrong))
-    Path("odd.yaml").write_text("use_legacy: False\npretrained_model_dir: .\nmodel: {model_config: {seq_length: 128}}\n")
-    assert said("ok.sh", "odd.yaml")[0] in (DIFFERS, UNDECIDED)
+    assert beside_its_own_file(said, json.dumps(wrong)) in (DIFFERS, UNDECIDED)
 
 
 # ---- scripts
 
+ANY = (*REPORT, USAGE)
 SCRIPTS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "it sources itself": (f"source odd.sh\n{TRAIN}\n", (*REPORT, USAGE)),
-    "it runs itself": (f". $0\nbash $0\n{TRAIN}\n", (*REPORT, USAGE)),
-    "a bomb of substitutions": ("A=" + "$(" * 3000 + "echo" + ")" * 3000 + f"\n{TRAIN} --spec $A\n", (*REPORT, USAGE)),
+    "it sources itself": (f"source odd.sh\n{TRAIN}\n", ANY),
+    "it runs itself": (f". $0\nbash $0\n{TRAIN}\n", ANY),
+    "a bomb of substitutions": ("A=" + "$(" * 3000 + "echo" + ")" * 3000 + f"\n{TRAIN} --spec $A\n", ANY),
     "output without an end": (f"A=$(yes)\nB=$(cat /dev/zero)\n{TRAIN} --spec $A --seed $B\n", (DIFFERS, UNDECIDED)),
-    "a bomb of processes": (f":(){{ :|:& }};:\n{TRAIN}\n", (*REPORT, USAGE)),
-    "a loop without an end": (f"while true; do A+=x; done\n{TRAIN} --spec $A\n", (*REPORT, USAGE)),
-    "a loop of a thousand million": (f"for ((i=0; i<1000000000; i++)); do A+=x; done\n{TRAIN}\n", (*REPORT, USAGE)),
-    "braces of a thousand million": (f"for i in {{1..1000000000}}; do A+=x; done\n{TRAIN}\n", (*REPORT, USAGE)),
-    "braces times braces": (f"{TRAIN} --data-path {{1..100000}}{{1..100000}}\n", (*REPORT, USAGE)),
+    "a bomb of processes": (f":(){{ :|:& }};:\n{TRAIN}\n", ANY),
+    "a loop without an end": (f"while true; do A+=x; done\n{TRAIN} --spec $A\n", ANY),
+    "a loop of a thousand million": (f"for ((i=0; i<1000000000; i++)); do A+=x; done\n{TRAIN}\n", ANY),
+    "braces of a thousand million": (f"for i in {{1..1000000000}}; do A+=x; done\n{TRAIN}\n", ANY),
+    "braces times braces": (f"{TRAIN} --data-path {{1..100000}}{{1..100000}}\n", ANY),
     "here-documents that nobody closes": (f"cat <<A\ncat <<B\n{TRAIN}\n", (USAGE,)),
     "a quote that nobody closes": (f'{TRAIN} --spec "abc\n', (DIFFERS, UNDECIDED, USAGE)),
     "another that nobody closes": (f"A='x\n{TRAIN}\n", (USAGE,)),
@@ -284,12 +284,11 @@ def test_no_number_ends_a_check(said: Said, value: str) -> None:
     """Of a script each as bash passes it, of a YAML as YAML reads it."""
     for flag in FLAGS:
         script(Path("odd.sh"), **{flag: value})
-        assert said("odd.sh", "ok.yaml")[0] in (*REPORT, USAGE), flag
+        assert said("odd.sh", "ok.yaml")[0] in ANY, flag
     for key in KEYS:
-        values: dict[str, Any] = {f"model__model_config__{key}": "@"}
-        configuration(Path("odd.yaml"), **values)
+        configuration(Path("odd.yaml"), **{f"model__model_config__{key}": "@"})
         Path("odd.yaml").write_text(Path("odd.yaml").read_text().replace("'@'", value))
-        assert said("ok.sh", "odd.yaml")[0] in (*REPORT, USAGE), key
+        assert said("ok.sh", "odd.yaml")[0] in ANY, key
 
 
 LAYERS = {
@@ -313,7 +312,6 @@ def test_no_pattern_of_layers_is_evaluated(said: Said, pattern: str, read: bool)
 def test_a_thousand_million_layers_with_experts_take_no_memory(said: Said) -> None:
     assert LONGEST < 1_000_000
     script(Path("odd.sh"), num_layers=1_000_000_000, num_experts=8)
-    changes: dict[str, Any] = {"model__model_config__num_layers": 1_000_000_000, "moe_config__expert_num": 8}
-    configuration(Path("odd.yaml"), **changes)
+    configuration(Path("odd.yaml"), model__model_config__num_layers=1_000_000_000, moe_config__expert_num=8)
     for pair in (("odd.sh", "ok.yaml"), ("ok.sh", "odd.yaml"), ("odd.sh", "odd.yaml")):
         assert said(*pair)[0] in (DIFFERS, UNDECIDED)

@@ -110,25 +110,17 @@ def bash_says(tmp_path: Path, text: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("before", "layers", "why"),
     [
-        ("torchrun pretrain_gpt.py --num-layers $L --lr 1e-4", message("configuration.unset", name="L", place="train.sh:1")),
-        (
-            "L=$(nproc)\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4",
-            message("configuration.output", text="$(nproc)", place="train.sh:1"),
-        ),
-        (
-            "L=2\nif some_program; then L=4; fi\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4",
-            message("configuration.decided", line=2, script="train.sh"),
-        ),
-        ("torchrun pretrain_gpt.py --num-layers ${2} --lr 1e-4", message("configuration.argument", name="2", script="train.sh")),
-        (
-            "for L in 1 2; do break; done\ntorchrun pretrain_gpt.py --num-layers ${L%%x} --lr 1e-4",
-            message("configuration.not_worked_out", text="${L%%x}", place="train.sh:2"),
-        ),
+        ("", "$L", message("configuration.unset", name="L", place="train.sh:1")),
+        ("L=$(nproc)\n", "$L", message("configuration.output", text="$(nproc)", place="train.sh:1")),
+        ("L=2\nif some_program; then L=4; fi\n", "$L", message("configuration.decided", line=2, script="train.sh")),
+        ("", "${2}", message("configuration.argument", name="2", script="train.sh")),
+        ("for L in 1 2; do break; done\n", "${L%%x}", message("configuration.not_worked_out", text="${L%%x}", place="train.sh:2")),
     ],
 )
-def test_what_only_a_run_can_tell_is_not_told(text: str, why: Message) -> None:
+def test_what_only_a_run_can_tell_is_not_told(before: str, layers: str, why: Message) -> None:
+    text = f"{before}torchrun pretrain_gpt.py --num-layers {layers} --lr 1e-4"
     assert read_script(text, "train.sh", {}).values["num_layers"].unknown == why
 
 
@@ -210,28 +202,24 @@ BOMB = "model:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ("text", "message"),
     [
         (
-            "model: !!python/object/apply:os.system ['touch {marker}']\n",
+            "model: !!python/object/apply:os.system ['touch executed']\n",
             r"llama.yaml:1 cannot be read as YAML: the tag tag:yaml.org,2002:python.*nothing was executed",
         ),
-        ("model:\n  model_config:\n    x: !mine {{}}\n", r"llama.yaml:3 .*the tag !mine"),
-        ("model:\n  model_config: {{num_layers: 2\n", "cannot be read as YAML"),
+        ("model:\n  model_config:\n    x: !mine {}\n", r"llama.yaml:3 .*the tag !mine"),
+        ("model:\n  model_config: {num_layers: 2\n", "cannot be read as YAML"),
         ("model:\n  model_config:\n    num_layers: 2\n    num_layers: 3\n", r"num_layers is given twice, in llama.yaml:3 and llama.yaml:4"),
         ("a: 1\n", "is no MindFormers configuration"),
         ("- 1\n- 2\n", "is no MindFormers configuration"),
         ("", "is no MindFormers configuration"),
         ("model: &m\n  x: *m\n", "unfolds into more than"),
+        pytest.param(BOMB, "unfolds into more than", id="aliases that would fill the memory"),
     ],
 )
-def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
-    marker = tmp_path / "executed"
+def test_yaml_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=message):
-        read_yaml(text.format(marker=marker), "llama.yaml", tmp_path)
-    assert not marker.exists()
-
-
-def test_aliases_that_would_fill_the_memory_end_soon(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="unfolds into more than"):
-        read_yaml(BOMB, "bomb.yaml", tmp_path)
+        read_yaml(text, "llama.yaml", tmp_path)
+    assert not Path("executed").exists()
 
 
 def test_two_names_of_one_thing_must_agree(tmp_path: Path) -> None:
@@ -300,10 +288,9 @@ def test_the_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
     (tmp_path / "model_config.yaml").write_text(MODEL_ARGS)
     result = read(str(tmp_path / "model_config.yaml"), {})
     told = {name: value.value for name, value in result.values.items() if not value.unknown}
-    assert told == {
-        **{"num_layers": 12, "bf16": True, "lr": 0.00015, "split": "949,50,1", "moe_layer_freq": "([0]*3+[1]*9)", "data_path": "/blend"},
-        **{"recompute_modules": "core_attn moe_act", "train_iters": 50, "lr_decay_iters": 1000.0},
-    }
+    numbers = {"num_layers": 12, "lr": 0.00015, "train_iters": 50, "lr_decay_iters": 1000.0, "bf16": True}
+    texts = {"split": "949,50,1", "moe_layer_freq": "([0]*3+[1]*9)", "data_path": "/blend", "recompute_modules": "core_attn moe_act"}
+    assert told == numbers | texts
     assert result.values["tokenizer_model"].unknown == message("configuration.unset", name="ASSETS", place="model_config.yaml:11")
     assert (result.side, result.values["lr"].where) == (MEGATRON, "model_config.yaml:7 --lr")
     assert result.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == Value("1", Place("model_config.yaml", 2))
@@ -337,24 +324,18 @@ def test_words_of_another_file_have_its_lines(tmp_path: Path) -> None:
         assert places == {"lr": "settings.sh:3 --lr", "num_layers": "train.sh:4 --num-layers"}
 
 
-MISQUOTED = {
-    "many arguments in one word": (
-        "A='--num-layers 2 --lr 1e-4'",
-        '"$A" --seed 7',
-        2,
-        "configuration.one_word",
-        "--num-layers 2 --lr 1e-4",
-    ),
-    "an element of an array": ("A=(--lr '1' '--seed 7')", '--num-layers 2 "${A[@]}"', 1, "configuration.one_word", "--seed 7"),
-    "a comment in a text": ("A='--lr 1\n# --seed 7\n'", "--num-layers 2 $A", 2, "configuration.comment_in_quotes", "#"),
-    "an argument commented out": ("A='--lr 1 #--seed 7'", "--num-layers 2 $A", 1, "configuration.comment_in_quotes", "#--seed"),
-}
-"""What stands before a command, what it takes, and the line and text of what Megatron-LM's parser refuses."""
-
-
-@pytest.mark.parametrize("case", MISQUOTED)
-def test_what_quotes_make_of_arguments_is_said(case: str) -> None:
-    before, takes, line, id, text = MISQUOTED[case]
+@pytest.mark.parametrize(
+    ("before", "takes", "line", "id", "text"),
+    [
+        ("A='--num-layers 2 --lr 1e-4'", '"$A" --seed 7', 2, "configuration.one_word", "--num-layers 2 --lr 1e-4"),
+        ("A=(--lr '1' '--seed 7')", '--num-layers 2 "${A[@]}"', 1, "configuration.one_word", "--seed 7"),
+        ("A='--lr 1\n# --seed 7\n'", "--num-layers 2 $A", 2, "configuration.comment_in_quotes", "#"),
+        ("A='--lr 1 #--seed 7'", "--num-layers 2 $A", 1, "configuration.comment_in_quotes", "#--seed"),
+    ],
+    ids=["many arguments in one word", "an element of an array", "a comment in a text", "an argument commented out"],
+)
+def test_what_quotes_make_of_arguments_is_said(before: str, takes: str, line: int, id: str, text: str) -> None:
+    """By the line and the text of what Megatron-LM's parser refuses."""
     found = read_script(f"{before}\ntorchrun pretrain_gpt.py --hidden-size 64 {takes}\n", "train.sh", {})
     assert message(id, place=f"train.sh:{line}", text=text) in found.gaps
 
