@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from align_hooks.checklist.judge import Checked
-from align_hooks.checklist.result import Checklist
+from align_hooks.checklist.result import Checklist, check
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
@@ -147,6 +147,11 @@ def exercises() -> Iterator[Exercise]:
 
 DATA = "train_dataset.data_loader.config"
 EXERCISES = tuple(exercises())
+
+
+def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklist:
+    """A check of a base, with other flags and keys."""
+    return check(megatron(style, flags), mindformers(style, keys))
 
 
 def row(found: Checklist, name: str) -> Checked:

@@ -13,7 +13,7 @@ import yaml
 import invoked
 from align_hooks.checklist.result import Judgement, Scheduled
 from align_hooks.messages import rendered
-from checklist.exercises import MEGATRON, OLD, mindformers
+from checklist.exercises import MEGATRON, OLD, mindformers_tree
 from synthetic import Synthetic
 from worded import words
 
@@ -31,17 +31,7 @@ def script(path: Path, **changes: Any) -> Path:
 
 
 def configuration(path: Path, **changes: Any) -> Path:
-    tree: dict[str, Any] = {}
-    values = {name: value.value for name, value in mindformers(OLD, {}).values.items()} | {
-        name.replace("__", "."): value for name, value in changes.items()
-    }
-    for name, value in values.items():
-        *folders, last = name.split(".")
-        place = tree
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = value
-    path.write_text(yaml.safe_dump(tree))
+    path.write_text(yaml.safe_dump(mindformers_tree(OLD, {name.replace("__", "."): value for name, value in changes.items()})))
     return path
 
 

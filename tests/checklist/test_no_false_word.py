@@ -14,20 +14,16 @@ from align_hooks.checklist.meaning import Bounds, Scaling
 from align_hooks.checklist.mindformers_schedule import SHAPES
 from align_hooks.checklist.readings.data import is_blank
 from align_hooks.checklist.readings.training import SCHEDULES
-from align_hooks.checklist.result import CLEAN, DIFFERS, Checklist, check
+from align_hooks.checklist.result import CLEAN, DIFFERS, check
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import rendered
-from checklist.exercises import DATA, NEW, OLD, megatron, mindformers, row, to_change
+from checklist.exercises import DATA, NEW, OLD, checked, megatron, mindformers, row, to_change
 from checklist.test_first_weights import source
 from worded import ids
 
 NONE = (Outcome.SAME, Outcome.HARMLESS, Outcome.UNUSED)
 """How a row comes out that is no difference."""
-
-
-def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklist:
-    return check(megatron(style, flags), mindformers(style, keys))
 
 
 # ---- schedules

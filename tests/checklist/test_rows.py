@@ -14,6 +14,7 @@ from align_hooks.checklist.tables import GROUPS, ROW, ROWS
 from align_hooks.checklist.tables.structure import ALONE
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
+from align_hooks.data_file import sections
 from align_hooks.messages import Side
 from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, flags, megatron, mindformers
 from checklist.shipped import rows
@@ -122,63 +123,10 @@ def test_rows_have_names_of_their_own_and_sources() -> None:
     assert len(GROUPS) == 10
 
 
-CHECKLIST = {
-    "structure": """num_layers num_heads hidden_size intermediate_size n_kv_heads Attention normalization Regularization+function
-        rms_norm_eps normal_eps dropout activation+function Fusion+computation position+code vocab_size""",
-    "experts": """expert_num shared_expert_num num_experts_chosen capacity_factor aux_loss_factor routing_policy enable_sdrop
-        router_dense_type use_fused_ops_topkrouter use_shared_expert_gating""",
-    "optimizer": "adam+optimizer eps beta1 beta2 weight_decay lr warmup_ratio lr_warmup_fraction clip_grad global_batch_size",
-    "weights": "param_init_type init-method-std",
-    "precision": """compute_dtype layernorm_compute_type softmax_compute_type Calculation+of+weights rotary_dtype bias+add residual+add loss
-        Operator+High+Precision+Mode""",
-    "parallel": "data_parallel model_parallel pipeline_stage use_seq_parallel enable_parallel_optimizer micro_batch_interleave_num",
-    "other": """Data+Check Special+Words+Check Overflow+Detection Graph+Operator+Fusion Training+Inference+Template+Consistency
-        Version+Check Differences+with+Open+Source""",
-}
-"""Every row of every CheckList table, in the English of the guide's four versions. ``input_ids check`` is a look at recorded batches."""
-SETUP = {
-    "stage 1": "num_layers learning_rate_type warmup_steps adam_eps dropout parallel seed HCCL_DETERMINISTIC ASCEND_LAUNCH_BLOCKING",
-    "acceptance": "data+set precision parallel cluster determinism steps",
-}
-COMPARISON = {
-    "model": """use-legacy-model,+use-mcore-model num-layers encoder-num-layers decoder-num-layers hidden-size ffn-hidden-size
-        num-attention-heads kv-channels group-query-attention num-query-groups max-position-embeddings position-embedding-type
-        use-rotary-position-embeddings rotary-base rotary-percent rotary-interleaved rotary-seq-len-interpolation-factor use-rope-scaling
-        rope-scaling-factor no-position-embedding disable-bias-linear mrope-section make-vocab-size-divisible-by init-method-std
-        attention-dropout hidden-dropout normalization norm-epsilon apply-layernorm-1p apply-residual-connection-post-layernorm openai-gelu
-        squared-relu swiglu,+openai-gelu,+squared-relu gated_linear_unit swiglu no-persist-layer-norm untie-embeddings-and-output-weights
-        fp16,+bf16 grad-reduce-in-bf16 param_init_type layernorm_compute_type attention-softmax-in-fp32 rotary_dtype loss-scale
-        initial-loss-scale min-loss-scale loss-scale-window hysteresis fp32-residual-connection accumulate-allreduce-grads-in-fp32
-        fp16-lm-cross-entropy q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim rotary-scaling-factor
-        use-precision-aware-optimizer main-grads-dtype main-params-dtype exp-avg-dtype exp-avg-sq-dtype first-last-layers-bf16
-        num-layers-at-start-in-bf16 num-layers-at-end-in-bf16 multi-latent-attention qk-layernorm""",
-    "optimizer": """optimizer adam-beta1,+adam-beta2 adam-eps weight-decay start-weight-decay end-weight-decay weight-decay-incr-style
-        clip-grad lr lr-decay-style lr-decay-iters lr-decay-samples lr-warmup-iters lr-warmup-fraction lr-warmup-init min-lr""",
-    "parallel": """tensor-model-parallel-size pipeline-model-parallel-size sequence-parallel context-parallel-size use-distributed-optimizer
-        expert-model-parallel-size expert-tensor-parallel-size""",
-    "attention": """attention-backend use-flash-attn no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion
-        no-bias-dropout-fusion no-rope-fusion cross-entropy-loss-fusion""",
-    "experts": """num-experts moe-layer-freq moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-shared-expert-overlap
-        moe-grouped-gemm moe-router-load-balancing-type moe-router-dtype moe-router-score-function moe-router-topk moe-router-pre-softmax
-        moe-router-num-groups moe-router-group-topk moe-router-topk-scaling-factor moe-router-enable-expert-bias
-        moe-router-bias-update-rate moe-use-legacy-grouped-gemm moe-aux-loss-coeff moe-z-loss-coeff moe-input-jitter-eps
-        moe-token-dispatcher-type moe-enable-deepep moe-per-layer-logging moe-expert-capacity-factor moe-pad-expert-input-to-capacity
-        moe-token-drop-policy moe-extended-tp moe-use-upcycling moe-permute-fusion mtp-num-layers mtp-loss-scaling-factor""",
-    "data": """data-path,+split train-data-path valid-data-path test-data-path vocab-size vocab-file merge-file tokenizer-type seq-length
-        encoder-seq-length decoder-seq-length retriever-seq-length num-workers num-dataset-builder-threads data-cache-path""",
-    "control": """batch_size micro_batch_interleave_num global_batch_size epochs train-samples train-iters log-interval eval-iters
-        eval-interval save save-interval non-persistent-save-interval non-persistent-ckpt-type pretrained-checkpoint ckpt-step load
-        exit-interval exit-duration-in-mins""",
-    "recompute": """recompute-activations recompute-granularity recompute-method recompute-num-layers distribute-saved-activations
-        checkpoint-activations moe-layer-recompute""",
-}
-"""Every row of the tables of the guide that compares with Megatron-LM (mindspore-ai/docs, accuracy_comparison.md)."""
-
-
 def wanted() -> set[str]:
-    named = (("CheckList", CHECKLIST), ("comparison", COMPARISON), ("set-up", SETUP))
-    tables = ((f"{guide}: {table}", names) for guide, held in named for table, names in held.items())
-    return {f"{table}: {name.replace('+', ' ')}" for table, names in tables for name in names.split()}
+    """Every row of every table of the guides."""
+    tables = sections(Path(__file__).with_name("guides.txt"))
+    return {f"{table}: {name.replace('+', ' ')}" for table, lines in tables.items() for name in " ".join(lines).split()}
 
 
 def test_every_row_of_every_guide_has_a_row_here() -> None:

@@ -17,15 +17,10 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.messages import Message, Side, all_of, message, rendered, terms
 from align_hooks.report.check_text import headline
-from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
+from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, checked, megatron, mindformers, row, to_change
 from chosen import slow
 
 SWITCHES = {name for name, kind in FLAGS.items() if kind == "nothing"}
-
-
-def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklist:
-    """A base of the exercises, with other flags and keys."""
-    return check(megatron(style, flags), mindformers(style, keys))
 
 
 def trapped(checklist: Checklist) -> list[Message]:
@@ -35,12 +30,12 @@ def trapped(checklist: Checklist) -> list[Message]:
 def every_change(nth: int) -> list[Change]:
     """What each ``nth`` exercise is told to change, either way round."""
     result = []
-    for one in EXERCISES[::nth]:
+    for exercise in EXERCISES[::nth]:
         for left, right in ((True, True), (True, False), (False, True), (False, False)):
-            flags, keys = one.flags if left else {}, one.same if right else one.other
-            sides = megatron(one.style, flags), mindformers(one.style, keys)
+            flags, keys = exercise.flags if left else {}, exercise.same if right else exercise.other
+            sides = megatron(exercise.style, flags), mindformers(exercise.style, keys)
             for pair in (sides, sides[::-1]):
-                result += [checked.change for checked in check(*pair).checked if checked.change is not None]
+                result += [one.change for one in check(*pair).checked if one.change is not None]
     return result
 
 
@@ -58,12 +53,8 @@ TO_MEGATRON: dict[str, tuple[str, str, str]] = {
 def to_megatron(words: str, more: str = "") -> Checklist:
     """A check of two commands that are divided by a bar."""
     reference, _, candidate = words.partition("|")
-    sides = (
-        f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 {side}"
-        for side in (reference, candidate)
-    )
-    ours, theirs = sides
-    return check(read_command(ours, {}), read_command(f"{theirs} {more}", {}))
+    command = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3"
+    return check(read_command(f"{command} {reference}", {}), read_command(f"{command} {candidate} {more}", {}))
 
 
 @pytest.mark.parametrize("words", TO_MEGATRON)

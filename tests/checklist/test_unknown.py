@@ -30,7 +30,7 @@ from align_hooks.messages import message
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_page import check_page
 from align_hooks.report.check_text import render_check
-from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree
+from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree, row
 from chosen import slow_but
 
 MINDSPEED = "mindspeed"
@@ -119,13 +119,13 @@ def possible(sides: Pair, setting: Setting) -> Iterator[Pair]:
     yield from (given(sides, setting, Value(value, Place("train.sh", 2))) for value in of_one_type or POSSIBLE)
 
 
-def decided(row: Checked) -> Outcome | None:
+def decided(checked: Checked) -> Outcome | None:
     """Whether a row is said to differ, and how, or not to (SAME); None where it is left open."""
     open_ones = (Outcome.NOT_TOLD, Outcome.BY_HAND, Outcome.ALONE)
-    no_result = row.outcome is Outcome.HARMLESS and row.row.effect is not Effect.RESULT
-    if no_result or row.outcome in open_ones:
+    no_result = checked.outcome is Outcome.HARMLESS and checked.row.effect is not Effect.RESULT
+    if no_result or checked.outcome in open_ones:
         return None
-    return Outcome.SAME if row.outcome in (Outcome.HARMLESS, Outcome.UNUSED) else row.outcome
+    return Outcome.SAME if checked.outcome in (Outcome.HARMLESS, Outcome.UNUSED) else checked.outcome
 
 
 def false_words(sides: Pair, stands: Checklist, setting: Setting, most: int) -> Iterator[str]:
@@ -193,10 +193,10 @@ def test_every_report_is_written_whatever_is_not_known(style: str, tmp_path: Pat
 
 def test_no_two_values_that_are_not_known_end_a_check() -> None:
     sides = pair(LATENT)
-    for row in ROWS:
-        for ours, theirs in zip(row.megatron.keys, row.mindformers.keys, strict=False):
+    for one in ROWS:
+        for ours, theirs in zip(one.megatron.keys, one.mindformers.keys, strict=False):
             answer = check(*unknown(sides, (0, ours), (1, theirs)))
-            assert next(one for one in answer.checked if one.row is row).outcome is not Outcome.DIFFERENT, (row.id, ours, theirs)
+            assert row(answer, one.id).outcome is not Outcome.DIFFERENT, (one.id, ours, theirs)
 
 
 LOADS = {
@@ -212,18 +212,18 @@ def test_a_checkpoint_that_is_not_known_leaves_the_rest_to_be_compared(words: st
     arguments = " ".join(f"--{name} {'' if value is None else value}" for name, value in MEGATRON.items() if name != "load")
     script = read_script(f"torchrun pretrain_gpt.py {arguments} {words}", "train.sh", {})
     answer = check(script, mindformers(NEW, {}))
-    load = next(one for one in answer.checked if one.row.id == "load")
+    load = row(answer, "load")
     assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, Outcome.BY_HAND, UNSET)
-    spread = next(one for one in check(script, mindformers(NEW, {"m.initializer_range": 0.5})).checked if one.row.id == "init_method_std")
+    spread = row(check(script, mindformers(NEW, {"m.initializer_range": 0.5})), "init_method_std")
     assert spread.outcome is Outcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
-    spread = next(one for one in check(script, mindformers(OLD, {"m.init_method_std": 0.5})).checked if one.row.id == "init_method_std")
+    spread = row(check(script, mindformers(OLD, {"m.init_method_std": 0.5})), "init_method_std")
     assert (spread.outcome, spread.why) == (Outcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
 
 
 def test_an_exported_variable_that_is_not_known_is_not_its_text() -> None:
     script = read_script("export HCCL_DETERMINISTIC=$LEVEL\ntorchrun pretrain_gpt.py --num-layers 2", "train.sh", {})
-    row = next(one for one in check(script, mindformers(NEW, {})).checked if one.row.id == "HCCL_DETERMINISTIC")
-    assert (row.reference.meaning, row.advised) == (UNSET, ())
+    level = row(check(script, mindformers(NEW, {})), "HCCL_DETERMINISTIC")
+    assert (level.reference.meaning, level.advised) == (UNSET, ())
 
 
 def test_two_settings_that_are_not_known_are_not_alike() -> None:
@@ -237,6 +237,6 @@ def test_two_settings_that_are_not_known_are_not_alike() -> None:
 def test_as_many_steps_are_not_alike_where_the_batch_may_part_them() -> None:
     sides, batch = pair(NEW), (0, "global_batch_size")
     apart = check(*given(sides, batch, Value(3, Place("train.sh", 2))))
-    lengths = [next(row for row in answer.checked if row.row.id == "train-iters") for answer in (check(*unknown(sides, batch)), apart)]
-    assert [decided(row) for row in lengths] == [None, Outcome.DIFFERENT]
+    lengths = [row(answer, "train-iters") for answer in (check(*unknown(sides, batch)), apart)]
+    assert [decided(length) for length in lengths] == [None, Outcome.DIFFERENT]
     assert lengths[0].why == WHY

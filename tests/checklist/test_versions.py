@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from align_hooks.checklist import sides
 from align_hooks.checklist.result import Checklist, as_read, check
 from align_hooks.checklist.sides import check as check_files
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MINDSPEED_LLM
-from checklist.exercises import NEW, OLD, megatron, mindformers, mindformers_tree
+from checklist.exercises import NEW, OLD, megatron, mindformers
+from checklist.test_command import configuration, script
 
 NULL = {"tokenizer-type": "NullTokenizer"}
 
@@ -42,12 +42,8 @@ def test_the_megatron_that_is_installed_reads_a_script(
         return found
 
     monkeypatch.setattr(sides, "version", version)
-    words = " ".join(
-        f"--{name.replace('_', '-')} {value.value}" for name, value in megatron(OLD, NULL).values.items() if value.value is not True
-    )
-    (tmp_path / "train.sh").write_text(f"python pretrain_gpt.py {words}\n")
-    (tmp_path / "llama.yaml").write_text(yaml.safe_dump(mindformers_tree(OLD, {})))
-    result = check_files(str(tmp_path / "train.sh"), str(tmp_path / "llama.yaml"), {})
+    one, other = script(tmp_path / "train.sh", tokenizer_type="NullTokenizer"), configuration(tmp_path / "llama.yaml")
+    result = check_files(str(one), str(other), {})
     assert ("trap.null_tokenizer" in trapped(result, 0)) is told
 
 
