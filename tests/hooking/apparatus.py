@@ -13,7 +13,7 @@ from align_hooks.session import Session
 from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings
 
-__all__ = ["attach", "attempt", "everything", "exit_code", "failure", "finish", "hook", "new_session"]
+__all__ = ["Settings", "attach", "attempt", "everything", "exit_code", "failure", "finish", "hook", "new_session", "session"]
 
 VERSION_MODULES["stand-in"] = "stand_in.version"
 
@@ -21,6 +21,10 @@ VERSION_MODULES["stand-in"] = "stand_in.version"
 def new_session(settings: Settings | None = None) -> Session:
     """A real session without a record, of a run that asked for a seed."""
     return Session("stand-in", settings or Settings(seed=1), Launch())
+
+
+session = new_session()
+"""That of a snippet which says nothing else."""
 
 
 def hook(name: str = "training", *targets: str, **changes: Any) -> Hook:

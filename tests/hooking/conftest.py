@@ -14,8 +14,13 @@ import pytest
 
 from started import scrubbed
 
-HERE = Path(__file__).parent
 Observe = Callable[..., Any]
+
+
+def in_either_order(module: str = "stand_in.seams", attach: str = "attach(hooks, session)") -> pytest.MarkDecorator:
+    """A test of an ``order``: hooks are attached before a module is imported, or afterwards."""
+    orders = [f"{attach}; import {module}", f"import {module}; {attach}"]
+    return pytest.mark.parametrize("order", orders, ids=["attach, import", "import, attach"])
 
 
 @pytest.fixture
@@ -24,14 +29,8 @@ def observe() -> Observe:
 
     def run(snippet: str, **environment: str) -> Any:
         program = f"from apparatus import *\n{dedent(snippet)}\nimport json\nprint('\\n' + json.dumps(seen))"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            env=scrubbed(Path(__file__).parent, **environment),
-            timeout=300,
-            check=False,
-        )
+        clean = scrubbed(Path(__file__).parent, **environment)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=clean, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -6,24 +6,21 @@ from importlib.metadata import version
 
 import pytest
 
-from .conftest import Observe
-
-ATTACH_FIRST = "session = new_session(); attach([hook()], session); import stand_in.consumer"
-IMPORT_FIRST = "import stand_in.consumer; session = new_session(); attach([hook()], session)"
+from .conftest import Observe, in_either_order
 
 
-@pytest.mark.parametrize("order", [ATTACH_FIRST, IMPORT_FIRST], ids=["attach, import", "import, attach"])
+@in_either_order("stand_in.consumer")
 def test_names_that_others_took_from_the_module_are_wrapped_in_either_order(observe: Observe, order: str) -> None:
     seen = observe(f"""
+        hooks = [hook()]
         {order}
         import stand_in, stand_in.seams
         results = [stand_in.seams.train(1), stand_in.train(2, scale=0.5), stand_in.consumer.run_step(3), stand_in.consumer.epoch()]
         import hook_bodies
-        seen = dict(results=results, noted=hook_bodies.noted, calls=session.ledger.calls["training"])
+        seen = [results, hook_bodies.noted, session.ledger.calls["training"]]
     """)
-    assert seen["results"] == [["trained", 1, 1.0], ["trained", 2, 0.5], ["trained", 3, 1.0], [["trained", 0, 1.0], ["evaluated", 0]]]
-    assert seen["noted"] == ["train"] * 4
-    assert seen["calls"] == 4
+    results = [["trained", 1, 1.0], ["trained", 2, 0.5], ["trained", 3, 1.0], [["trained", 0, 1.0], ["evaluated", 0]]]
+    assert seen == [results, ["train"] * 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -32,39 +29,37 @@ def test_names_that_others_took_from_the_module_are_wrapped_in_either_order(obse
     ids=["by the script before attaching", "after attaching to an imported module"],
 )
 def test_a_name_taken_from_the_module_is_wrapped(observe: Observe, before: str, after: str) -> None:
-    seen = observe(f"""
+    assert (
+        observe(f"""
         {before}
-        session = new_session()
         attach([hook()], session)
         {after}
         train(1)
         seen = session.ledger.calls["training"]
     """)
-    assert seen == 1
+        == 1
+    )
 
 
 def test_names_that_look_like_the_target_and_are_not_it_stay_untouched(observe: Observe) -> None:
-    seen = observe("""
+    assert observe("""
         import sys, types, stand_in.seams
         other = types.ModuleType("other")
         other.train = lambda step: ["another train", step]
         sys.modules["other"], before = other, other.train
-        attach([hook()], new_session())
+        attach([hook()], session)
         seen = [other.train is before, stand_in.seams.evaluate(1)]
-    """)
-    assert seen == [True, ["evaluated", 1]]
+    """) == [True, ["evaluated", 1]]
 
 
 def test_a_hook_that_was_not_asked_for_leaves_everything_alone(observe: Observe) -> None:
-    seen = observe("""
+    assert observe("""
         import sys
         finders = list(sys.meta_path)
-        session = new_session()
         attach([hook(asked=lambda settings: settings.seed == 2)], session)
         import stand_in.seams
         seen = [type(stand_in.seams.train).__name__, sys.meta_path == finders, session.ledger.facts(), session.ledger.unfired()]
-    """)
-    assert seen == ["function", True, {}, []]
+    """) == ["function", True, {}, []]
 
 
 @pytest.mark.parametrize(
@@ -77,15 +72,14 @@ def test_a_hook_that_was_not_asked_for_leaves_everything_alone(observe: Observe)
     ids=["attach, attach, import", "attach, import, attach", "import, attach, attach"],
 )
 def test_attaching_twice_wraps_once(observe: Observe, order: str) -> None:
-    seen = observe(f"""
-        session, hooks = new_session(), [hook("training", "train", "Optimizer.step", "Adam.build")]
+    assert observe(f"""
+        hooks = [hook("training", "train", "Optimizer.step", "Adam.build")]
         {order}
         from stand_in.seams import Adam, train
         train(0), Adam().step(1), Adam.build(2), stand_in.consumer.epoch()
         import hook_bodies
         seen = dict(noted=hook_bodies.noted, calls=session.ledger.calls["training"], unfired=session.ledger.unfired())
-    """)
-    assert seen == {"noted": ["train", "step", "build", "train"], "calls": 4, "unfired": []}
+    """) == {"noted": ["train", "step", "build", "train"], "calls": 4, "unfired": []}
 
 
 USES = {
@@ -99,12 +93,11 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("order", ["attach(hooks, session); import stand_in.seams", "import stand_in.seams; attach(hooks, session)"])
+@in_either_order()
 @pytest.mark.parametrize("owner", ["Optimizer", "Adam"], ids=["owned", "inherited"])
 def test_methods_of_every_kind_keep_their_meaning(observe: Observe, owner: str, order: str) -> None:
     """``clip`` is a staticmethod and ``build`` a classmethod; on Adam all are inherited, and FusedAdam inherits from Adam."""
     seen = observe(f"""
-        session = new_session()
         hooks = [hook(name, "{owner}." + name) for name in ("step", "clip", "build", "__init__")]
         {order}
         seen = {{}}
@@ -122,7 +115,7 @@ def test_methods_of_every_kind_keep_their_meaning(observe: Observe, owner: str, 
 
 
 def test_what_a_wrapped_function_returns_and_raises_is_the_very_object(observe: Observe) -> None:
-    seen = observe("""
+    assert observe("""
         import stand_in.seams
         answer, refusal = [], OSError("no space left")
         def original(step):
@@ -130,14 +123,13 @@ def test_what_a_wrapped_function_returns_and_raises_is_the_very_object(observe: 
                 raise refusal
             return answer
         stand_in.seams.evaluate, kept = original, [original]
-        attach([hook("evaluation", "evaluate")], new_session())
+        attach([hook("evaluation", "evaluate")], session)
         try:
             stand_in.seams.evaluate(1)
         except OSError as error:
             raised = error
         seen = [stand_in.seams.evaluate is kept[0], stand_in.seams.evaluate(0) is answer, raised is refusal]
-    """)
-    assert seen == [False, True, True]
+    """) == [False, True, True]
 
 
 def test_a_wrapped_function_still_looks_like_itself(observe: Observe) -> None:
@@ -147,74 +139,57 @@ def test_a_wrapped_function_still_looks_like_itself(observe: Observe) -> None:
         seen = [train.__name__, train.__qualname__, train.__module__, train.__doc__, inspect.getsource(train), str(train.__defaults__)]
         seen += [str(inspect.signature(train)), str(inspect.signature(Optimizer.__init__)), inspect.isfunction(train), callable(train)]
     """
-    attached = 'attach([hook("training", "train", "Optimizer.__init__")], new_session())\n'
+    attached = 'attach([hook("training", "train", "Optimizer.__init__")], session)\n'
     assert observe(attached + "\n".join(line.strip() for line in look.splitlines())) == observe(look)
 
 
 def test_a_wrapped_function_can_still_be_pickled_by_name_and_copied(observe: Observe) -> None:
     """As plain functions can: spawned workers are sent their target, and configurations that hold functions are deep-copied."""
-    seen = observe("""
-        attach([hook()], new_session())
+    assert observe("""
+        attach([hook()], session)
         import copy, pickle
         from stand_in.seams import train
         seen = [pickle.loads(pickle.dumps(train)) is train, copy.deepcopy(train) is train]
-    """)
-    assert seen == [True, True]
+    """) == [True, True]
 
 
 def test_the_body_is_not_loaded_before_the_first_call(observe: Observe) -> None:
-    seen = observe("""
+    assert observe("""
         import sys
-        attach([hook("training", "train", "Optimizer.step")], new_session())
+        attach([hook("training", "train", "Optimizer.step")], session)
         import stand_in.seams
         early = "hook_bodies" in sys.modules
         stand_in.train(0), stand_in.train(1), stand_in.seams.Optimizer().step(2)
         import hook_bodies
         seen = [early, len(hook_bodies.noted)]
-    """)
-    assert seen == [False, 3]
+    """) == [False, 3]
 
 
-@pytest.mark.parametrize("order", ["attach(hooks, session); import stand_in.consumer", "import stand_in.seams; attach(hooks, session)"])
+@in_either_order()
 def test_a_hook_without_targets_is_handed_the_module_once(observe: Observe, order: str) -> None:
-    seen = observe(f"""
-        session, hooks = new_session(), [hook("installer", targets=(), body="hook_bodies:install")]
+    assert observe(f"""
+        hooks = [hook("installer", targets=(), body="hook_bodies:install")]
         {order}
         import stand_in.consumer
         seen = [stand_in.seams.evaluate(1), stand_in.consumer.epoch()[1], session.ledger.facts(), session.ledger.unfired()]
-    """)
-    assert seen == [["installed", 1], ["installed", 0], {"installer": {"state": "attached", "calls": 1}}, []]
+    """) == [["installed", 1], ["installed", 0], {"installer": {"state": "attached", "calls": 1}}, []]
 
 
-def test_hooks_on_one_module_attach_together(observe: Observe) -> None:
-    seen = observe("""
-        session = new_session()
-        attach([hook("first"), hook("second", "evaluate"), hook("third", "Optimizer.step")], session)
-        import stand_in.consumer
-        stand_in.consumer.epoch()
-        seen = session.ledger.facts()
-    """)
-    assert {name: facts["calls"] for name, facts in seen.items()} == {"first": 1, "second": 1, "third": 0}
-    assert {facts["state"] for facts in seen.values()} == {"attached"}
-
-
-@pytest.mark.parametrize("order", ["offer(*given); import stand_in.seams", "import stand_in.seams; offer(*given)"])
+@in_either_order(attach="offer(hooks, session)")
 def test_a_name_that_is_offered_is_added_with_no_account(observe: Observe, order: str) -> None:
-    seen = observe(f"""
+    assert observe(f"""
         from align_hooks.hooking.attach import offer
-        from align_hooks.settings import Settings
         session = new_session(Settings())
-        given = [hook(targets=(), body="hook_bodies:add_a_name")], session
+        hooks = [hook(targets=(), body="hook_bodies:add_a_name")]
         {order}
         seen = [stand_in.seams.a_name, session.ledger.pending, session.ledger.attached, session.ledger.failed]
-    """)
-    assert seen == ["added", {}, {}, {}]
+    """) == ["added", {}, {}, {}]
 
 
 def test_a_name_is_not_added_to_a_version_on_which_it_was_not_proven_and_nobody_is_told(observe: Observe) -> None:
     seen = observe("""
         from align_hooks.hooking.attach import offer
-        offer([hook(targets=(), body="hook_bodies:add_a_name", supports=">=9")], new_session())
+        offer([hook(targets=(), body="hook_bodies:add_a_name", supports=">=9")], session)
         import stand_in.seams
         seen = hasattr(stand_in.seams, "a_name")
     """)

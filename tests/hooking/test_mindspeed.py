@@ -15,7 +15,6 @@ from .conftest import Observe
 
 HOOKS = dedent("""
     from align_hooks.torch_side.catalogue import HOOKS as ALL
-    session = new_session()
     hooks = [hook("train"), hook("evaluate", "evaluate"), hook("step", "Optimizer.step"), hook("fused", "FusedAdam.step")]
     hooks += [hook for hook in ALL if hook.name == "mindspeed"]
 """)
@@ -81,17 +80,16 @@ def test_undone_the_framework_is_as_mindspeed_left_it(observe: Observe, hooked: 
 
 def test_its_decorators_are_given_the_framework_and_not_our_wrappers(hooked: Observe) -> None:
     """Otherwise taking its patches back would leave ours in the framework's place, and a call would count twice."""
-    seen = hooked(f"""
+    assert hooked(f"""
         import stand_in.consumer
         {ATTACH}; {PATCH}
         from mindspeed.patch_utils import MindSpeedPatchesManager as manager
         seen = [type(patch.original).__name__ for patch in manager.patches.values()]
-    """)
-    assert seen == ["function", "function", "function", "type"]
+    """) == ["function", "function", "function", "type"]
 
 
 def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
-    seen = hooked(f"""
+    assert hooked(f"""
         {ATTACH}
         import stand_in.consumer
         from mindspeed.patch_utils import Patch
@@ -99,20 +97,18 @@ def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
         patch.replacement = lambda step: ["alone", step]
         patch.apply_patch()
         seen = [stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
-    """)
-    assert seen == [["alone", 0], 1]
+    """) == [["alone", 0], 1]
 
 
 def test_patching_that_fails_leaves_our_wrappers_on(hooked: Observe) -> None:
-    seen = hooked(f"""
+    assert hooked(f"""
         {ATTACH}
         import stand_in.consumer
         from mindspeed.patch_utils import MindSpeedPatchesManager as manager
         manager.register_patch("stand_in.seams.nothing_of_the_kind", lambda: None)
         error = attempt(manager.apply_patches)
         seen = [error[0], stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
-    """)
-    assert seen == ["AttributeError", ["evaluated", 0], 1]
+    """) == ["AttributeError", ["evaluated", 0], 1]
 
 
 def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(hooked: Observe) -> None:
@@ -132,15 +128,14 @@ def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(ho
 
 
 def test_what_somebody_else_put_over_ours_stays_and_counts_once(hooked: Observe) -> None:
-    seen = hooked(f"""
+    assert hooked(f"""
         {ATTACH}
         import stand_in.seams as seams
         before = seams.train
         seams.train = lambda step: ["theirs", *before(step)]
         {PATCH}
         seen = [seams.train(1), session.ledger.calls["train"]]
-    """)
-    assert seen == [["decorated", "theirs", "trained", 1, 1.0], 1]
+    """) == [["decorated", "theirs", "trained", 1, 1.0], 1]
 
 
 def test_a_manager_without_the_doors_is_refused(hooked: Observe) -> None:

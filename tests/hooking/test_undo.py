@@ -13,7 +13,6 @@ def test_import_attach_undo_leaves_every_attribute_identical(observe: Observe) -
     seen = observe(f"""
         import stand_in.consumer
         before = everything()
-        session = new_session()
         attach([hook("training", {TARGETS}), hook("installer", targets=(), body="hook_bodies:install")], session)
         during = everything()
         session.ledger.undo()
@@ -34,19 +33,19 @@ def test_attach_import_undo_leaves_every_attribute_as_an_import_without_hooks(ob
     """The consumer is imported while hooks are on, so it takes wrapped names; these go back too."""
     kinds = "{name: type(value).__name__ for name, value in everything().items()}"
     plain = observe(f"import stand_in.consumer; seen = {kinds}")
-    seen = observe(f"""
-        session = new_session()
+    assert (
+        observe(f"""
         attach([hook("training", {TARGETS})], session)
         import stand_in.consumer
         session.ledger.undo()
         seen = {kinds}
     """)
-    assert seen == plain
+        == plain
+    )
 
 
 def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(observe: Observe) -> None:
-    seen = observe(f"""
-        session = new_session()
+    assert observe(f"""
         attach([hook("training", {TARGETS})], session)
         from stand_in.seams import Adam, FusedAdam, Optimizer, train
         session.ledger.undo()
@@ -58,8 +57,7 @@ def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(obse
             results=[FusedAdam(0.5).step(1), Adam().clip(2), FusedAdam.build(3)],
             calls=session.ledger.calls["training"],
         )
-    """)
-    assert seen == {
+    """) == {
         "train": "function",
         "owned": ["function", "staticmethod", "classmethod"],
         "inherited": [],
@@ -69,41 +67,28 @@ def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(obse
 
 
 def test_attach_undo_import_attaches_nothing(observe: Observe) -> None:
-    seen = observe("""
-        session = new_session()
+    assert observe("""
         attach([hook(), hook("installer", targets=(), body="hook_bodies:install")], session)
         session.ledger.undo()
         import stand_in.seams
         seen = [type(stand_in.seams.train).__name__, stand_in.seams.evaluate(1), len(session.ledger.journal)]
-    """)
-    assert seen == ["function", ["evaluated", 1], 0]
+    """) == ["function", ["evaluated", 1], 0]
 
 
-def test_undoing_twice_is_undoing_once(observe: Observe) -> None:
-    seen = observe("""
+def test_undoing_twice_is_undoing_once_and_attaching_again_wraps_again(observe: Observe) -> None:
+    assert observe("""
         import stand_in.seams
-        before, session = stand_in.seams.train, new_session()
+        before = stand_in.seams.train
         attach([hook()], session)
         session.ledger.undo()
         session.ledger.undo()
-        seen = [stand_in.seams.train is before, stand_in.train is before]
-    """)
-    assert seen == [True, True]
-
-
-def test_attaching_again_after_an_undo_wraps_again(observe: Observe) -> None:
-    seen = observe("""
-        import stand_in.seams
-        before, session = stand_in.seams.train, new_session()
-        attach([hook()], session)
-        session.ledger.undo()
+        undone = [stand_in.seams.train is before, stand_in.train is before]
         attach([hook()], session)
         stand_in.train(0)
         calls = session.ledger.calls["training"]
         session.ledger.undo()
-        seen = [calls, stand_in.seams.train is before]
-    """)
-    assert seen == [1, True]
+        seen = [*undone, calls, stand_in.seams.train is before]
+    """) == [True, True, 1, True]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +104,7 @@ def test_attaching_again_after_an_undo_wraps_again(observe: Observe) -> None:
 def test_what_somebody_replaced_after_us_is_left_alone_and_named_and_the_rest_is_undone(observe: Observe, place: str, named: str) -> None:
     seen = observe(f"""
         import stand_in.seams
-        before, session = everything(), new_session()
+        before = everything()
         attach([hook("training", "evaluate", "train", "Optimizer.step", "Adam.step", "Optimizer.build")], session)
         theirs = lambda *anything: "theirs"
         {place} = theirs
@@ -136,7 +121,6 @@ def test_what_somebody_replaced_after_us_is_left_alone_and_named_and_the_rest_is
 def test_an_inherited_method_that_somebody_deleted_after_us_is_reported(observe: Observe) -> None:
     seen = observe("""
         import stand_in.seams
-        session = new_session()
         attach([hook("training", "Adam.step")], session)
         del stand_in.seams.Adam.step
         seen = attempt(session.ledger.undo) + ["step" in vars(stand_in.seams.Adam)]
