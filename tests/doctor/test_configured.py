@@ -69,22 +69,29 @@ def test_what_is_outside_of_a_graph_is_recorded_beside_one(flags: str, tmp_path:
     assert refusals("llama.args", ("", "--cuda-graph-impl none\n"), where=tmp_path, run="run", activations="0") == []
 
 
-def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:
-    """So nothing is left of it that is not deterministic."""
-    fast = ("", "--cross-entropy-loss-fusion --tp-comm-overlap\n")
-    assert refusals("llama.args", fast, where=tmp_path, deterministic=1, device="cpu") == []
+CPU: dict[str, object] = {"device": "cpu"}
+FIXED_RATE: dict[str, object] = {"run": "run", "learning_rate": "1e-3"}
+NOT_REFUSED: dict[str, tuple[str, dict[str, object]]] = {
+    "only fast: a rehearsal goes without, to be deterministic": (
+        "--cross-entropy-loss-fusion --tp-comm-overlap",
+        CPU | {"deterministic": 1},
+    ),
+    "another loss": ("--cross-entropy-loss-fusion", CPU | {"run": "run"}),
+    "another dispatcher": ("--moe-token-dispatcher-type flex --moe-enable-deepep --delay-wgrad-compute", CPU | {"run": "run"}),
+    "recomputation": ("--recompute-granularity selective --recompute-modules moe_act layernorm core_attn", CPU | {"run": "run"}),
+    "a flag without its value": ("--load", FIXED_RATE),
+    "no number": ("--num-distributed-optimizer-instances two", FIXED_RATE),
+    "a list for a number": ("--context-parallel-size [1,2]", FIXED_RATE),
+    "no training": ("--skip-train", FIXED_RATE),
+    "a Mixtral": ("--num-experts 4 --moe-router-topk 2", {"run": "run"}),
+    "what no family has, where nothing is asked for": ("--rotary-interleaved", {}),
+}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--moe-token-dispatcher-type flex --moe-enable-deepep --delay-wgrad-compute",
-        "--recompute-granularity selective --recompute-modules moe_act layernorm core_attn",
-        "--cross-entropy-loss-fusion",
-    ],
-)
-def test_a_rehearsal_takes_what_it_can_do_otherwise(flags: str, tmp_path: Path) -> None:
-    assert refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, device="cpu", run="run") == []
+@pytest.mark.parametrize("case", NOT_REFUSED)
+def test_what_megatron_or_a_rehearsal_can_do_is_not_refused(case: str, tmp_path: Path) -> None:
+    flags, switches = NOT_REFUSED[case]
+    assert refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, **switches) == []
 
 
 @pytest.mark.parametrize("end", ["$MODEL_ARGS", "--yaml-cfg model.yaml", "--use-checkpoint-args --load 7"])
@@ -97,26 +104,16 @@ def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_p
     assert elsewhere(configuration)
 
 
-@pytest.mark.parametrize("flag", ["--load", "--num-distributed-optimizer-instances two", "--context-parallel-size [1,2]", "--skip-train"])
-def test_odd_values_are_no_error(flag: str, tmp_path: Path) -> None:
-    assert refusals("llama.args", ("", f"{flag}\n"), where=tmp_path, run="run", learning_rate="1e-3") == []
-
-
-def test_a_mixtral_is_read(tmp_path: Path) -> None:
-    assert refusals("llama.args", ("", "--num-experts 4 --moe-router-topk 2\n"), where=tmp_path, run="run") == []
-
-
-def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert refusals("llama.args", ("", "--rotary-interleaved\n"), where=tmp_path) == []
-
-
+FP32 = "    compute_dtype: 'float32'"
 MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
     "a newer model without a graph": ("context:\n  mode: 0", "use_legacy: False\ncontext:\n  mode: 1", {"run": "run"}, "set mode: 0"),
-    "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
+    "bfloat16 on a CPU": (FP32, "    compute_dtype: bfloat16", CPU, "set compute_dtype: float32"),
     "a compressed mask of documents on a CPU": (
-        *("    compute_dtype: 'float32'", "    compute_dtype: 'float32'\n    use_eod_attn_mask_compression: True"),
-        *({"device": "cpu"}, "set create_compressed_eod_mask: False"),
+        FP32,
+        f"{FP32}\n    use_eod_attn_mask_compression: True",
+        CPU,
+        "set create_compressed_eod_mask: False",
     ),
 }
 
@@ -135,29 +132,15 @@ def test_a_rehearsal_switches_off_what_a_cpu_lacks(key: str) -> None:
     assert rehearsal(off, newer=False) == REHEARSAL | REHEARSAL_OF_OLDER
 
 
+EXPERTS = f"{words('row.layers_with_experts')} is {SPARSE}"
+SIGMOID = f"{words('row.score_function')} is sigmoid"
+NEWER = ("    type: LlamaConfig\n", "    model_type: glm4\nuse_legacy: False\nother:\n  x:\n")
 OF_NO_FAMILY: dict[str, tuple[str, str, str, str]] = {
     "other positions": ("llama.args", "", "--rotary-interleaved\n", "rotary_interleaved is True (llama.args:"),
-    "another mixture": (
-        "llama.args",
-        "",
-        "--num-experts 4 --moe-router-score-function sigmoid\n",
-        f"{words('row.score_function')} is sigmoid",
-    ),
-    "experts in some layers": (
-        "llama.args",
-        "",
-        "--num-experts 4 --moe-layer-freq [0,1]\n",
-        f"{words('row.layers_with_experts')} is {SPARSE}",
-    ),
+    "another mixture": ("llama.args", "", "--num-experts 4 --moe-router-score-function sigmoid\n", SIGMOID),
+    "experts in some layers": ("llama.args", "", "--num-experts 4 --moe-layer-freq [0,1]\n", EXPERTS),
     "another model": ("llama.yaml", "type: LlamaForCausalLM", "type: TelechatForCausalLM", "model.arch.type is TelechatForCausalLM"),
-    "another newer model": (
-        *(
-            "llama.yaml",
-            "  model_config:\n    type: LlamaConfig\n",
-            "  model_config:\n    model_type: glm4\nuse_legacy: False\nother:\n  x:\n",
-        ),
-        "model_type is glm4, which no family has",
-    ),
+    "another newer model": ("llama.yaml", *NEWER, "model_type is glm4, which no family has"),
 }
 
 
@@ -166,8 +149,7 @@ def test_a_model_of_no_family_is_no_reason_to_refuse(case: str, tmp_path: Path) 
     name, old, new, part = OF_NO_FAMILY[case]
     assert refusals(name, (old, new), where=tmp_path, run="run") == []
     told = own_names(read(changed(name, (old, new), where=tmp_path), {}), settings(run="run"))
-    assert told is not None
-    assert part in told
+    assert told is not None and part in told
 
 
 @pytest.mark.parametrize("name", ["llama", *(path.stem for path in sorted((LAUNCH / "families").glob("*.yaml")))])

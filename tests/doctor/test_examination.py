@@ -17,6 +17,7 @@ from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.report.doctor_text import WIDTH, judged, lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
+from started import scrubbed, write
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
@@ -46,18 +47,12 @@ def made(tmp_path: Path) -> Made:
         files |= VERSIONS | (changed or {})
         for name, text in files.items():
             if not name.startswith(without or ("nothing",)):
-                path = root / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                for folder in path.parents[: len(Path(name).parts) - 1]:
+                for folder in write(root, text, name).parents[: len(Path(name).parts) - 1]:
                     (folder / "__init__.py").touch()
-                path.write_text(text)
         for package in without:
             if not (root / package).exists():
-                (root / package).mkdir(parents=True)
-                missing = f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
-                (root / package / "__init__.py").write_text(missing)
-        here = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "PYTHON", "RANK", "WORLD"))}
-        return {**here, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+                write(root, f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')", f"{package}/__init__.py")
+        return scrubbed(PYTHONPATH=str(root))
 
     return make
 
@@ -81,11 +76,10 @@ def examined(environment: Mapping[str, str], given: str | None = None, **variabl
 def test_ready(made: Made) -> None:
     examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert (examination.problems, examination.exit_code, examination.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
-    text = "\n".join(lines(examination))
     assert judged(examination) == ("ready", "bold green", "Megatron-LM and MindFormers")
-    assert f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found" in text
-    assert "megatron-core 0.16.0" in text
-    assert "  CUDA_DEVICE_MAX_CONNECTIONS=1" in text
+    text = "\n".join(lines(examination))
+    found = f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found"
+    assert all(part in text for part in (found, "megatron-core 0.16.0", "  CUDA_DEVICE_MAX_CONNECTIONS=1")), text
     assert all(len(line) <= WIDTH or not line.strip().count(" ") > 1 for line in text.splitlines())  # but for a path
 
 
@@ -93,8 +87,7 @@ def test_ready(made: Made) -> None:
 def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
     examination = examined(made())
     assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
-    assert examination.exit_code == NOT_READY
-    assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
+    assert examination.exit_code == NOT_READY and "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
 
 
 def test_a_checkout_whose_data_helper_is_not_compiled(made: Made, tmp_path: Path) -> None:
@@ -124,21 +117,19 @@ def test_a_version_that_was_not_tried(made: Made) -> None:
     )
 
 
-IMPORT = "importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+ENDED = "looking at it ended with no word, exit code 7"
+NOWHERE = "mindformers: importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'"
 
 
 @pytest.mark.parametrize(
     ("changed", "problem"),
-    [
-        ({"mindformers/__init__.py": "import nowhere_to_be_found"}, f"MindFormers: mindformers: {IMPORT}"),
-        ({"mindspore/__init__.py": "import os\nos._exit(7)"}, "MindFormers: looking at it ended with no word, exit code 7"),
-    ],
+    [({"mindformers/__init__.py": "import nowhere_to_be_found"}, NOWHERE), ({"mindspore/__init__.py": "import os\nos._exit(7)"}, ENDED)],
     ids=["it cannot be imported", "it ends the process"],
 )
 @pytest.mark.slow
 def test_a_framework_that_is_broken(changed: dict[str, str], problem: str, made: Made) -> None:
     examination = examined(made(changed), **CPU)
-    assert (examination.problems, examination.ready) == ((problem,), ["Megatron-LM"])
+    assert (examination.problems, examination.ready) == ((f"MindFormers: {problem}",), ["Megatron-LM"])
 
 
 @pytest.mark.slow
@@ -168,38 +159,35 @@ def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
 
 def test_nothing_is_installed(made: Made) -> None:
     examination = examined(made(without=("mindformers", "mindspore", "torch", "megatron/core")), **CPU)
-    assert examination.ready == []
-    assert "Megatron-LM: megatron-core is not installed" in examination.problems
-    assert "MindFormers: mindformers is not installed" in examination.problems
+    missing = {"Megatron-LM: megatron-core is not installed", "MindFormers: mindformers is not installed"}
+    assert examination.ready == [] and missing <= set(examination.problems)
 
 
 def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> None:
     environment = made(without=("mindformers", "mindspore"))
-    yaml = tmp_path / "llama.yaml"
-    yaml.write_text("model:\n  model_config:\n    type: LlamaConfig\n    hidden_size: 64\n")
+    yaml = write(tmp_path, "model:\n  model_config:\n    type: LlamaConfig\n    hidden_size: 64\n", "llama.yaml")
     assert examined(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
     examination = examined(environment, SCRIPT, **CPU)
     assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
 
 
-@pytest.mark.parametrize(
-    ("script", "looked"),
-    [
-        ("import mindformers", ["MindFormers"]),
-        ("from megatron.training import pretrain", ["Megatron-LM"]),
-        ("import torch, mindspore", ["Megatron-LM", "MindFormers"]),
-        ("import anything", ["Megatron-LM", "MindFormers"]),
-    ],
-)
+IMPORTED = {"Megatron-LM": "torch", "MindFormers": "mindformers"}
+IMPORTS = {
+    "import mindformers": ["MindFormers"],
+    "from megatron.training import pretrain": ["Megatron-LM"],
+    "import torch, mindspore": ["Megatron-LM", "MindFormers"],
+    "import anything": ["Megatron-LM", "MindFormers"],
+}
+
+
+@pytest.mark.parametrize(("script", "looked"), IMPORTS.items())
 @pytest.mark.slow
 def test_only_the_framework_that_a_script_imports_is_looked_at(made: Made, tmp_path: Path, script: str, looked: list[str]) -> None:
-    (tmp_path / "train.py").write_text(script)
-    said = {name: VERSIONS[f"{name}/__init__.py"] for name in ("torch", "mindformers")}
+    said = {name: VERSIONS[f"{name}/__init__.py"] for name in IMPORTED.values()}
     traces = {f"{name}/__init__.py": f"{text}\nopen('{tmp_path}/{name}', 'w')" for name, text in said.items()}
-    examination = examined(made(traces), str(tmp_path / "train.py"), **CPU)
+    examination = examined(made(traces), str(write(tmp_path, script, "train.py")), **CPU)
     assert [framework.title for framework in examination.frameworks] == looked
-    imported = {name for name in ("torch", "mindformers") if (tmp_path / name).exists()}
-    assert imported == {{"Megatron-LM": "torch", "MindFormers": "mindformers"}[title] for title in looked}
+    assert [title for title, name in IMPORTED.items() if (tmp_path / name).exists()] == looked
 
 
 def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
@@ -207,9 +195,7 @@ def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
     environment = made()
     checkout = tmp_path / "packages"
     (checkout / "pretrain_gpt.py").write_text("")
-    launch = tmp_path / "launch" / "train.sh"
-    launch.parent.mkdir()
-    launch.write_text(SCRIPT.replace("pretrain_gpt.py", "../packages/pretrain_gpt.py"))
+    launch = write(tmp_path, SCRIPT.replace("pretrain_gpt.py", "../packages/pretrain_gpt.py"), "launch/train.sh")
     for given in (checkout / "pretrain_gpt.py", launch):
         examination = examined({**environment, "PYTHONPATH": ""}, str(given), **CPU)
         assert examination.frameworks[0].packages["megatron-core"]["place"] == str(checkout / "megatron" / "core")
@@ -217,9 +203,7 @@ def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_script_that_lies_elsewhere_is_told(made: Made, tmp_path: Path) -> None:
-    launch = tmp_path / "train.sh"
-    launch.write_text(SCRIPT)
-    examination = examined(made(), str(launch), **CPU)
+    examination = examined(made(), str(write(tmp_path, SCRIPT, "train.sh")), **CPU)
     assert examination.notes == (
         "pretrain_gpt.py does not lie here, so the packages are those of this folder, or installed: be where train.sh starts it",
     )
@@ -252,8 +236,7 @@ def test_variables_that_cannot_be_read(made: Made) -> None:
 
 
 def test_an_interpreter_without_align_hooks(made: Made, tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare = write(tmp_path, f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n', "bare")
     bare.chmod(0o755)
     examination = examine(None, {**made(), **CPU}, python=str(bare))
     assert examination.problems == (f"{bare} has no align_hooks: install it there too, as it was here",)
@@ -276,11 +259,8 @@ def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
     assert ended.exit_code == 0, ended.output
     assert "ready: Megatron-LM and MindFormers" in ended.stdout
     report = json.loads(out.read_text())
-    assert report["exit_code"] == 0
-    assert {framework["side"]: len(framework["hooks"]) for framework in report["frameworks"]} == {
-        "torch": len(TORCH_HOOKS),
-        "ms": len(MS_HOOKS),
-    }
+    hooks = {framework["side"]: len(framework["hooks"]) for framework in report["frameworks"]}
+    assert (report["exit_code"], hooks) == (0, {"torch": len(TORCH_HOOKS), "ms": len(MS_HOOKS)})
 
 
 FOLDERS = {
@@ -295,10 +275,8 @@ FOLDERS = {
 @pytest.mark.slow
 def test_a_script_that_is_named_from_the_launch_scripts_folder_brings_its_framework(case: str, made: Made, tmp_path: Path) -> None:
     environment = made({"pretrain_gpt.py": "import megatron"})
-    launch = tmp_path / "scripts" / "train.sh"
-    launch.parent.mkdir()
     before, _, program = FOLDERS[case].partition("@")
-    launch.write_text(before + SCRIPT.replace("pretrain_gpt.py", program))
+    launch = write(tmp_path, before + SCRIPT.replace("pretrain_gpt.py", program), "scripts/train.sh")
     examination = examined({**environment, "PYTHONPATH": ""}, str(launch), **CPU)
     assert examination.frameworks[0].packages["megatron-core"]["place"] == str(tmp_path / "packages" / "megatron" / "core")
     assert (examination.problems, examination.notes) == ((), ())
@@ -312,8 +290,8 @@ def test_a_script_that_is_named_from_the_launch_scripts_folder_brings_its_framew
 def test_a_script_whose_path_cannot_be_told_is_not_judged_by_another_version(
     before: str, program: str, why: str, made: Made, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.sh").write_text(f"{before}\n{SCRIPT.replace('pretrain_gpt.py', program)}")
-    (problem,) = examined(made(), str(tmp_path / "train.sh"), **CPU).problems
+    script = write(tmp_path, f"{before}\n{SCRIPT.replace('pretrain_gpt.py', program)}", "train.sh")
+    (problem,) = examined(made(), str(script), **CPU).problems
     assert problem.startswith("which pretrain_gpt.py train.sh starts cannot be told") and why in problem
 
 
@@ -329,8 +307,7 @@ def test_mindformers_takes_paths_from_the_folder_of_its_script(
     ready = {}
     for place in (".", "mf"):
         for name in ["mf/run_mindformer.py", *(file.format(place) for file in files)]:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text((LAUNCH / "llama.yaml").read_text() if name.endswith("yaml") else "import mindformers")
+            write(tmp_path, (LAUNCH / "llama.yaml").read_text() if name.endswith("yaml") else "import mindformers", name)
         (tmp_path / "train.sh").write_text(f"{start} --config llama.yaml" + " --register_path own" * (option != "--config"))
         ready[place] = [line for line in examined(environment, "train.sh", **CPU).problems if "run_mindformer.py" in line]
     (problem,) = ready["."]

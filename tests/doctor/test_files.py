@@ -7,27 +7,34 @@ from pathlib import Path
 import pytest
 
 from align_hooks.configuration.source import read
+from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.examination import examine
 from align_hooks.doctor.files import missing, resumes
 from chosen import slow_but
+from started import write
 from synthetic import settings
 
 
+def written(folder: Path, arguments: str) -> Configuration:
+    """A launch script with these arguments, read."""
+    return read(str(write(folder, f"torchrun pretrain_gpt.py --num-layers 2 {arguments}\n", "train.sh")), {})
+
+
+def missed(folder: Path, arguments: str, *, from_here: bool = True, **switches: object) -> list[str]:
+    """What is said of files that a script with these arguments misses, without the place that names them."""
+    asked = settings(**switches or {"run": "run"})
+    return [line.partition(": ")[2] for line in missing(written(folder, arguments), asked, from_here=from_here)]
+
+
 def test_files_that_do_not_lie_here(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    model = tmp_path / "tokenizer.model"
-    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --tokenizer-model {model} --data-path {tmp_path}/corpus\n")
-    asked = settings(run="run")
-    assert [line.partition(": ")[2] for line in missing(read(str(script), {}), asked, from_here=True)] == [
-        f"{model} does not lie here",
-        f"{tmp_path}/corpus.bin does not lie here",
-    ]
+    model, corpus = tmp_path / "tokenizer.model", tmp_path / "corpus"
+    arguments = f"--tokenizer-model {model} --data-path {corpus}"
+    assert missed(tmp_path, arguments) == [f"{model} does not lie here", f"{corpus}.bin does not lie here"]
     for name in ("tokenizer.model", "corpus.bin", "corpus.idx"):
         (tmp_path / name).touch()
-    assert list(missing(read(str(script), {}), asked, from_here=True)) == []
+    assert missed(tmp_path, arguments) == []
     model.unlink()
-    script.write_text(script.read_text().replace("--data-path", "--tokenizer-type HuggingFaceTokenizer --data-path"))
-    assert list(missing(read(str(script), {}), asked, from_here=True)) == []  # a name at a hub, for all that is known
+    assert missed(tmp_path, f"--tokenizer-type HuggingFaceTokenizer {arguments}") == []  # a name at a hub, for all that is known
 
 
 PARALLEL = "use_parallel: True\nparallel_config: {data_parallel: 1, model_parallel: 4, pipeline_stage: 4}\n"
@@ -70,23 +77,18 @@ def test_a_rehearsal_that_would_not_start(case: str, tmp_path: Path, monkeypatch
 
 
 def test_recorded_batches_take_the_place_of_data(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text("torchrun pretrain_gpt.py --num-layers 2 --data-path nowhere\n")
-    assert list(missing(read(str(script), {}), settings(replay_batches=tmp_path), from_here=True)) == []
+    assert missed(tmp_path, "--data-path nowhere", replay_batches=tmp_path) == []
 
 
 def test_a_checkpoint_that_the_run_goes_on_from_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --load {tmp_path}\n")
-    assert resumes(read(str(script), {})) == ""
+    configuration = written(tmp_path, f"--load {tmp_path}")
+    assert resumes(configuration) == ""
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("10\n")
-    assert resumes(read(str(script), {})).endswith("finds a checkpoint of iteration 10: the run goes on from there")
+    assert resumes(configuration).endswith("finds a checkpoint of iteration 10: the run goes on from there")
 
 
 def test_relative_paths_are_looked_for_where_the_run_starts(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text("torchrun pretrain_gpt.py --num-layers 2 --vocab-file gpt2.json --merge-file /nowhere/merges.txt\n")
-    asked = settings(run="run")
-    here, elsewhere = (list(missing(read(str(script), {}), asked, from_here=from_here)) for from_here in (True, False))
-    assert [line.partition(": ")[2] for line in here] == ["gpt2.json does not lie here", "/nowhere/merges.txt does not lie here"]
-    assert elsewhere == here[1:]
+    arguments = "--vocab-file gpt2.json --merge-file /nowhere/merges.txt"
+    here = ["gpt2.json does not lie here", "/nowhere/merges.txt does not lie here"]
+    assert missed(tmp_path, arguments) == here
+    assert missed(tmp_path, arguments, from_here=False) == here[1:]

@@ -14,7 +14,7 @@ from align_hooks.configuration.source import read
 from align_hooks.doctor.examination import side_of
 from align_hooks.doctor.fit import refused
 from align_hooks.doctor.shapes import Shapes, shapes
-from synthetic import LAUNCH, Synthetic, batch, changed, grown, settings
+from synthetic import Synthetic, batch, changed, grown, settings
 
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 ARGS, YAML = "llama.args", "llama.yaml"
@@ -31,15 +31,14 @@ def described(name: str, *changes: tuple[str, str], where: Path, vocabulary: int
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Runs of launch's model by what their vocabulary is: 256 rows, or 1000 that are padded to 1024; and a checkpoint of the first."""
-    base, paths = tmp_path_factory.mktemp("recorded"), {}
+    base = tmp_path_factory.mktemp("recorded")
     for name, vocabulary, changes in (("plain", 256, ()), ("padded", 1000, (PADDED[ARGS],))):
         run = fed(dict(described(ARGS, *changes, where=base).whole), vocabulary)
-        paths[name] = run.write(base / name)
+        run.write(base / name)
+    (base / "huggingface").mkdir()
     weights = {name: tensor for name, tensor in run.weights[0].items() if "#" not in name}
-    paths["huggingface"] = base / "huggingface"
-    paths["huggingface"].mkdir()
-    save_file(weights, paths["huggingface"] / "model.safetensors")
-    return paths
+    save_file(weights, base / "huggingface" / "model.safetensors")
+    return {name: base / name for name in ("plain", "padded", "huggingface")}
 
 
 def fed(of: dict[str, tuple[int, ...]], vocabulary: int) -> Synthetic:
@@ -66,6 +65,7 @@ def problems(tmp_path: Path, recorded: Mapping[str, Path]) -> Problems:
 
 
 ALL = {"load_weights": "{plain}", "replay_batches": "{plain}", "inject_gradients": "{plain}@0-1"}
+BY_PADDED = {"load_weights": "{padded}", "replay_batches": "{padded}"}
 ALL_PADDED = {name: value.replace("plain", "padded") for name, value in ALL.items()}
 
 
@@ -81,112 +81,92 @@ def test_the_padding_is_known_from_whatever_feeds_mindformers(only: str, problem
 
 
 Case = tuple[str, tuple[tuple[str, str], ...], dict[str, str], str]
-LAYERS = {ARGS: ("--num-layers 2", "--num-layers 1"), YAML: ("num_layers: 2", "num_layers: 1")}
-WIDER = {ARGS: (("--hidden-size 64", "--hidden-size 128"), ("", "--kv-channels 16\n")), YAML: (("hidden_size: 64", "hidden_size: 128"),)}
-SHORTER = {ARGS: ("--seq-length 128", "--seq-length 64"), YAML: ("seq_length: 128", "seq_length: 64")}
-NARROW = {ARGS: ("--vocab-size 256", "--vocab-size 128"), YAML: ("vocab_size: 256", "vocab_size: 128")}
+
+
+def feeding(name: str, *changes: tuple[str, str], said: str = "", **switches: str) -> Case:
+    """``launch/<name>`` with changes, what feeds it by which variable, and what is said of that."""
+    return name, changes, switches, said
+
+
+LAYERS = {ARGS: [("--num-layers 2", "--num-layers 1")], YAML: [("num_layers: 2", "num_layers: 1")]}
+WIDER = {ARGS: [("--hidden-size 64", "--hidden-size 128"), ("", "--kv-channels 16\n")], YAML: [("hidden_size: 64", "hidden_size: 128")]}
+SHORTER = {ARGS: [("--seq-length 128", "--seq-length 64")], YAML: [("seq_length: 128", "seq_length: 64")]}
+NARROW = {ARGS: [("--vocab-size 256", "--vocab-size 128")], YAML: [("vocab_size: 256", "vocab_size: 128")]}
+UNTIED = ("--untie-embeddings-and-output-weights\n", "")
+THREE_RANKS = (
+    ("use_parallel: False", "use_parallel: True"),
+    ("parallel_mode: 0", "parallel_mode: 1"),
+    ("data_parallel: 1", "data_parallel: 3"),
+)
 NOTHING_BUT_ROWS = "give this model their 1024 rows, padding and all: vocab_size: 1024 in MindFormers' YAML"
+NO_PADDING = f"model.embed_tokens.weight#padding [24, 64] is not of this model; {NOTHING_BUT_ROWS}"
 UNFIT: dict[str, Case] = {
     **{
-        f"{name}, {misfit}": (name, changes[name] if isinstance(changes[name][0], tuple) else (changes[name],), switches, part)
+        f"{name}, {misfit}": feeding(name, *changes[name], said=said, **switches)
         for name in (ARGS, YAML)
-        for misfit, changes, switches, part in (
+        for misfit, changes, switches, said in (
             ("hidden size", WIDER, {"load_weights": "{plain}"}, "lm_head.weight is [256, 64], this model has [256, 128]"),
-            (
-                "hidden size, gradients",
-                WIDER,
-                {"inject_gradients": "{plain}"},
-                "gradients of {plain} step 0 do not fit this model: lm_head",
-            ),
+            ("gradients", WIDER, {"inject_gradients": "{plain}"}, "gradients of {plain} step 0 do not fit this model: lm_head"),
             ("fewer layers", LAYERS, {"load_weights": "{plain}"}, "model.layers.1.input_layernorm.weight [64] is not of this model"),
             ("sequence length", SHORTER, {"replay_batches": "{plain}"}, "has sequence length 128, this run 64; train with 128"),
             ("ids", NARROW, {"replay_batches": "{plain}"}, "this model's vocabulary ends at 127; use the model"),
         )
     },
-    "llama.yaml, padding that is missing": (
-        YAML,
-        (("vocab_size: 256", "vocab_size: 1000"),),
-        {"load_weights": "{padded}"},
-        f"model.embed_tokens.weight#padding [24, 64] is not of this model; {NOTHING_BUT_ROWS}",
+    "llama.yaml, padding that is missing": feeding(YAML, ("vocab_size: 256", "vocab_size: 1000"), load_weights="{padded}", said=NO_PADDING),
+    "llama.yaml, a vocabulary that is cut": feeding(
+        YAML, ("vocab_size: 256", "vocab_size: 512"), load_weights="{padded}", said=NOTHING_BUT_ROWS
     ),
-    "llama.yaml, a vocabulary that is cut": (
-        YAML,
-        (("vocab_size: 256", "vocab_size: 512"),),
-        {"load_weights": "{padded}"},
-        NOTHING_BUT_ROWS,
+    "llama.args, padding of another size": feeding(
+        *(ARGS, PADDED[ARGS], ("", "--make-vocab-size-divisible-by 1\n")),
+        load_weights="{padded}",
+        said="lm_head.weight#padding [24, 64] is not of this model",
     ),
-    "llama.args, padding of another size": (
+    "llama.args, padding that a checkpoint has not": feeding(
+        ARGS, PADDED[ARGS], load_weights="{huggingface}", said="has no padded vocabulary rows, this model pads"
+    ),
+    "llama.args, rows": feeding(
+        ARGS, ("--global-batch-size 4", "--global-batch-size 8"), replay_batches="{plain}", said="has 4 rows, this run consumes 8 a step"
+    ),
+    "llama.args, steps that are not made": feeding(
         ARGS,
-        (PADDED[ARGS], ("", "--make-vocab-size-divisible-by 1\n")),
-        {"load_weights": "{padded}"},
-        "lm_head.weight#padding [24, 64] is not of this model",
+        ("--train-iters 20", "--train-iters 1"),
+        inject_gradients="{plain}@2",
+        said="step 2 is never made; this run makes steps 0 to 0",
     ),
-    "llama.args, padding that a checkpoint has not": (
-        ARGS,
-        (PADDED[ARGS],),
-        {"load_weights": "{huggingface}"},
-        "has no padded vocabulary rows, this model pads",
+    "llama.args, batches from a later step": feeding(ARGS, replay_batches="{plain}@1-2", said="has no batch of step 0"),
+    "llama.yaml, rows that ranks cannot share": feeding(
+        YAML, *THREE_RANKS, replay_batches="{plain}", said="has 4 rows a step, which 3 data-parallel ranks"
     ),
-    "llama.args, rows": (
-        ARGS,
-        (("--global-batch-size 4", "--global-batch-size 8"),),
-        {"replay_batches": "{plain}"},
-        "has 4 rows, this run consumes 8 a step",
-    ),
-    "llama.args, steps that are not made": (
-        ARGS,
-        (("--train-iters 20", "--train-iters 1"),),
-        {"inject_gradients": "{plain}@2"},
-        "step 2 is never made; this run makes steps 0 to 0",
-    ),
-    "llama.args, batches from a later step": (ARGS, (), {"replay_batches": "{plain}@1-2"}, "has no batch of step 0"),
-    "llama.yaml, rows that ranks cannot share": (
-        YAML,
-        (("use_parallel: False", "use_parallel: True"), ("parallel_mode: 0", "parallel_mode: 1"), ("data_parallel: 1", "data_parallel: 3")),
-        {"replay_batches": "{plain}"},
-        "has 4 rows a step, which 3 data-parallel ranks",
-    ),
-    "llama.args, experts": (ARGS, (("", "--num-experts 4\n"),), {"load_weights": "{plain}"}, "block_sparse_moe.experts.0.w1.weight"),
-    "llama.args, tied": (
-        ARGS,
-        (("--untie-embeddings-and-output-weights\n", ""), ("--num-layers 2", "--num-layers 1")),
-        {"inject_gradients": "{plain}"},
-        "lm_head.weight [256, 64] is not of this model",
+    "llama.args, experts": feeding(ARGS, ("", "--num-experts 4\n"), load_weights="{plain}", said="block_sparse_moe.experts.0.w1.weight"),
+    "llama.args, tied": feeding(
+        ARGS, UNTIED, *LAYERS[ARGS], inject_gradients="{plain}", said="lm_head.weight [256, 64] is not of this model"
     ),
 }
 
 
 @pytest.mark.parametrize("case", UNFIT)
 def test_what_does_not_fit_is_refused_once(case: str, problems: Problems, recorded: Mapping[str, Path]) -> None:
-    name, changes, switches, part = UNFIT[case]
-    (line,) = problems(name, *changes, **switches)
-    (variable,) = switches
-    assert line.startswith(f"ALIGN_HOOKS_{variable.upper()}: ")
-    assert part.format(**recorded) in line
+    name, changes, switches, said = UNFIT[case]
+    (line,), (variable,) = problems(name, *changes, **switches), switches
+    assert line.startswith(f"ALIGN_HOOKS_{variable.upper()}: ") and said.format(**recorded) in line
 
 
-FITS: dict[str, tuple[str, tuple[tuple[str, str], ...], dict[str, str]]] = {
-    "mindformers is fed any number of rows": (YAML, (("batch_size: 4", "batch_size: 2"),), {"replay_batches": "{plain}"}),
-    "a batch that grows": (ARGS, (("", "--rampup-batch-size 2 2 4\n"),), {"replay_batches": "{plain}"}),
-    "a tied model takes no output layer": (ARGS, (("--untie-embeddings-and-output-weights\n", ""),), {"load_weights": "{plain}"}),
-    "a tokenizer that is asked": (
-        ARGS,
-        (("--tokenizer-type NullTokenizer\n--vocab-size 256", "--tokenizer-type HuggingFaceTokenizer"),),
-        {"load_weights": "{padded}", "replay_batches": "{padded}"},
+FITS: dict[str, Case] = {
+    "mindformers is fed any number of rows": feeding(YAML, ("batch_size: 4", "batch_size: 2"), replay_batches="{plain}"),
+    "a batch that grows": feeding(ARGS, ("", "--rampup-batch-size 2 2 4\n"), replay_batches="{plain}"),
+    "a tied model takes no output layer": feeding(ARGS, UNTIED, load_weights="{plain}"),
+    "a tokenizer that is asked": feeding(
+        ARGS, ("--tokenizer-type NullTokenizer\n--vocab-size 256", "--tokenizer-type HuggingFaceTokenizer"), **BY_PADDED
     ),
-    "a script that decides on padding": (
-        ARGS,
-        (PADDED[ARGS], ("", "--no-pad-vocab-size\n")),
-        {"load_weights": "{padded}", "replay_batches": "{padded}"},
-    ),
-    "a name that LlamaConfig does not read": (YAML, (("    hidden_size: 64", "    head_dim: 32\n    hidden_size: 64"),), ALL),
-    "layers of another make": (ARGS, (("--num-layers 2", "--spec one two\n--num-layers 1"),), {"load_weights": "{plain}"}),
+    "a script that decides on padding": feeding(ARGS, PADDED[ARGS], ("", "--no-pad-vocab-size\n"), **BY_PADDED),
+    "a name that LlamaConfig does not read": feeding(YAML, ("    hidden_size: 64", "    head_dim: 32\n    hidden_size: 64"), **ALL),
+    "layers of another make": feeding(ARGS, ("--num-layers 2", "--spec one two\n--num-layers 1"), load_weights="{plain}"),
 }
 
 
 @pytest.mark.parametrize("case", FITS)
 def test_nothing_is_guessed(case: str, problems: Problems) -> None:
-    name, changes, switches = FITS[case]
+    name, changes, switches, _ = FITS[case]
     assert problems(name, *changes, **switches) == []
 
 
@@ -250,10 +230,8 @@ def test_experts_that_do_not_fit_are_refused(name: str, problems: Problems, tmp_
     chosen = np.tile(np.arange(2, dtype=np.int16), (ROWS, SEQUENCE, 1))
     run.routing = {step: {router.removesuffix(".weight"): chosen for router in model} for step in range(3)}
     run.write(tmp_path / "run")
-    fewer = next(
-        change
-        for change in (("--moe-router-topk 2", "--moe-router-topk 1"), ("num_experts_per_tok: 2", "num_experts_per_tok: 1"))
-        if change[0] in (LAUNCH / name).read_text()
+    fewer = (
+        ("--moe-router-topk 2", "--moe-router-topk 1") if name.endswith("args") else ("num_experts_per_tok: 2", "num_experts_per_tok: 1")
     )
     assert problems(name, replay_routing=str(tmp_path / "run")) == []
     assert "gives each token to 2 experts" in problems(name, fewer, replay_routing=str(tmp_path / "run"))[0]

@@ -64,20 +64,13 @@ def test_variables_that_ask_for_something_ask_for_nothing(here: Path) -> None:
     done = only(here, "--", *script(here, *lines), ALIGN_HOOKS_RUN=str(here / "run"), ALIGN_HOOKS_NONSENSE="1")
     assert done.code == 0
     assert json.loads((here / "arguments.json").read_text())["arguments"]["seed"] == "1234"
-    assert not (here / "run").exists()
-    assert not (here / "set_by_the_script").exists()
-    assert not (here / "trained").exists()
+    assert not any((here / name).exists() for name in ("run", "set_by_the_script", "trained"))
 
 
 @pytest.mark.slow
 def test_the_lowest_rank_of_the_first_training_is_written(here: Path) -> None:
-    lines = (
-        "python train.py 1",
-        "RANK=1 WORLD_SIZE=2 python train.py 4 10",
-        "RANK=0 WORLD_SIZE=2 python train.py 4 10",
-        "python train.py 8 10",
-    )
-    done = only(here, "--", *script(here, *lines))
+    ranks = (f"RANK={rank} WORLD_SIZE=2 python train.py 4 10" for rank in (1, 0))
+    done = only(here, "--", *script(here, "python train.py 1", *ranks, "python train.py 8 10"))
     facts = json.loads((here / "arguments.json").read_text())
     assert (facts["arguments"]["num_layers"], facts["rank"], facts["world_size"]) == ("4", 0, 2)
     assert "rank 0 of 2, for align-hooks check; 2 other commands parsed arguments too, which are not in it" in done.err
@@ -136,8 +129,7 @@ def readable(path: Path) -> bool:
 def test_a_command_that_cannot_be_started_is_told(here: Path) -> None:
     done = only(here, "--", "./no-such-command")
     assert done.code == 127
-    assert "'./no-such-command' cannot be started" in done.err
-    assert "nothing was written" in done.err
+    assert "'./no-such-command' cannot be started" in done.err and "nothing was written" in done.err
 
 
 @pytest.mark.parametrize(("line", "code"), [("python plain.py", 3), ("exit 7", 7)])
@@ -156,33 +148,22 @@ def test_a_file_that_is_there_is_kept(here: Path) -> None:
     assert only(here, "--out", "no/where.json", "--", "true").code == 2
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--out", "x.json", "--", "true"), ("--arguments-only",), ("--arguments-only", "--out="), ("--out",)]
-)
+@pytest.mark.parametrize("arguments", ["--out x.json -- true", "--arguments-only", "--arguments-only --out=", "--out"])
 @pytest.mark.slow
-def test_usage(here: Path, arguments: tuple[str, ...]) -> None:
-    done = end(here, sys.executable, "-m", "align_hooks", "run", *arguments)
+def test_usage(here: Path, arguments: str) -> None:
+    done = end(here, *RUN[:-1], *arguments.split())
     assert done.code == 2
     assert "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND" in done.err
 
 
 def test_an_option_that_there_is_not(here: Path) -> None:
-    done = end(here, sys.executable, "-m", "align_hooks", "run", "--arguments-onyl", "true")
+    done = end(here, *RUN[:-1], "--arguments-onyl", "true")
     assert (done.code, done.err) == (2, "align_hooks: there is no option '--arguments-onyl'; did you mean --arguments-only?\n")
 
 
 def test_the_console_script_takes_the_same(here: Path) -> None:
-    done = end(
-        here,
-        sys.executable,
-        "-c",
-        "import sys; from align_hooks.cli import main; main()",
-        "run",
-        "--arguments-only",
-        "--out=x.json",
-        "--",
-        "true",
-    )
+    main = "import sys; from align_hooks.cli import main; main()"
+    done = end(here, sys.executable, "-c", main, "run", "--arguments-only", "--out=x.json", "--", "true")
     assert (done.code, "no process parsed" in done.err) == (3, True)
 
 
@@ -201,24 +182,19 @@ def test_another_json_is_no_side(tmp_path: Path, text: str) -> None:
         read(str(tmp_path / "x.json"), {})
 
 
+UNFOLLOWED = "torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n"
+HARM = {"pkill -9 python": "pkill", "true; rm -rf out": "rm", "  ray stop --force": "ray stop", "if a; then kill 3; fi": "kill"}
+
+
 def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
     path = tmp_path / "train.sh"
-    for given, advised in (
-        (str(path), f"bash {path}"),
-        (f"bash {path} dlc 'two words' 8", f"bash {path} dlc 'two words' 8"),
-        (f"SIZE=1 bash {path} 8", f"env SIZE=1 bash {path} 8"),
-    ):
+    path.write_text(UNFOLLOWED)
+    same = f"bash {path} dlc 'two words' 8"
+    for given, advised in ((str(path), f"bash {path}"), (same, same), (f"SIZE=1 bash {path} 8", f"env SIZE=1 bash {path} 8")):
         told = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {advised}")
         assert read(given, {}).notes == [told]
-    for line, command in (
-        ("pkill -9 python", "pkill"),
-        ("true; rm -rf out", "rm"),
-        ("  ray stop --force", "ray stop"),
-        ("if a; then kill 3; fi", "kill"),
-    ):
-        (tmp_path / "train.sh").write_text(f"# rm and kill\n{line}\ntorchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
-        harm = message("configuration.run_does_harm", name="train.sh", line=2, command=command)
-        assert read(str(tmp_path / "train.sh"), {}).notes == [harm]
-    (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
-    assert read(str(tmp_path / "train.sh"), {}).notes == []
+    for line, command in HARM.items():
+        path.write_text(f"# rm and kill\n{line}\n{UNFOLLOWED}")
+        assert read(str(path), {}).notes == [message("configuration.run_does_harm", name="train.sh", line=2, command=command)]
+    path.write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
+    assert read(str(path), {}).notes == []

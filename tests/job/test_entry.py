@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from chosen import every, slow
+from real.frameworks import free_port
 from started import Ended, scrubbed, write
 
 RUNNER = ("-m", "align_hooks.torch_side")
@@ -29,10 +29,8 @@ NEVER_MS = (
 
 
 def start(cwd: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=cwd, env=scrubbed(**environment), text=True, stdin=pipe, stdout=pipe, stderr=pipe
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, *command], cwd=cwd, env=scrubbed(**environment), text=True, **pipes)
 
 
 def end(process: subprocess.Popen[str], stdin: str = "") -> Ended:
@@ -137,11 +135,10 @@ def test_the_script_sees_what_it_sees_under_plain_python(sights: list[dict[str, 
 @pytest.mark.parametrize("form", every(3, ["script.py", "../here/script.py", "absolute", "link.py", "no_suffix"]))
 def test_the_script_may_be_named_in_any_way(tmp_path: Path, form: str) -> None:
     here = tmp_path / "here"
-    script = write(here, "import sys; print(sys.argv, __file__, sys.path, sorted(globals()))")
-    write(tmp_path / "elsewhere", "import sys; print(sys.argv, __file__, sys.path, sorted(globals()))", "target.py")
+    for name in ("here/script.py", "here/no_suffix", "elsewhere/target.py"):
+        write(tmp_path, "import sys; print(sys.argv, __file__, sys.path, sorted(globals()))", name)
     (here / "link.py").symlink_to("../elsewhere/target.py")
-    (here / "no_suffix").write_text(script.read_text("utf-8"), "utf-8")
-    assert compared(here, str(script) if form == "absolute" else form, "a").code == 0
+    assert compared(here, str(here / "script.py") if form == "absolute" else form, "a").code == 0
 
 
 FLAGS = ["-W error", "-O", "-X utf8 -X dev", *(["-P"] if sys.version_info >= (3, 11) else [])]
@@ -169,29 +166,29 @@ def test_standard_input_is_the_scripts(tmp_path: Path) -> None:
     assert compared(tmp_path, "script.py", stdin="one\ntwo\nthree\nfour").out == "'one\\n'\n'two'\n'three\\nfour'\n"
 
 
-@pytest.mark.slow
-def test_a_class_defined_in_the_script_can_be_pickled(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        """
-        import pickle
-        class Batch:
-            def __eq__(self, other): return type(other) is Batch
-        data = pickle.dumps(Batch())
-        print(data, pickle.loads(data) == Batch())
-        """,
-    )
-    assert compared(tmp_path, "script.py").out.endswith(" True\n")
+def with_a_worker(method: str, work: str, first: str = "") -> str:
+    """A script that does something ``first`` and starts a process by :mod:`multiprocessing`, in which it does ``work``."""
+    return f"""
+import multiprocessing, sys
+{work}
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    {first}
+    process = context.Process(target=work)
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
 
 
 @pytest.mark.parametrize(
     ("method", "script"), every(3, [("spawn", "script.py"), ("spawn", "sub/script.py"), ("forkserver", "script.py"), ("fork", "script.py")])
 )
-def test_worker_processes_find_the_scripts_functions_and_classes(tmp_path: Path, method: str, script: str) -> None:
+def test_worker_processes_find_the_scripts_functions_and_classes_which_can_be_pickled(tmp_path: Path, method: str, script: str) -> None:
     write(
         tmp_path,
         f"""
-        import multiprocessing, sys
+        import multiprocessing, pickle, sys
         class Answer:
             def __init__(self, number): self.number = number
         def work(connection):
@@ -204,7 +201,7 @@ def test_worker_processes_find_the_scripts_functions_and_classes(tmp_path: Path,
             there.close()
             answer, *rest = here.recv()
             process.join()
-            print(isinstance(answer, Answer), answer.number, *rest, process.exitcode)
+            print(isinstance(answer, Answer), answer.number, pickle.dumps(answer), *rest, process.exitcode)
         """,
         script,
     )
@@ -213,20 +210,10 @@ def test_worker_processes_find_the_scripts_functions_and_classes(tmp_path: Path,
 
 @pytest.mark.slow
 def test_a_spawned_worker_attaches_nothing(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        """
-        import multiprocessing, sys
-        def work(): print(any(type(one).__name__ == "ImportHookFinder" for one in sys.meta_path))
-        if __name__ == "__main__":
-            work()
-            process = multiprocessing.get_context("spawn").Process(target=work)
-            process.start()
-            process.join()
-        """,
-    )
-    assert run(tmp_path, *RUNNER, "script.py", **SEED) == Ended(3, "True\nFalse\n", NEVER)
-    assert run(tmp_path, *RUNNER, "script.py") == Ended(0, "False\nFalse\n", "")
+    looks = 'def work(): print(any(type(one).__name__ == "ImportHookFinder" for one in sys.meta_path))'
+    write(tmp_path, with_a_worker("spawn", looks, first="work()"))
+    assert run(tmp_path, *RUNNER, "script.py", **SEED) == Ended(3, "True\nFalse\n0\n", NEVER)
+    assert run(tmp_path, *RUNNER, "script.py") == Ended(0, "False\nFalse\n0\n", "")
 
 
 # How the script ends
@@ -380,13 +367,8 @@ def count(folder: Path) -> int:
 @pytest.mark.parametrize("before", [{}, slow({"PYTHONHASHSEED": "0"}), slow({"PYTHONHASHSEED": "random"})], ids=["unset", "0", "random"])
 @pytest.mark.parametrize("side", ["torch", "ms"])
 def test_the_interpreter_is_started_again_once_and_hash_randomisation_is_fixed(tmp_path: Path, side: str, before: dict[str, str]) -> None:
-    write(
-        tmp_path,
-        """
-        import os, sys
-        print(hash("a word"), sys.flags.hash_randomization, os.environ["PYTHONHASHSEED"], sys.argv, sys.warnoptions, sys._xoptions)
-        """,
-    )
+    seen = 'hash("a word"), sys.flags.hash_randomization, os.environ["PYTHONHASHSEED"], sys.argv, sys.warnoptions, sys._xoptions'
+    write(tmp_path, f"import os, sys; print({seen})")
     flags = ("-W", "error", "-X", "utf8")
     wanted = run(tmp_path, *flags, "script.py", "x", "-m", PYTHONHASHSEED="12345").out
     command = (*flags, "-m", f"align_hooks.{side}_side", "script.py", "x", "-m")
@@ -422,14 +404,8 @@ def test_an_interpreter_that_ignores_the_environment_is_not_started_for_ever(tmp
 def test_a_runner_started_by_a_script_under_the_runner_is_started_again_where_it_must(tmp_path: Path) -> None:
     environment = starts(tmp_path)
     write(tmp_path, "print(hash('a word'))", "inner.py")
-    write(
-        tmp_path,
-        """
-        import os, subprocess, sys
-        environment = os.environ | {"ALIGN_HOOKS_SEED": "7"}
-        sys.exit(subprocess.run([sys.executable, "-m", "align_hooks.torch_side", "inner.py"], env=environment).returncode)
-        """,
-    )
+    inner = '[sys.executable, "-m", "align_hooks.torch_side", "inner.py"], env=os.environ | {"ALIGN_HOOKS_SEED": "7"}'
+    write(tmp_path, f"import os, subprocess, sys\nsys.exit(subprocess.run({inner}).returncode)")
     ended = run(tmp_path, *RUNNER, "script.py", **environment, **SEED)
     assert ended == Ended(3, run(tmp_path, "inner.py", PYTHONHASHSEED="7").out, NEVER)
     assert count(tmp_path) == 4
@@ -439,10 +415,9 @@ def test_a_runner_started_by_a_script_under_the_runner_is_started_again_where_it
 
 
 def megatron(folder: Path, arguments: str, version: str = "0.19.1") -> None:
-    write(folder, "", "megatron/__init__.py")
-    write(folder, "", "megatron/core/__init__.py")
+    for package in ("megatron", "megatron/core", "megatron/training"):
+        write(folder, "", f"{package}/__init__.py")
     write(folder, f"__version__ = {version!r}", "megatron/core/package_info.py")
-    write(folder, "", "megatron/training/__init__.py")
     write(folder, arguments, "megatron/training/arguments.py")
 
 
@@ -491,19 +466,13 @@ def test_a_hook_that_is_attached_and_never_called_is_exit_code_3_and_one_that_fa
 def test_torchrun_starts_the_runner_on_every_rank_and_passes_on_a_failure(tmp_path: Path, code: int) -> None:
     pytest.importorskip("torch")
     write(tmp_path, "import os, sys\nprint(f'RANK:{os.environ[\"RANK\"]} {sys.argv}', flush=True)\nsys.exit(int(sys.argv[1]))")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port)
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()))
     ended = run(tmp_path, *torchrun, *RUNNER, "script.py", str(code))
     started = {f"RANK:{rank} ['script.py', '{code}']" for rank in range(2)}
     assert ended.code == int(code != 0), ended.err
     printed = set(re.findall(r"RANK:\d \['script.py', '\d'\]", ended.out))  # two ranks may print into one line
-    if code == 0:
-        assert printed == started
-    else:  # torchrun ends the other rank as soon as one has failed, at times before it has printed
-        assert printed
-        assert printed <= started
+    # torchrun ends the other rank as soon as one has failed, at times before it has printed
+    assert printed == started if code == 0 else set() < printed <= started
     assert ("exitcode  : 7" in ended.err) is (code == 7)
 
 
@@ -563,56 +532,27 @@ def test_the_import_form_does_not_start_the_interpreter_again_and_says_that_the_
         "import os; from align_hooks.job.entry import begin; from align_hooks.settings import Settings; "
         "print(begin('torch', Settings.from_environment(os.environ), os.environ, restart=False).facts['environment']['PYTHONHASHSEED'])"
     )
-    early = {"PYTHONHASHSEED": "1"}
-    assert run(tmp_path, "-c", begin, **SEED).out == "{'value': '1', 'effective': False}\n"
-    assert run(tmp_path, "-c", begin, **SEED, **early).out == "{'value': '1', 'effective': True}\n"
+    for early in ({}, {"PYTHONHASHSEED": "1"}):
+        assert run(tmp_path, "-c", begin, **SEED, **early).out == f"{{'value': '1', 'effective': {bool(early)}}}\n"
 
 
-@pytest.mark.slow
-def test_the_import_form_works_in_a_script_that_spawns_workers_and_records(tmp_path: Path) -> None:
-    """A spawned worker imports the script again; it is not another start of the run, and must not claim its directory."""
-    write(
-        tmp_path,
-        """
-        import align_hooks.ms_side
-        import multiprocessing
-        def work(): print("worked", flush=True)
-        if __name__ == "__main__":
-            process = multiprocessing.get_context("spawn").Process(target=work)
-            process.start()
-            process.join()
-            print(process.exitcode)
-        """,
-    )
+WORKER = "import align_hooks.ms_side\ndef work(): print('worked', flush=True)"
+PRELOADS = with_a_worker("forkserver", "from worker import work", first="context.set_forkserver_preload(['worker'])")
+
+
+@pytest.mark.parametrize("script", [slow(with_a_worker("spawn", WORKER)), PRELOADS], ids=["spawned", "by a fork server that imports ours"])
+def test_what_a_script_of_the_import_form_starts_is_not_another_start_of_the_run(tmp_path: Path, script: str) -> None:
+    """A spawned worker imports the script again, and a fork server what it preloads before it has a parent or a name."""
+    write(tmp_path, WORKER, "worker.py")
+    write(tmp_path, script)
     ended = run(tmp_path, "script.py", ALIGN_HOOKS_RUN=str(tmp_path / "run"))
     assert (ended.code, ended.out) == (0, "worked\n0\n"), ended.err
+    assert "already holds" not in ended.err
 
 
 def test_a_name_does_not_make_the_script_a_worker(tmp_path: Path) -> None:
     write(tmp_path, "import multiprocessing\nmultiprocessing.current_process().name = 'rank 0'\nimport align_hooks.ms_side\nprint('ran')")
     assert run(tmp_path, "script.py", **SEED) == Ended(0, "ran\n", NEVER_MS)
-
-
-def test_a_fork_server_that_is_told_to_import_ours_is_not_another_start_of_the_run(tmp_path: Path) -> None:
-    """It imports what it preloads before it has a parent or a name."""
-    write(tmp_path, "import align_hooks.ms_side\ndef work(): print('worked', flush=True)", "worker.py")
-    write(
-        tmp_path,
-        """
-        import multiprocessing
-        import worker
-        if __name__ == "__main__":
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(["worker"])
-            process = context.Process(target=worker.work)
-            process.start()
-            process.join()
-            print(process.exitcode)
-        """,
-    )
-    ended = run(tmp_path, "script.py", ALIGN_HOOKS_RUN=str(tmp_path / "run"))
-    assert (ended.code, ended.out) == (0, "worked\n0\n"), ended.err
-    assert "already holds" not in ended.err
 
 
 def test_what_a_script_forks_does_not_end_the_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -28,20 +29,16 @@ BARE = str(getattr(sys, "_base_executable", sys.executable))
 """The interpreter behind the virtual environment: it has neither align_hooks nor what that needs."""
 
 STAND_INS = {
-    "torch/__init__.py": "",
-    "megatron/core/__init__.py": "",
+    **dict.fromkeys(("torch/__init__.py", "megatron/core/__init__.py", "megatron/training/__init__.py"), ""),
     "megatron/core/package_info.py": "__version__ = '0.19.2'",
-    "megatron/training/__init__.py": "",
     "megatron/training/arguments.py": """
-        import os
         from types import SimpleNamespace
         def parse_args(**given):
             return SimpleNamespace(**{"seed": 1234, "train_iters": 3, "skip_train": False} | given)
         """,
     "mindformers/__init__.py": "__version__ = '1.9.0'",
     "train.py": """
-        import os, sys
-        import torch
+        import os, sys, torch
         from megatron.training.arguments import parse_args
         print("seed", parse_args().seed, os.environ.get("PYTHONHASHSEED"))
         """,
@@ -177,8 +174,7 @@ def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> 
 @pytest.mark.slow
 def test_nothing_is_claimed_by_a_process_that_does_not_train(here: Path) -> None:
     done = under_run(here, *script(here, "python convert.py", "python tool.py"), ALIGN_HOOKS_RUN="run")
-    assert not (here / "run").exists()
-    assert done.code == 3
+    assert done.code == 3 and not (here / "run").exists()
     assert "no attached process came to train" in done.err
 
 
@@ -254,9 +250,7 @@ SEES = """
 @pytest.mark.parametrize("python", [sys.executable, BARE], ids=["virtual", "bare"])
 def test_a_sitecustomize_works_as_it_does_without_run(here: Path, case: str, python: str) -> None:
     write(here, {"sees.py": SEES, "first/x": "", "later/x": ""} | HIDDEN[case])
-    path = os.pathsep.join(
-        [f"{here}/first", f"{here}/later", *sys.path[1:]] if python == sys.executable else [f"{here}/first", f"{here}/later"]
-    )
+    path = os.pathsep.join([f"{here}/first", f"{here}/later", *(sys.path[1:] if python == sys.executable else ())])
     plain = end(here, python, "sees.py", PYTHONPATH=path)
     ours = end(here, python, "sees.py", PYTHONPATH=f"{STARTUP}{os.pathsep}{path}", _ALIGN_HOOKS_PROCESSES=str(here))
     if case == "none":  # but for the one that python found
@@ -346,43 +340,34 @@ REFUSALS = {
 def test_what_cannot_be_honoured_is_refused_before_the_command_starts(here: Path, case: str) -> None:
     variables, said = REFUSALS[case]
     done = under_run(here, "touch", "started", **variables)
-    assert done.code in (2, 3)
-    assert done.err.count("\n") == 1
-    assert said in done.err
-    assert not (here / "started").exists()
+    assert done.code in (2, 3) and not (here / "started").exists()
+    assert said in done.err and done.err.count("\n") == 1
 
 
 def test_a_refusal_ends_training_with_one_line_and_2(here: Path) -> None:
     write(here, {"train.py": "from megatron.training.arguments import parse_args; parse_args(iterations_to_skip=[1]); print('trained')"})
     done = under_run(here, sys.executable, "train.py", ALIGN_HOOKS_RUN="run")
-    assert (done.code, done.out) == (2, "")
-    assert "Traceback" not in done.err
-    assert done.err.startswith("align_hooks: --iterations-to-skip makes steps that train nothing")
-    assert attached(done) == ["torch side, rank 0, train.py: refused"]
+    assert (done.code, done.out, attached(done)) == (2, "", ["torch side, rank 0, train.py: refused"])
+    assert done.err.startswith("align_hooks: --iterations-to-skip makes steps that train nothing") and "Traceback" not in done.err
 
 
 @pytest.mark.slow
 def test_variables_that_a_script_spoils_are_refused_where_it_trains(here: Path) -> None:
     done = under_run(here, *script(here, "export ALIGN_HOOKS_DEVICE=tpu", "python train.py"), **SEED)
     assert (done.code, done.out) == (2, "")
-    assert "Traceback" not in done.err
-    assert "ALIGN_HOOKS_DEVICE='tpu': is not cpu" in done.err
+    assert "ALIGN_HOOKS_DEVICE='tpu': is not cpu" in done.err and "Traceback" not in done.err
 
 
 def test_an_interpreter_without_align_hooks_ends_before_it_trains(here: Path) -> None:
-    bare = script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} train.py", "true")
-    done = under_run(here, *bare, **SEED)
+    done = under_run(here, *script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} train.py", "true"), **SEED)
     assert (done.code, done.out) == (3, "")
-    assert f"{BARE} cannot attach align_hooks" in done.err
-    assert "Traceback" not in done.err
+    assert f"{BARE} cannot attach align_hooks" in done.err and "Traceback" not in done.err
 
 
 def test_a_failed_attachment_is_no_missing_framework(here: Path) -> None:
     """``try: import megatron.core`` is what a script does that can train without it."""
-    write(
-        here,
-        {"bad/wrapt.py": "raise ImportError('no wrapt')", "train.py": "try:\n import megatron.core\nexcept ImportError: print('trained')"},
-    )
+    train = "try:\n import megatron.core\nexcept ImportError: print('trained')"
+    write(here, {"bad/wrapt.py": "raise ImportError('no wrapt')", "train.py": train})
     done = under_run(here, *script(here, f"PYTHONPATH={STARTUP}:{here}/bad:$PYTHONPATH python train.py", "true"), **SEED)
     assert (done.code, done.out) == (3, "")
     assert "cannot attach align_hooks (ImportError('no wrapt'))" in done.err
@@ -420,8 +405,7 @@ def test_a_killed_process_is_missed(here: Path) -> None:
 
 def test_a_training_that_a_signal_ended_is_said_to_be_and_where(here: Path) -> None:
     """Its command may end with 0 all the same."""
-    train = dedent(STAND_INS["train.py"]) + "import signal\ndef step(): os.kill(os.getpid(), signal.SIGTERM)\nstep()"
-    write(here, {"train.py": train})
+    write(here, {"train.py": dedent(STAND_INS["train.py"]) + "import signal\ndef step(): os.kill(os.getpid(), signal.SIGTERM)\nstep()"})
     done = under_run(here, *script(here, "python train.py", "true"), ALIGN_HOOKS_RUN=str(here / "run"))
     assert done.code == 3
     assert re.search(r"rank 0, pid \d+, train.py: was ended by SIGTERM in \S+train.py:\d+ step\n", done.err)
@@ -457,27 +441,17 @@ def test_what_the_command_leaves_running_is_told_of(here: Path, case: str) -> No
 
 
 TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+ELSEWHERE = {"MASTER_ADDR": "10.0.0.1"}
+FOUR = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"} | ELSEWHERE
 RANKS = {
     "both": (TWO, ("RANK=0 python train.py", "RANK=1 python train.py"), 0),
     "both, twice": (TWO, ("for i in 0 1; do RANK=0 python train.py", "RANK=1 python train.py; done"), 0),
     "one anew": (TWO, ("RANK=0 python train.py", "RANK=1 PYTHONPATH=. python train.py"), 3),
-    "one of them the second time": (
-        TWO,
-        ("for i in . $PYTHONPATH; do RANK=0 python train.py", "RANK=1 PYTHONPATH=$i python train.py; done"),
-        3,
-    ),
+    "one of them, once": (TWO, ("for i in . $PYTHONPATH; do RANK=0 python train.py", "RANK=1 PYTHONPATH=$i python train.py; done"), 3),
     "behind another sitecustomize": (TWO, ("RANK=0 python train.py", "RANK=1 PYTHONPATH=other:$PYTHONPATH python train.py"), 3),
-    "the other on another machine": (TWO | {"MASTER_ADDR": "10.0.0.1"}, ("RANK=0 python train.py",), 0),
-    "torchrun says how many": (
-        {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"},
-        ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 python train.py"),
-        0,
-    ),
-    "torchrun says that one is missing": (
-        {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"},
-        ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 PYTHONPATH=. python train.py"),
-        3,
-    ),
+    "the other on another machine": (TWO | ELSEWHERE, ("RANK=0 python train.py",), 0),
+    "torchrun says how many": (FOUR, ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 python train.py"), 0),
+    "torchrun misses one": (FOUR, ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 PYTHONPATH=. python train.py"), 3),
     "run is itself a rank": (TWO | {"RANK": "0"}, ("python train.py",), 0),
 }
 
@@ -501,8 +475,7 @@ def test_run_within_run_gives_the_account_of_its_own_and_the_outer_one_the_same(
 def test_an_account_that_cannot_be_read_is_a_problem(here: Path, text: str) -> None:
     done = under_run(here, *script(here, "python train.py", f"echo '{text}' > $_ALIGN_HOOKS_PROCESSES/5.json"), **SEED)
     assert done.code == 3
-    assert "pid 5: what it said of itself cannot be read" in done.err
-    assert "Traceback" not in done.err
+    assert "pid 5: what it said of itself cannot be read" in done.err and "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(("command", "code"), [("not_there", 127), ("./plain.py", 126)])
@@ -549,10 +522,8 @@ def test_run_loads_nothing_of_the_reports(here: Path) -> None:
 def test_without_a_command_it_says_how_it_is_used(here: Path) -> None:
     assert end(here, *RUN, **SEED).code == 2
     shown = end(here, *RUN[:-1], "--help")
-    assert (shown.code, shown.out.splitlines()[0]) == (
-        0,
-        "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]",
-    )
+    assert shown.code == 0
+    assert shown.out.splitlines()[0] == "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]"
 
 
 WAITS = """
@@ -577,17 +548,8 @@ WAITS = """
 
 def test_signals_reach_the_command(here: Path) -> None:
     write(here, {"train.py": WAITS})
-    pipe = subprocess.PIPE
-    running = subprocess.Popen(
-        [*RUN, sys.executable, "train.py"],
-        cwd=here,
-        env=scrubbed(here, **SEED),
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    )
-    with running as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen([*RUN, sys.executable, "train.py"], cwd=here, env=scrubbed(here, **SEED), **options) as process:
         try:
             assert process.stdout is not None
             while "ready" not in process.stdout.readline():
@@ -613,11 +575,9 @@ def test_a_key_of_the_terminal_reaches_the_command_once(here: Path) -> None:
     while b"ready" not in seen:
         seen += os.read(terminal, 1000)
     os.write(terminal, b"\x03")
-    while True:
-        try:
+    with contextlib.suppress(OSError):  # the last process has closed it
+        while True:
             seen += os.read(terminal, 1000)
-        except OSError:  # the last process has closed it
-            break
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGINT
     assert (seen.count(b"interrupt\r\n"), seen.count(b"twice")) == (1, 0)
@@ -626,15 +586,13 @@ def test_a_key_of_the_terminal_reaches_the_command_once(here: Path) -> None:
 COUNTED = """
 import sys
 work = {"call": 0, "c_call": 0, "open": 0, "os.listdir": 0, "os.scandir": 0, "import": 0}
-def called(frame, event, argument):
-    if event in work:
-        work[event] += 1
-def audited(event, arguments):
+def count(*told):
+    *_, event, arguments = told  # with a frame before them where it is told of calls
     if event in work:
         work[event] += 1
 import site
-sys.addaudithook(audited)
-sys.setprofile(called)
+sys.addaudithook(count)
+sys.setprofile(count)
 site.main()
 sys.setprofile(None)
 print(list(work.values()))
