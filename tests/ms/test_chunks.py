@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from align_hooks.ms_side.chunks import LARGE, NormPlan, chunks_of
 from align_hooks.names.blocks import Blocks, Stack
-from align_hooks.names.fused import Fused, Piece
 from align_hooks.record.norms import CHUNK
+from synthetic import fused
 
 
 def squares(blocks: Blocks | Stack, array: np.ndarray) -> list[float]:
@@ -26,8 +26,7 @@ def squares(blocks: Blocks | Stack, array: np.ndarray) -> list[float]:
 )
 def test_chunks_of_rows(rows: list[int], repeats: int, width: int | None) -> None:
     blocks = Blocks(repeats, tuple(rows))
-    shape = (blocks.total,) if width is None else (blocks.total, width)
-    check(blocks, shape)
+    check(blocks, (blocks.total,) if width is None else (blocks.total, width))
 
 
 @given(experts=st.integers(1, 3), height=st.integers(1, 5), columns=st.lists(st.sampled_from([4, 64, 96]), min_size=1, max_size=2))
@@ -46,11 +45,7 @@ def check(blocks: Blocks | Stack, shape: Sequence[int]) -> None:
 
 def test_small_gradients_of_one_width_are_joined_and_large_ones_are_not() -> None:
     shapes = [(64, 64), (64,), (LARGE // 64, 64), (48, 64), (16, 1024)]
-    fused = [
-        Fused(f"{index}", (Piece(f"p{index}", shape, tuple((0, size) for size in shape)),), Blocks(1, shape[:1]))
-        for index, shape in enumerate(shapes)
-    ]
-    plan = NormPlan.of(fused, shapes)
+    plan = NormPlan.of([fused(f"{index}", {f"p{index}": shape}, Blocks(1, shape[:1])) for index, shape in enumerate(shapes)], shapes)
     assert plan.groups == (((0, 1, 3), 64), ((2,), 64), ((4,), 1024))
     sums = np.array([1.0] * 64 + [10.0] + [100.0] * 48 + [0.0] * (LARGE // 64) + [2.0] * 16)
     assert plan.named(sums) == {"p0": 64, "p1": 10, "p2": 0, "p3": 4800, "p4": 32}

@@ -73,16 +73,14 @@ def test_rows_that_do_not_divide_and_experts_are_refused() -> None:
 
 
 def test_the_mode_and_what_is_fed_are_read_before_anything_is_built() -> None:
-    assert is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": 1}})
-    assert not is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": 0}})
-    assert not is_semi_auto({"use_parallel": False, "parallel": {"parallel_mode": 1}})
-    assert not is_semi_auto({"use_parallel": False, "parallel": {"parallel_mode": 2}})
+    semi = {(True, 1): True, (True, 0): False, (False, 1): False, (False, 2): False}
+    assert {one: is_semi_auto({"use_parallel": one[0], "parallel": {"parallel_mode": one[1]}}) for one in semi} == semi
+    assert is_fed_whole({"full_batch": True})
+    assert is_fed_whole({"dataset_strategy": "full_batch"})
+    assert not is_fed_whole({"full_batch": False, "dataset_strategy": [[2, 1]]})
 
 
 @pytest.mark.parametrize("mode", [2, "AUTO_PARALLEL", "hybrid_parallel"])
 def test_a_mode_of_which_nobody_knows_what_ranks_are_fed_is_refused(mode: int | str) -> None:
     with pytest.raises(RefusedRun, match=f"parallel.parallel_mode, now {mode}"):
         is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": mode}})
-    assert is_fed_whole({"full_batch": True})
-    assert is_fed_whole({"dataset_strategy": "full_batch"})
-    assert not is_fed_whole({"full_batch": False, "dataset_strategy": [[2, 1]]})

@@ -15,6 +15,7 @@ from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, TURNS, sketch
+from synthetic import fused
 
 Gradients = Sequence[np.ndarray]
 
@@ -39,22 +40,17 @@ def sums(plan: SketchPlan, gradients: Gradients) -> np.ndarray:
     return np.concatenate(taken)
 
 
-def fused_of(name: str, blocks: Blocks | Stack, shape: Sequence[int]) -> Fused:
-    """A whole parameter of these blocks, its pieces numbered."""
-    shapes = blocks.shapes(shape)
-    return Fused(name, tuple(Piece(f"{name}.{part}", size, tuple((0, end) for end in size)) for part, size in enumerate(shapes)), blocks)
-
-
 def check(parameters: Sequence[tuple[Blocks | Stack, Sequence[int]]]) -> SketchPlan:
-    fused = [fused_of(str(index), blocks, shape) for index, (blocks, shape) in enumerate(parameters)]
+    whole = [
+        fused(f"{index}", {f"{index}.{part}": size for part, size in enumerate(blocks.shapes(shape))}, blocks)
+        for index, (blocks, shape) in enumerate(parameters)
+    ]
     random = np.random.default_rng(0)
     gradients = [random.standard_normal(shape).astype(np.float32) for _, shape in parameters]
-    plan = SketchPlan.of(fused, [tuple(shape) for _, shape in parameters])
+    plan = SketchPlan.of(whole, [tuple(shape) for _, shape in parameters])
     named = plan.named(sums(plan, gradients), dict.fromkeys(plan.names, 7.0))
-    expected = {}
-    for each, gradient in zip(fused, gradients, strict=True):
-        for name, piece in each.split(gradient):
-            expected[name] = sketch(piece, Shard(name, piece.shape, name, "float32"))
+    pieces = {name: piece for each, gradient in zip(whole, gradients, strict=True) for name, piece in each.split(gradient)}
+    expected = {name: sketch(piece, Shard(name, piece.shape, name, "float32")) for name, piece in pieces.items()}
     assert {*named} == {*expected}
     for name, signed in named.items():
         assert signed[0] == 7.0

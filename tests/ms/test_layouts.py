@@ -72,30 +72,24 @@ def test_all_ranks_together_hold_each_element_once_a_copy(name: str, dp: int, mp
     if size == 0 or replicas % size or rows % size:
         size = 0  # as MindSpore does, which leaves such a weight whole
     layout = Layout(name, (dp, mp), axes, shape, "group" if size else "")
-    stage = dp * mp
-    whole: dict[str, Any] = {}
-    seen: dict[str, Counter[Any]] = {"counted": Counter(), "all": Counter()}
-    canonical = {piece.name: piece.shape for piece in native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1).parts}
-    for piece, its_shape in canonical.items():
-        whole[piece] = np.arange(math.prod(its_shape), dtype=np.float32).reshape(its_shape)
-    full = native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1).join(whole)
+    stage, counted, held = dp * mp, Counter[Any](), Counter[Any]()
+    uncut = native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1)
+    whole = {piece.name: np.arange(math.prod(piece.shape), dtype=np.float32).reshape(piece.shape) for piece in uncut.parts}
+    full = uncut.join(whole)
     for rank in range(stage * (pp - 1), stage * pp):  # the last stage: only the rank within it counts
         member = rank % stage
         position = member // mp if axis is not None else member
-        group_rank = position % size if size else 0
-        fused = native(name, layout, rank, group_rank, size or 1)
-        box = boxes(layout, rank, group_rank, size or 1)
-        mine = full[tuple(slice(*one) for one in box)]
+        group = (position % size, size) if size else (0, 1)
+        fused = native(name, layout, rank, *group)
+        mine = full[tuple(slice(*one) for one in boxes(layout, rank, *group))]
         np.testing.assert_array_equal(fused.join(whole).reshape(mine.shape), mine)  # what MindSpore's slicing leaves
-        counted = is_counted(layout, rank, group_rank, size or 1)
-        tensor = mine.reshape(-1) if fused.flat else mine
-        for piece, found in fused.split(tensor):
-            seen["all"].update((piece, value) for value in found.reshape(-1).tolist())
-            if counted:
-                seen["counted"].update((piece, value) for value in found.reshape(-1).tolist())
-    elements = {(piece, value) for piece, array in whole.items() for value in array.reshape(-1).tolist()}
-    assert seen["counted"] == Counter(dict.fromkeys(elements, 1))
-    assert seen["all"] == Counter(dict.fromkeys(elements, replicas // size if size else replicas))
+        for piece, found in fused.split(mine.reshape(-1) if fused.flat else mine):
+            elements = [(piece, value) for value in found.reshape(-1).tolist()]
+            held.update(elements)
+            counted.update(elements if is_counted(layout, rank, *group) else ())
+    once = Counter((piece, value) for piece, array in whole.items() for value in array.reshape(-1).tolist())
+    assert counted == once == Counter(set(once))
+    assert held == Counter(dict.fromkeys(once, replicas // size if size else replicas))
 
 
 def test_parts_of_equal_rank_repeat_where_the_optimizer_is_cut_over_fewer_ranks() -> None:
@@ -111,9 +105,8 @@ def test_places_are_blocks_of_stages_with_model_parallel_ranks_side_by_side() ->
     assert [one["dp"] for one in places[8:]] == [0] * 4 + [1] * 4
     assert [one["cp"] for one in places[8:12]] == [0, 0, 1, 1]
     assert [one["tp"] for one in places[:4]] == [0, 1, 0, 1]
-    assert places[13] == {"dp": 1, "tp": 1, "pp": 1, "cp": 0, "ep": 0} | dict.fromkeys(("dp_size", "tp_size", "pp_size", "cp_size"), 2) | {
-        "ep_size": 1
-    }
+    sizes = {"dp_size": 2, "tp_size": 2, "pp_size": 2, "cp_size": 2, "ep_size": 1}
+    assert places[13] == {"dp": 1, "tp": 1, "pp": 1, "cp": 0, "ep": 0} | sizes
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ for error in (KeyError("ours"), RuntimeError("of the device")):
 @pytest.mark.slow
 def test_an_error_of_the_device_ends_training_and_one_of_ours_does_not(tmp_path: Path) -> None:
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     ours, device = done.stdout.splitlines()[-2:]
     assert ours.startswith("trained on: stopped recording") and device == "ended: of the device None"

@@ -20,13 +20,11 @@ IDS = np.array([[3, 1, 4, 1], [5, 9, 2, 6]])
 BY_ROW = MASK / MASK.sum(axis=1, keepdims=True)
 FACTORS = (1.0, 1 / 135 / 2, 65536 / 3, -0.1)
 """A per-token loss, a mean over tokens and micro-batches, a loss scale, a loss that is maximised."""
+LOSSES = IDS.astype(np.float32)
 
 
-LOSSES = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
-
-
-def loss_mask(weights: np.ndarray | None, handed: list[np.ndarray], eps: float, loss: float = 0.0) -> np.ndarray | Unseen:
-    return judged(weights, handed, eps, LOSSES, loss)
+def loss_mask(weights: np.ndarray | None, handed: list[np.ndarray], loss: float = 0.0) -> np.ndarray | Unseen:
+    return judged(weights, handed, EPS, LOSSES, loss)
 
 
 def same(found: object, expected: np.ndarray) -> None:
@@ -37,55 +35,48 @@ def same(found: object, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("handed", [[], [MASK], [MASK.reshape(-1)], [1 - MASK], [IDS], [IDS, MASK], [np.ones((2, 4), np.float32)]])
 def test_equal_weights_are_a_mask_of_0_and_1_whatever_was_handed_over(factor: float, handed: list[np.ndarray]) -> None:
-    same(loss_mask(MASK * np.float32(factor), handed, EPS), MASK)
+    same(loss_mask(MASK * np.float32(factor), handed), MASK)
 
 
 def test_rounding_is_no_difference() -> None:
     rounded = MASK * np.float32(1 / 7) * (1 + 2 * EPS * np.array([1, -1, 1, -1]))
-    same(loss_mask(rounded, [], EPS), MASK)
-    assert loss_mask(MASK * (1 + 40 * EPS * np.array([1, -1, 1, -1])), [], EPS) is Unseen.WEIGHTS
+    same(loss_mask(rounded, []), MASK)
+    assert loss_mask(MASK * (1 + 40 * EPS * np.array([1, -1, 1, -1])), []) is Unseen.WEIGHTS
 
 
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("handed", [[TAIL], [IDS, TAIL], [MASK, TAIL.reshape(-1)], [TAIL.astype(np.float64)]])
 def test_a_fractional_mask_is_believed_where_weights_are_proportional_to_it(factor: float, handed: list[np.ndarray]) -> None:
-    same(loss_mask(TAIL * np.float32(factor), handed, EPS), TAIL)
+    same(loss_mask(TAIL * np.float32(factor), handed), TAIL)
 
 
-@pytest.mark.parametrize("handed", [[], [IDS], [TAIL**2], [1 - TAIL], [TAIL[:1]]])
-def test_a_fractional_mask_that_was_not_handed_over_is_not_seen(handed: list[np.ndarray]) -> None:
-    assert loss_mask(TAIL / 7, handed, EPS) is Unseen.WEIGHTS
+NOT_HANDED = {"nothing": [], "ids": [IDS], "its square": [TAIL**2], "its opposite": [1 - TAIL], "one row of it": [TAIL[:1]]}
+OTHER_ROW = np.array([[1], [-1]])
+COUNTS, OVERFLOW = np.arange(1, 9, dtype=np.float32).reshape(2, 4), np.where(MASK > 0, np.inf, np.nan)
+JUDGED: dict[str, tuple[np.ndarray | None, list[np.ndarray], np.ndarray | Unseen]] = {
+    **{f"a fractional mask, handed over is {what}": (TAIL / 7, handed, Unseen.WEIGHTS) for what, handed in NOT_HANDED.items()},
+    "a half for every token, handed over": (MASK / 7, [MASK / 2], MASK / 2),
+    "rows that are reduced apart, their mask handed over": (BY_ROW, [MASK], MASK),
+    "rows that are reduced apart, another mask handed over": (BY_ROW, [1 - MASK], Unseen.WEIGHTS),
+    "rows that are reduced apart, nothing handed over": (BY_ROW, [], Unseen.WEIGHTS),
+    "labels that the weights happen to be": (COUNTS, [COUNTS.astype(np.int64)], Unseen.WEIGHTS),
+    "labels that are one number, where every token counts": (np.full((2, 4), 0.25, np.float32), [np.full((2, 4), 7)], MASK * 0 + 1),
+    "a negative tensor": (-TAIL, [-TAIL], Unseen.WEIGHTS),
+    "a tensor with a negative row": (TAIL * OTHER_ROW, [TAIL * OTHER_ROW], Unseen.WEIGHTS),
+    "no token that counts": (MASK * 0, [], MASK * 0),
+    "an overflow, which counts": (np.where(MASK > 0, np.inf, 0), [], MASK),
+    "what is no number, which says nothing": (OVERFLOW, [MASK], Unseen.NOT_A_NUMBER),
+    "no gradient": (None, [MASK], Unseen.NO_GRADIENT),
+}
 
 
-def test_a_half_for_every_token_is_kept_where_it_was_handed_over() -> None:
-    same(loss_mask(MASK / 7, [MASK / 2], EPS), MASK / 2)
-
-
-def test_rows_that_are_reduced_apart_need_a_mask_that_was_handed_over() -> None:
-    same(loss_mask(BY_ROW, [MASK], EPS), MASK)
-    assert loss_mask(BY_ROW, [1 - MASK], EPS) is Unseen.WEIGHTS
-    assert loss_mask(BY_ROW, [], EPS) is Unseen.WEIGHTS
-
-
-def test_labels_are_no_mask_where_every_token_counts() -> None:
-    weights = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
-    assert loss_mask(weights, [weights.astype(np.int64)], EPS) is Unseen.WEIGHTS
-    same(loss_mask(np.full((2, 4), 0.25, np.float32), [np.full((2, 4), 7)], EPS), np.ones((2, 4), np.float32))
-
-
-def test_a_negative_tensor_is_no_mask() -> None:
-    assert loss_mask(-TAIL, [-TAIL], EPS) is Unseen.WEIGHTS
-    assert loss_mask(TAIL * np.array([[1], [-1]]), [TAIL * np.array([[1], [-1]])], EPS) is Unseen.WEIGHTS
-
-
-def test_a_micro_batch_without_a_token_that_counts_has_a_mask_of_0() -> None:
-    same(loss_mask(MASK * 0, [], EPS), MASK * 0)
-
-
-def test_an_overflow_counts_and_what_is_no_number_says_nothing() -> None:
-    same(loss_mask(np.where(MASK > 0, np.inf, 0), [], EPS), MASK)
-    assert loss_mask(np.where(MASK > 0, np.inf, np.nan), [MASK], EPS) is Unseen.NOT_A_NUMBER
-    assert loss_mask(None, [MASK], EPS) is Unseen.NO_GRADIENT
+@pytest.mark.parametrize("case", JUDGED)
+def test_a_mask_is_believed_or_the_reason_is_said_why_none_is(case: str) -> None:
+    weights, handed, expected = JUDGED[case]
+    if isinstance(expected, Unseen):
+        assert loss_mask(weights, handed) is expected
+    else:
+        same(loss_mask(weights, handed), expected)
 
 
 SUM = float((LOSSES * MASK).sum())
@@ -95,14 +86,14 @@ SILENT = {"none": None, "NaN": np.full((2, 4), np.nan, np.float32), "all 0": np.
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("loss", [SUM, SUM / MASK.sum(), SUM * (1 + 1e-6)])
 def test_where_gradients_say_nothing_a_mask_is_believed_that_makes_the_loss(silent: str, loss: float) -> None:
-    same(loss_mask(SILENT[silent], [IDS, 1 - MASK, MASK.reshape(-1)], EPS, loss), MASK)
+    same(loss_mask(SILENT[silent], [IDS, 1 - MASK, MASK.reshape(-1)], loss), MASK)
 
 
 @pytest.mark.parametrize(("silent", "reason"), [("none", "NO_GRADIENT"), ("NaN", "NOT_A_NUMBER"), ("all 0", "NO_GRADIENT")])
 @pytest.mark.parametrize("handed", [[], [IDS], [1 - MASK], [LOSSES]])
 def test_and_no_other(silent: str, reason: str, handed: list[np.ndarray]) -> None:
-    assert loss_mask(SILENT[silent], handed, EPS, SUM) is Unseen[reason]
-    assert loss_mask(SILENT[silent], handed, EPS, float("nan")) is Unseen[reason]
+    assert loss_mask(SILENT[silent], handed, SUM) is Unseen[reason]
+    assert loss_mask(SILENT[silent], handed, float("nan")) is Unseen[reason]
 
 
 def test_the_reasons_say_whether_there_is_a_mask() -> None:

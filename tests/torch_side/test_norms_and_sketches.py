@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,20 +16,18 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from align_hooks.names.blocks import Blocks  # noqa: E402
-from align_hooks.names.fused import Fused, Piece  # noqa: E402
+from align_hooks.names.fused import Fused  # noqa: E402
 from align_hooks.record.shard import shards_of  # noqa: E402
 from align_hooks.record.sketch import sketch  # noqa: E402
 from align_hooks.torch_side.norms import GAP, NormPlan, stretches_of  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
+from synthetic import fused as fused_of  # noqa: E402
 
 
 def parameter(name: str, rows: Sequence[int], width: int | None, repeats: int = 1, flat: tuple[int, int] | None = None) -> Fused:
     """A parameter of pieces of so many rows each time; a vector where ``width`` is None."""
-    parts = []
-    for index, size in enumerate(rows):
-        shape = (repeats * size,) if width is None else (repeats * size, width)
-        parts.append(Piece(f"{name}.{index}", shape, tuple((0, length) for length in shape)))
-    return Fused(name, tuple(parts), Blocks(repeats, tuple(rows)), flat)
+    shapes = {f"{name}.{index}": (repeats * size,) if width is None else (repeats * size, width) for index, size in enumerate(rows)}
+    return replace(fused_of(name, shapes, Blocks(repeats, tuple(rows))), flat=flat)
 
 
 def tensor_of(fused: Fused) -> torch.Tensor:
@@ -52,10 +51,15 @@ def pieces(fused: Fused, tensor: torch.Tensor) -> dict[str, np.ndarray]:
     return {name: torch.cat(parts).numpy() for name, parts in runs.items()}
 
 
+def squares(fused: Sequence[Fused], tensors: Sequence[torch.Tensor], plan: NormPlan | None = None) -> dict[str, float]:
+    """The squared norm of each piece, by a plan made anew where none is given."""
+    norms = (plan or NormPlan()).norms(fused, tensors)
+    return norms.named(norms.squares(norms.numbers.numpy()))
+
+
 def check(fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> None:
     """Norms within 3e-7 of the exact, and sketches those of the definition."""
-    norms, sketches = NormPlan().norms(fused, tensors), SketchPlan().sketches(fused, tensors)
-    squared = norms.named(norms.squares(norms.numbers.numpy()))
+    squared, sketches = squares(fused, tensors), SketchPlan().sketches(fused, tensors)
     signed = sketches.named(sketches.numbers.numpy(), squared)
     expected = {}
     for each, tensor in zip(fused, tensors, strict=True):
@@ -101,8 +105,7 @@ def test_tensors_that_are_not_contiguous() -> None:
     whole=st.booleans(),
 )
 def test_any_share_of_any_layout(rows: list[int], width: int | None, repeats: int, share: tuple[float, float], whole: bool) -> None:
-    elements = repeats * sum(rows) * (width or 1)
-    start, stop = sorted(int(part * elements) for part in share)
+    start, stop = sorted(int(part * repeats * sum(rows) * (width or 1)) for part in share)
     flat = None if whole or start == stop else (start, stop)
     some = [parameter("other", (3,), 5), parameter("x", rows, width, repeats, flat), parameter("last", (20,), None)]
     check(some, in_a_buffer([tensor_of(each) for each in some], 3))
@@ -110,8 +113,7 @@ def test_any_share_of_any_layout(rows: list[int], width: int | None, repeats: in
 
 def test_bf16_gradients_are_taken_as_fp32() -> None:
     tensors = [tensor_of(each).bfloat16() for each in MODEL]
-    norms = NormPlan().norms(MODEL, tensors)
-    squared = norms.named(norms.squares(norms.numbers.numpy()))
+    squared = squares(MODEL, tensors)
     for each, tensor in zip(MODEL, tensors, strict=True):
         for name, piece in pieces(each, tensor.float()).items():
             assert squared[name] == pytest.approx(float(np.square(piece.astype(np.float64)).sum()), rel=6e-7)
@@ -119,8 +121,7 @@ def test_bf16_gradients_are_taken_as_fp32() -> None:
 
 def test_a_constant_large_tensor_is_as_exact() -> None:
     fused = [parameter("vocabulary", (8191, 1), 64)]
-    norms = NormPlan().norms(fused, [torch.full((8192, 64), 1e-2)])
-    squared = norms.named(norms.squares(norms.numbers.numpy()))
+    squared = squares(fused, [torch.full((8192, 64), 1e-2)])
     assert np.sqrt(squared["vocabulary.0"]) == pytest.approx(np.sqrt(8191 * 64 * np.float64(np.float32(1e-2)) ** 2), rel=3e-7)
 
 
@@ -128,22 +129,15 @@ def test_a_constant_large_tensor_is_as_exact() -> None:
 def test_what_is_not_finite_is_of_its_piece_alone(value: float) -> None:
     tensors = in_a_buffer([tensor_of(each) for each in MODEL], 7)
     tensors[1][40, 3] = value  # of the first group, its key
-    norms = NormPlan().norms(MODEL, tensors)
-    squared = norms.named(norms.squares(norms.numbers.numpy()))
-    assert [name for name, square in squared.items() if not np.isfinite(square)] == ["qkv.1"]
+    assert [name for name, square in squares(MODEL, tensors).items() if not np.isfinite(square)] == ["qkv.1"]
 
 
 def test_a_plan_follows_tensors_that_move() -> None:
     plan, signed = NormPlan(), SketchPlan()
     first = [tensor_of(each) for each in MODEL]
     for tensors in (first, in_a_buffer(first, 5), in_a_buffer(first, 0)[::-1][::-1], first):
-        norms = plan.norms(MODEL, tensors)
-        squared = norms.named(norms.squares(norms.numbers.numpy()))
-        of_first = NormPlan().norms(MODEL, first)
-        for name, square in of_first.named(of_first.squares(of_first.numbers.numpy())).items():
-            assert squared[name] == pytest.approx(square, rel=3e-7)
-        sums = signed.sketches(MODEL, tensors)
-        assert torch.equal(sums.numbers, SketchPlan().sketches(MODEL, first).numbers)
+        assert squares(MODEL, tensors, plan) == pytest.approx(squares(MODEL, first), rel=3e-7)
+        assert torch.equal(signed.sketches(MODEL, tensors).numbers, SketchPlan().sketches(MODEL, first).numbers)
 
 
 def test_a_tensor_twice_is_counted_twice() -> None:
@@ -170,9 +164,8 @@ def test_calls_do_not_grow_with_the_number_of_tensors() -> None:
     """The first step makes a plan; later ones make as many calls for a hundred layers as for ten."""
     made = []
     for layers in (10, 100):
-        fused = [
-            parameter(f"{layer}.{name}", rows, 16) for layer in range(layers) for name, rows in (("qkv", (32, 16, 16)), ("down", (16,)))
-        ]
+        kinds = {"qkv": (32, 16, 16), "down": (16,)}
+        fused = [parameter(f"{layer}.{name}", rows, 16) for layer in range(layers) for name, rows in kinds.items()]
         tensors = in_a_buffer([tensor_of(each) for each in fused], 0)
         norms, sketches = NormPlan(), SketchPlan()
         for _ in range(2):
