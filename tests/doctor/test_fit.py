@@ -11,12 +11,12 @@ from safetensors.numpy import save_file
 
 from align_hooks.checklist.belongs import elsewhere
 from align_hooks.configuration.source import read
-from align_hooks.doctor.examination import side_of
 from align_hooks.doctor.fit import refused
 from align_hooks.doctor.shapes import Shapes, shapes
 from synthetic import Synthetic, batch, changed, grown, settings
 
-VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
+from .test_configured import VERSIONS, refusals
+
 ARGS, YAML = "llama.args", "llama.yaml"
 ROWS, SEQUENCE = 4, 128
 PADDED = {ARGS: ("--vocab-size 256", "--vocab-size 1000"), YAML: ("vocab_size: 256", "vocab_size: 1024")}
@@ -57,9 +57,8 @@ def problems(tmp_path: Path, recorded: Mapping[str, Path]) -> Problems:
     """What is refused of ``launch/<name>`` with changes, fed from recorded runs; a name in braces is a run's."""
 
     def of(name: str, *changes: tuple[str, str], **switches: str) -> list[str]:
-        configuration = read(changed(name, *changes, where=tmp_path), {})
         given = {key: value.format(**recorded) for key, value in switches.items()}
-        return list(refused(side_of(configuration), configuration, settings(device="cpu", **given), VERSIONS))
+        return refusals(name, *changes, where=tmp_path, device="cpu", **given)
 
     return of
 
@@ -172,17 +171,17 @@ def test_nothing_is_guessed(case: str, problems: Problems) -> None:
 
 @pytest.mark.parametrize("end", ["$MODEL_ARGS", "--use-checkpoint-args --load 7"])
 def test_where_more_may_be_said_only_what_is_said_counts(end: str, tmp_path: Path, recorded: Mapping[str, Path]) -> None:
-    def refusals(arguments: str, **switches: str) -> list[str]:
+    def refusals_of(arguments: str, **switches: str) -> list[str]:
         script = tmp_path / "train.sh"
         script.write_text(f"torchrun pretrain_gpt.py {arguments} --lr 1e-3 {end}\n")
         given = {key: value.format(**recorded) for key, value in switches.items()}
         return list(refused("torch", read(str(script), {}), settings(**given), VERSIONS))
 
-    assert refusals("--num-layers 2 --hidden-size 64", replay_batches="{plain}", inject_gradients="{plain}") == []
-    assert refusals("--num-layers 2", **ALL) == []
+    assert refusals_of("--num-layers 2 --hidden-size 64", replay_batches="{plain}", inject_gradients="{plain}") == []
+    assert refusals_of("--num-layers 2", **ALL) == []
     if "checkpoint" in end:
         return
-    (line,) = refusals("--num-layers 2 --hidden-size 128", load_weights="{plain}")
+    (line,) = refusals_of("--num-layers 2 --hidden-size 128", load_weights="{plain}")
     assert "model.layers.0.input_layernorm.weight is [64], this model has [128]" in line
     assert "q_proj" not in line
 

@@ -29,16 +29,9 @@ session = new_session()
 
 def hook(name: str = "training", *targets: str, **changes: Any) -> Hook:
     """A hook on ``stand_in.seams``, on ``train`` unless targets are given."""
-    data: dict[str, Any] = {
-        "asked": lambda settings: settings.seed is not None,
-        "package": "stand-in",
-        "supports": ">=1.5,<2",
-        "trigger": "stand_in.seams",
-        "body": "hook_bodies:note",
-        "why": "a test",
-        "targets": targets or ("train",),
-    }
-    return Hook(name, **(data | changes))
+    asked = {"asked": lambda settings: settings.seed is not None, "targets": targets or ("train",), "why": "a test"}
+    place = {"package": "stand-in", "supports": ">=1.5,<2", "trigger": "stand_in.seams", "body": "hook_bodies:note"}
+    return Hook(name, **(asked | place | changes))
 
 
 def everything() -> dict[str, Any]:

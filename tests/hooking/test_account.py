@@ -17,19 +17,17 @@ NEVER_CALLED = "hook 'training': attached to stand_in.seams, never called"
 NEVER_IMPORTED = "hook 'elsewhere': stand_in.consumer was never imported"
 
 
-@pytest.mark.parametrize(
-    ("calls", "code", "problems", "ends"),
-    [
-        ("pass", 0, [NEVER_IMPORTED, NEVER_CALLED], 3),
-        ("stand_in.train(0)", 0, [NEVER_IMPORTED], 3),
-        ("import stand_in.consumer; stand_in.consumer.epoch()", 0, [], 0),
-        ("pass", 42, [], 42),
-    ],
-    ids=["no hook fired", "one hook fired", "all hooks fired", "the script failed"],
-)
-def test_hooks_that_never_fired_are_listed_and_turn_0_into_3(
-    observe: Observe, calls: str, code: int, problems: list[str], ends: int
-) -> None:
+ACCOUNTS = {
+    "no hook fired": ("pass", 0, [NEVER_IMPORTED, NEVER_CALLED], 3),
+    "one hook fired": ("stand_in.train(0)", 0, [NEVER_IMPORTED], 3),
+    "all hooks fired": ("import stand_in.consumer; stand_in.consumer.epoch()", 0, [], 0),
+    "the script failed": ("pass", 42, [], 42),
+}
+
+
+@pytest.mark.parametrize("case", ACCOUNTS)
+def test_hooks_that_never_fired_are_listed_and_turn_0_into_3(observe: Observe, case: str) -> None:
+    calls, code, problems, ends = ACCOUNTS[case]
     assert observe(RUN.format(calls=calls, code=code)) == {"problems": problems, "code": ends}
 
 

@@ -28,25 +28,22 @@ from chosen import in_one
 SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
 HOOKS = [hook for hooks in SIDES.values() for hook in hooks]
 NO_VERSION = {"mindspeed"}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
 NEVER_RELEASED = {"mindformers": {f"1.{minor}" for minor in range(11, 20)}, "mindspore": set()}
 """Minor versions that no range can leave out shortly: after MindFormers 1.9 came 2.0."""
 SAMPLES = {
-    "run": "runs/a",
-    "run_exists": "replace",
-    "seed": "1",
-    "deterministic": "1",
-    "local_norms_point": "local",
-    "local_norms_print": "all",
-    "replay_batches": "runs/b",
-    "load_weights": "runs/b",
-    "teacher": "runs/b",
-    "teacher_points": "*",
-    "perturb": "1",
-    "learning_rate": "0",
-    "device": "cpu",
-    "on_error": "raise",
+    **dict.fromkeys(("run", "replay_batches", "load_weights", "teacher"), "runs/a"),
+    **dict.fromkeys(("seed", "deterministic", "perturb"), "1"),
+    **{"run_exists": "replace", "local_norms_point": "local", "local_norms_print": "all", "teacher_points": "*"},
+    **{"learning_rate": "0", "device": "cpu", "on_error": "raise"},
 }
+"""Values of variables that are not given steps."""
+BESIDE = {
+    **dict.fromkeys(("batches", "gradients", "weights", "sketches", "optimizer_state", "routing", "activations"), "run"),
+    **{"teacher_points": "teacher", "perturb": "load_weights"},
+}
+"""The variable without which another one is refused."""
 
 
 def source(module: str) -> Path | None:
@@ -67,12 +64,10 @@ def definitions(path: Path) -> dict[str, ast.stmt]:
     with warnings.catch_warnings(action="ignore"):  # of the frameworks' own source
         module = ast.parse(path.read_text("utf-8"))
     for node in module.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             defined[node.name] = node
         if isinstance(node, ast.ClassDef):
-            defined |= {
-                f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
-            }
+            defined |= {f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, FUNCTIONS)}
     return defined
 
 
@@ -103,14 +98,8 @@ def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
 @pytest.mark.parametrize("field", [field.name for field in fields(Settings) if field.name != "storage"])  # a permission asks for nothing
 def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
     """So that no variable can be set on a side without something that notices when it had no effect."""
-    environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
-    if field in ("batches", "gradients", "weights", "sketches", "optimizer_state", "routing", "activations"):
-        environment[PREFIX + "RUN"] = "runs/a"
-    if field == "teacher_points":
-        environment[PREFIX + "TEACHER"] = "runs/b"
-    if field == "perturb":
-        environment[PREFIX + "LOAD_WEIGHTS"] = "runs/a"
-    settings = Settings.from_environment(environment)
+    needed = {field, BESIDE.get(field, field)}
+    settings = Settings.from_environment({PREFIX + name.upper(): SAMPLES.get(name, "0-9") for name in needed})
     asked = [hook for hook in SIDES[side] if hook.asked(settings)]
     assert any(hook.must_fire for hook in asked)
     assert {hook.asked(settings) for hook in asked} == {True}
@@ -151,9 +140,8 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
     assert proven
     for text in {hook.supports for hook in MS_HOOKS if hook.package == package}:
         assert [version for version in proven if version not in SpecifierSet(text)] == []
-        inside = {
-            minor for major in range(4) for minor in (f"{major}.{number}" for number in range(20)) if f"{minor}.0" in SpecifierSet(text)
-        }
+        minors = (f"{major}.{number}" for major in range(4) for number in range(20))
+        inside = {minor for minor in minors if f"{minor}.0" in SpecifierSet(text)}
         ran = {f"{version.major}.{version.minor}" for version in proven}
         assert inside - NEVER_RELEASED[package] == ran | (set(FROM_SOURCE) if package == "mindspore" else set())
         assert ran.isdisjoint(FROM_SOURCE)

@@ -19,6 +19,7 @@ HOOKS = dedent("""
     hooks += [hook for hook in ALL if hook.name == "mindspeed"]
 """)
 ATTACH, PATCH = "attach(hooks, session)", "import mindspeed.megatron_adaptor"
+ATTACHED = f"{ATTACH}; import stand_in.consumer; from mindspeed.patch_utils import MindSpeedPatchesManager as manager, Patch"
 ORDERS = {
     "attach, MindSpeed": f"{ATTACH}; {PATCH}; import stand_in.consumer",
     "attach, framework, MindSpeed": f"{ATTACH}; import stand_in.consumer; {PATCH}",
@@ -53,14 +54,8 @@ def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(o
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
     seen = hooked(order, USE, "seen = dict(results=results, calls=session.ledger.calls, unfired=session.ledger.unfired())")
     assert seen["results"] == alone
-    assert alone[:6] == [
-        ["decorated", "trained", 1, 1.0],
-        ["decorated", "trained", 2, 1.0],
-        ["replaced", "trained", 3, 1.0],
-        ["replaced step", 4],
-        ["replaced step", 5],
-        ["its own", "replaced step", 6],
-    ]
+    assert alone[:3] == [["decorated", "trained", 1, 1.0], ["decorated", "trained", 2, 1.0], ["replaced", "trained", 3, 1.0]]
+    assert alone[3:6] == [["replaced step", 4], ["replaced step", 5], ["its own", "replaced step", 6]]
     calls = seen["calls"]
     assert (calls["evaluate"], calls["step"], calls["fused"], seen["unfired"]) == (2, 3, 1, [])
     assert calls["train"] == (3 if alone[6][0] == "decorated" else 2)
@@ -90,9 +85,7 @@ def test_its_decorators_are_given_the_framework_and_not_our_wrappers(hooked: Obs
 
 def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
     assert hooked(f"""
-        {ATTACH}
-        import stand_in.consumer
-        from mindspeed.patch_utils import Patch
+        {ATTACHED}
         patch = Patch("stand_in.seams.evaluate")
         patch.replacement = lambda step: ["alone", step]
         patch.apply_patch()
@@ -102,9 +95,7 @@ def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
 
 def test_patching_that_fails_leaves_our_wrappers_on(hooked: Observe) -> None:
     assert hooked(f"""
-        {ATTACH}
-        import stand_in.consumer
-        from mindspeed.patch_utils import MindSpeedPatchesManager as manager
+        {ATTACHED}
         manager.register_patch("stand_in.seams.nothing_of_the_kind", lambda: None)
         error = attempt(manager.apply_patches)
         seen = [error[0], stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
@@ -113,9 +104,7 @@ def test_patching_that_fails_leaves_our_wrappers_on(hooked: Observe) -> None:
 
 def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(hooked: Observe) -> None:
     seen = hooked(f"""
-        {ATTACH}
-        import stand_in.consumer
-        from mindspeed.patch_utils import MindSpeedPatchesManager as manager
+        {ATTACHED}
         manager.register_patch("stand_in.seams.Optimizer", lambda rate: rate)
         error = attempt(manager.apply_patches)
         stand_in.consumer.epoch()

@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,11 @@ def alone(variables: Mapping[str, str]) -> dict[str, str]:
 
 def installed(python: Path) -> Packages:
     """Every package of an environment, with what each asks for without its extras."""
-    packages = sorted(
-        (package["metadata"] for package in json.loads(pip(python, "inspect").stdout)["installed"]), key=lambda package: package["name"]
-    )
-    return {package["name"]: {"version": package["version"], "requires": _always(package.get("requires_dist", ()))} for package in packages}
-
-
-def _always(requires: Sequence[str]) -> list[str]:
-    return [asked for asked in requires if "extra ==" not in asked]
+    found: Packages = {}
+    for package in (package["metadata"] for package in json.loads(pip(python, "inspect").stdout)["installed"]):
+        always = [asked for asked in package.get("requires_dist", ()) if "extra ==" not in asked]
+        found[package["name"]] = {"version": package["version"], "requires": always}
+    return dict(sorted(found.items()))
 
 
 def complaints_of(python: Path) -> set[str]:

@@ -58,9 +58,8 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # no
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips where the package index does not answer for a package that every index has."""
-    done = pip(
-        "--python", emptied(tmp_path_factory.mktemp("nothing") / "v", {}), "install", "--dry-run", "--no-deps", "--retries", "0", "wrapt"
-    )
+    nothing = emptied(tmp_path_factory.mktemp("nothing") / "v", {})
+    done = pip("--python", nothing, "install", "--dry-run", "--no-deps", "--retries", "0", "wrapt")
     if done.returncode:
         pytest.skip(f"the package index cannot be reached: {(done.stderr.strip().splitlines() or ['pip says nothing'])[-1]}")
 

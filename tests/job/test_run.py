@@ -184,22 +184,12 @@ def test_mindspeed_is_attached_to_before_it_imports_megatron_to_patch_it(here: P
         here,
         {
             "mindspeed/__init__.py": "import sys; print('launcher', 'align_hooks.job.entry' in sys.modules)",
-            "mindspeed/patch_utils.py": """
-                import importlib
-                class Patch:
-                    def __init__(self, name, new): self.name, self.new = name, new
-                    def apply_patch(self):
-                        module = importlib.import_module("megatron.training.arguments")
-                        original, new = module.parse_args, self.new
-                        module.parse_args = lambda **given: new(original, **given)
-                class MindSpeedPatchesManager:
-                    @staticmethod
-                    def apply_patches():
-                        Patch("parse_args", lambda original, **given: print("MindSpeed's") or original(**given)).apply_patch()
-                """,
+            "mindspeed/patch_utils.py": (Path(__file__).parents[1] / "hooking/mindspeed/patch_utils.py").read_text(),
             "patched.py": """
                 import torch
                 from mindspeed.patch_utils import MindSpeedPatchesManager
+                def a_wrapper(parse_args): return lambda **given: print("MindSpeed's") or parse_args(**given)
+                MindSpeedPatchesManager.register_patch("megatron.training.arguments.parse_args", a_wrapper)
                 MindSpeedPatchesManager.apply_patches()
                 from megatron.training.arguments import parse_args
                 print("seed", parse_args().seed)
@@ -485,13 +475,11 @@ def test_a_command_that_cannot_be_started_ends_as_in_a_shell(here: Path, command
     assert f"'{command}' cannot be started" in done.err
 
 
+OWN = "import megatron.training.arguments as own\n"
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        "import megatron.training.arguments as own\nraise SystemExit(4)",
-        "import megatron.training.arguments as own\nown.parse_args()\nraise SystemExit(4)",
-        "import mindformers, sys\nsys.exit(4)",
-    ],
+    "text", [f"{OWN}raise SystemExit(4)", f"{OWN}own.parse_args()\nraise SystemExit(4)", "import mindformers, sys\nsys.exit(4)"]
 )
 @pytest.mark.slow
 def test_a_script_that_fails_by_itself_hears_nothing_of_hooks_that_never_fired(here: Path, text: str) -> None:

@@ -37,10 +37,15 @@ PAIRS = 300
 """Of so many ways to choose a reference, a candidate and repeats."""
 
 
+def trained(folder: Path) -> tuple[Run, list[Run]]:
+    """The reference of a folder, and its repeats."""
+    repeats = [open_run(path / "run") for path in sorted(folder.glob("repeat_*")) if (path / "done").exists()]
+    return open_run(folder / "reference/run"), repeats
+
+
 def judged(folder: Path) -> None:
     """The table of one reference."""
-    repeats = [open_run(path / "run") for path in sorted(folder.glob("repeat_*")) if (path / "done").exists()]
-    reference = open_run(folder / "reference/run")
+    reference, repeats = trained(folder)
     for path in sorted(folder.iterdir()):
         if (path / "done").exists() and path.name != "reference" and not path.name.startswith("repeat"):
             print(f"| {folder.name} | {path.name} | {' | '.join(said(reference, open_run(path / 'run'), repeats))} |", flush=True)
@@ -77,8 +82,7 @@ def made(count: int) -> None:
 
 def alike(folder: Path) -> None:
     """How alike neighbouring differences of repeats are, and their innovations."""
-    paths = sorted(path / "run" for path in folder.glob("repeat_*") if (path / "done").exists())
-    reference, repeats = open_run(folder / "reference/run"), [open_run(path) for path in paths]
+    reference, repeats = trained(folder)
     for name in NUMBERS:
         _, of_repeats = differences(name, reference, repeats)
         model = honest(of_repeats)
@@ -90,8 +94,8 @@ def alike(folder: Path) -> None:
 
 def exchanged(folder: Path) -> None:
     """False alarms where every repeat, and the reference, takes each part: reference, candidate, and repeats of it."""
-    paths = [folder / "reference/run", *sorted(path / "run" for path in folder.glob("repeat_*") if (path / "done").exists())]
-    runs = [open_run(path) for path in paths]
+    reference, repeats = trained(folder)
+    runs = [reference, *repeats]
     for count in range(1, min(4, len(runs) - 1)):
         every = [
             (ours, theirs, noise)
@@ -99,9 +103,8 @@ def exchanged(folder: Path) -> None:
             for noise in combinations([run for run in runs if run not in (ours, theirs)], count)
         ]
         chosen = random.Random(0).sample(every, min(PAIRS, len(every)))
-        left = sum(
-            any(each.alarm for each in banded(Pair(ours, theirs), Noise(Pair(ours, theirs), noise))) for ours, theirs, noise in chosen
-        )
+        parts = (banded(pair, Noise(pair, noise)) for pair, noise in ((Pair(*two), noise) for *two, noise in chosen))
+        left = sum(any(part.alarm for part in each) for each in parts)
         print(f"| {folder.name} | {count} | {len(chosen)} | {left} |", flush=True)
 
 

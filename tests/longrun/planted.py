@@ -40,9 +40,7 @@ def bad_batch(original: Any, forward_step: Any, *args: Any, **kwargs: Any) -> An
     """One step trains on labels that have nothing to do with their tokens."""
 
     def forward(iterator: Any, model: Any) -> Any:
-        if get_args().curr_iteration != BAD:
-            return forward_step(iterator, model)
-        return forward_step(spoilt(iterator), model)
+        return forward_step(spoilt(iterator) if get_args().curr_iteration == BAD else iterator, model)
 
     return original(forward, *args, **kwargs)
 

@@ -36,8 +36,6 @@ class Still:
 
 
 REFERENCE = Still("reference")
-
-
 CANDIDATES = (
     Still("megatron_one_row", rows=1),
     Still("mindformers", of_mindformers=True),
@@ -107,9 +105,8 @@ def main() -> None:
     frameworks.places["corpus"] = corpus_of(where)
     frozen = ["-m", "align_hooks", "frozen", "--run", str(where / "reference/run"), "--", sys.executable]
     train(where / "reference", REFERENCE, asked.steps, frozen).succeeded()
-    print(
-        "| candidate | exit code | verdict, first stage | loss apart | global norm apart | stand out | the step alone |\n|" + " --- |" * 7
-    )
+    print("| candidate | exit code | verdict, first stage | loss apart | global norm apart | stand out | the step alone |")
+    print("|" + " --- |" * 7)
     for one in CANDIDATES:
         print(judged(where, one, asked.steps), flush=True)
 

@@ -96,13 +96,8 @@ def train(where: Path, one: Long, steps: int) -> None:
     if (folder / "done").exists():
         return
     reference = where / one.reference / "reference/run"
-    variables: dict[str, object] = {
-        "RUN": folder / "run",
-        "LOCAL_NORMS": "all",
-        "RUN_EXISTS": "replace",
-        "BATCHES": "all",
-        "SEED": one.reference[-2:],
-    }
+    variables: dict[str, object] = {"RUN": folder / "run", "RUN_EXISTS": "replace", "SEED": one.reference[-2:]}
+    variables |= {"LOCAL_NORMS": "all", "BATCHES": "all"}
     variables |= {"WEIGHTS": "0"} if one.is_reference else {"LOAD_WEIGHTS": reference, "PERTURB": one.perturb}
     if one.framework == "megatron":
         planted = {"script": HERE / "planted.py", "environment": {"PLANTED": one.fault}} if one.fault else {}
@@ -146,17 +141,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument(
-        "--only", nargs="+", choices=list(REFERENCES), default=list(REFERENCES), help="these references, and what is theirs"
-    )
+    every = list(REFERENCES)
+    parser.add_argument("--only", nargs="+", choices=every, default=every, help="these references, and what is theirs")
     asked = parser.parse_args()
     frameworks.places["corpus"] = corpus_of(asked.folder.resolve())
     everything = [one for one in runs(asked.repeats) if one.reference in asked.only]
     for references in (True, False):
         with ThreadPoolExecutor(asked.workers) as pool:
             chosen = [one for one in everything if one.is_reference is references]
-            for _ in pool.map(lambda one: train(asked.folder.resolve(), one, asked.steps), chosen):
-                pass
+            list(pool.map(lambda one: train(asked.folder.resolve(), one, asked.steps), chosen))
 
 
 if __name__ == "__main__":

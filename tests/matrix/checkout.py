@@ -19,26 +19,27 @@ class Failed(Exception):
 
 def clone(repository: str, tag: str, where: Path) -> Path:
     """A fresh work tree of a tag, alone in its parent; raises Failed where there is none."""
-    shutil.rmtree(where.parent, ignore_errors=True)
-    where.parent.mkdir(parents=True)
     source = Path(repository).resolve().as_uri() if Path(repository).is_dir() else repository
     command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", tag, source, where]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"git clone of {tag} failed: {last_line(done.stderr)}")
-    return where
+    return _filled(where, command, f"git clone of {tag} failed")
 
 
 def unpack(package: str, version: str, where: Path, scripts: Sequence[Path]) -> Path:
     """A wheel alone in a directory, with scripts, whose folder Python puts first, beside it; raises Failed where there is none."""
-    shutil.rmtree(where.parent, ignore_errors=True)
-    where.parent.mkdir(parents=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", where, f"{package}=={version}"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"{package} {version} cannot be installed: {last_line(done.stderr)}")
+    _filled(where, command, f"{package} {version} cannot be installed")
     for script in scripts:
         shutil.copy(script, where)
+    return where
+
+
+def _filled(where: Path, command: Sequence[object], trouble: str) -> Path:
+    """A directory alone in a new parent, made by a command; raises Failed with its last word."""
+    shutil.rmtree(where.parent, ignore_errors=True)
+    where.parent.mkdir(parents=True)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"{trouble}: {last_line(done.stderr)}")
     return where
 
 

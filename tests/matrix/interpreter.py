@@ -21,13 +21,10 @@ def environment(python: str, packages: tuple[str, ...], home: Path, over: tuple[
     if not ready.exists() or json.loads(ready.read_text()) != wanted:
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([interpreter(python), "-m", "venv", str(home)], check=True)
-        if subprocess.run([str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages], check=False).returncode:
-            raise Failed(f"pip could not install {' '.join(packages)}")
-        if (
-            over
-            and subprocess.run([str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", *over], check=False).returncode
-        ):
-            raise Failed(f"pip could not install {' '.join(over)}")
+        for asked, options in ((packages, ()), (over, ("--no-deps",))):
+            command = [str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", *options, *asked]
+            if asked and subprocess.run(command, check=False).returncode:
+                raise Failed(f"pip could not install {' '.join(asked)}")
         ready.write_text(json.dumps(wanted))
     return made
 

@@ -9,10 +9,7 @@ SCRIPTS = {"1.3.0": "v1.3.0", "1.3.2": "v1.3.2", "1.5.0": "v1.5.0", "1.6.0": "v1
 2.1.0 was not to be had."""
 
 BESIDE_2_1 = (
-    "transformers>=5.3",
-    "datasets<5.1",
-    "pyarrow<24",
-    "mindpet==1.0.4",
+    *("transformers>=5.3", "datasets<5.1", "pyarrow<24", "mindpet==1.0.4"),
     *("deprecated", "jieba", "rouge-chinese", "sentencepiece", "tensorboardX", "tiktoken"),
 )
 """What MindFormers 2.1 imports of what its wheel asks for. From 24 on pyarrow takes no NumPy below 2, for which the wheel asks too."""
@@ -67,9 +64,8 @@ INSTALLED = {
     "1.9.0@3.10": Installed("3.10", "2.9.0", "1.9.0"),
     "1.9.0@3.11": Installed("3.11", "2.9.0", "1.9.0"),
     "1.9.0@2.10": Installed("3.12", "2.10.0", "1.9.0", newer=True),
-    "2.1.0": Installed(
-        "3.12", "2.10.0", "2.1.0", beside=BESIDE_2_1
-    ),  # it asks for MindSpore 2.11 and hyper-parallel, which the index has not
+    # it asks for MindSpore 2.11 and hyper-parallel, which the index has not
+    "2.1.0": Installed("3.12", "2.10.0", "2.1.0", beside=BESIDE_2_1),
 }
 """By name of the column: MindFormers with its Python, or its MindSpore, behind the ``@`` where they are not the usual ones. MindSpore 2.7.0
 and 2.7.1 have no wheel for Python 3.12."""
@@ -78,33 +74,15 @@ NO_MONITOR = "cannot import name 'cloud_monitor' from 'mindformers.tools.cloud_a
 NO_OUTPUT_PATH = "cannot import name 'set_output_path' from 'mindformers.tools'"
 NO_FILE_UTILS = "No module named 'mindformers.utils.file_utils'"
 
-PAIRS: dict[tuple[str, str], str | None] = {
-    ("1.3.0", "1.3.0"): None,
-    ("1.3.2", "1.3.2"): None,
-    ("1.5.0", "1.5.0"): None,
-    ("1.5.0", "1.6.0"): NO_MONITOR,
-    ("1.5.0", "1.7.0"): NO_MONITOR,
-    ("1.5.0", "1.8.0"): NO_MONITOR,
-    ("1.5.0", "1.9.0"): NO_MONITOR,
-    ("1.6.0", "1.6.0"): None,
-    ("1.6.0", "1.7.0"): None,
-    ("1.6.0", "1.8.0"): NO_OUTPUT_PATH,
-    ("1.6.0", "1.9.0"): NO_OUTPUT_PATH,
-    ("1.7.0", "1.6.0"): None,
-    ("1.7.0", "1.7.0"): None,
-    ("1.7.0", "1.8.0"): NO_OUTPUT_PATH,
-    ("1.7.0", "1.9.0"): NO_OUTPUT_PATH,
-    ("1.8.0", "1.6.0"): NO_FILE_UTILS,
-    ("1.8.0", "1.7.0"): NO_FILE_UTILS,
-    ("1.8.0", "1.8.0"): None,
-    ("1.8.0", "1.9.0"): None,
-    ("1.6.0", "1.6.0@3.10"): None,
-    ("1.7.0", "1.7.0@3.10"): None,
-    ("1.8.0", "1.8.0@3.10"): None,
-    ("1.8.0", "1.8.0@3.12"): None,
-    ("1.8.0", "1.9.0@3.10"): None,
-    ("1.8.0", "1.9.0@3.11"): None,
-    ("1.8.0", "1.9.0@2.10"): None,
-    ("1.8.0", "2.1.0"): None,
+TRAIN = (
+    *("1.3.0:1.3.0", "1.3.2:1.3.2", "1.5.0:1.5.0", "1.6.0:1.6.0", "1.6.0:1.7.0", "1.7.0:1.6.0", "1.7.0:1.7.0", "1.8.0:1.8.0"),
+    *("1.8.0:1.9.0", "1.6.0:1.6.0@3.10", "1.7.0:1.7.0@3.10", "1.8.0:1.8.0@3.10", "1.8.0:1.8.0@3.12", "1.8.0:1.9.0@3.10"),
+    *("1.8.0:1.9.0@3.11", "1.8.0:1.9.0@2.10", "1.8.0:2.1.0"),
+)
+PAIRS: dict[str, str | None] = {
+    **dict.fromkeys(TRAIN),
+    **dict.fromkeys(("1.5.0:1.6.0", "1.5.0:1.7.0", "1.5.0:1.8.0", "1.5.0:1.9.0"), NO_MONITOR),
+    **dict.fromkeys(("1.6.0:1.8.0", "1.6.0:1.9.0", "1.7.0:1.8.0", "1.7.0:1.9.0"), NO_OUTPUT_PATH),
+    **dict.fromkeys(("1.8.0:1.6.0", "1.8.0:1.7.0"), NO_FILE_UTILS),
 }
 """Script and installed version, and why the script itself does not start there (None where it trains)."""

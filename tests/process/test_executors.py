@@ -49,18 +49,15 @@ def test_every_engine_gives_the_answer_of_one_process(pair: tuple[Path, Path], e
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: str) -> None:
     path = pair[1] / "step_0/rank_0/gradients.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    *content, last = path.read_bytes()
+    path.write_bytes(bytes([*content, last ^ 1]))
     with pytest.raises(RecordError, match="was changed since it was recorded"):
         answer(pair, engine)
 
 
 def test_a_worker_that_is_killed_is_a_line() -> None:
-    with (
-        pytest.raises(AlignHooksError, match="--executor processes:1: a worker ended before its work was done"),
-        executor_of("processes:1") as one,
-    ):
+    ended = pytest.raises(AlignHooksError, match="--executor processes:1: a worker ended before its work was done")
+    with ended, executor_of("processes:1") as one:
         list(Work(executor=one).map(os._exit, [9], [1]))
 
 
@@ -89,15 +86,15 @@ def test_a_scheduler_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyP
         pass
 
 
-@pytest.mark.parametrize("text", ["", "ray", "mpi:3", "none:1"])
-def test_another_engine_is_refused(text: str) -> None:
-    with pytest.raises(AlignHooksError, match="is none of processes"), executor_of(text):
-        pass
+REFUSED = {
+    **dict.fromkeys(("", "ray", "mpi:3", "none:1"), "is none of processes"),
+    **dict.fromkeys(("processes:0", "processes:many", "threads:-1"), "is no number of workers"),
+}
 
 
-@pytest.mark.parametrize("text", ["processes:0", "processes:many", "threads:-1"])
-def test_no_number_of_workers_is_refused(text: str) -> None:
-    with pytest.raises(AlignHooksError, match="is no number of workers"), executor_of(text):
+@pytest.mark.parametrize(("text", "why"), REFUSED.items())
+def test_another_engine_and_no_number_of_workers_are_refused(text: str, why: str) -> None:
+    with pytest.raises(AlignHooksError, match=why), executor_of(text):
         pass
 
 

@@ -11,24 +11,26 @@ MSRUN = {"RANK_ID": "3", "MS_WORKER_NUM": "8", "MS_SCHED_HOST": "a", "MS_SCHED_P
 MPIRUN = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
 
 
-@pytest.mark.parametrize(
-    "environment", [TORCHRUN, MSRUN, MSRUN | {"RANK_SIZE": "8"}, MPIRUN], ids=["torchrun", "msrun", "msrun 2", "mpirun"]
-)
-def test_every_launcher_gives_rank_and_world_size(environment: dict[str, str]) -> None:
-    launch = Launch.from_environment(environment)
+WORKER = MSRUN | {"RANK_SIZE": "8", "MS_ROLE": "MS_WORKER"}
+LAUNCHED = {
+    "torchrun": TORCHRUN,
+    "msrun": MSRUN,
+    "msrun 2": MSRUN | {"RANK_SIZE": "8"},
+    "mpirun": MPIRUN,
+    # an operator of Kubernetes sets them in every pod, as PyTorchJob does, and msrun hands them on to its workers
+    "msrun in a pod": WORKER | {"RANK": "1", "WORLD_SIZE": "2"},
+    "msrun in the first pod": WORKER | {"RANK": "0", "WORLD_SIZE": "16"},
+    "torchrun in an Ascend pod": TORCHRUN | {"RANK_ID": "0", "RANK_SIZE": "1"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHED)
+def test_every_launcher_gives_rank_and_world_size_and_no_pod_does(launcher: str) -> None:
+    launch = Launch.from_environment(LAUNCHED[launcher])
     assert (launch.rank, launch.world_size) == (3, 8)
 
 
-@pytest.mark.parametrize("pod", [{"RANK": "1", "WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "16"}])
-def test_under_msrun_the_variables_of_a_pod_do_not_number_ranks(pod: dict[str, str]) -> None:
-    """An operator of Kubernetes sets them in every pod, as PyTorchJob does, and msrun hands them on to its workers."""
-    launch = Launch.from_environment(MSRUN | {"RANK_SIZE": "8", "MS_ROLE": "MS_WORKER"} | pod)
-    assert (launch.rank, launch.world_size) == (3, 8)
-    torch = Launch.from_environment(TORCHRUN | {"RANK_ID": "0", "RANK_SIZE": "1"})  # what an Ascend pod may hold
-    assert (torch.rank, torch.world_size) == (3, 8)
-
-
-@pytest.mark.parametrize("environment", [{}, {"RANK": ""}, {"RANK": "x", "WORLD_SIZE": "y"}])
+@pytest.mark.parametrize("environment", [{}, {"RANK": ""}, {"RANK": "x", "WORLD_SIZE": "y"}, {"WORLD_SIZE": "8"}])
 def test_a_process_started_by_hand_is_rank_0_of_1(environment: dict[str, str]) -> None:
     launch = Launch.from_environment(environment)
     assert (launch.rank, launch.world_size, launch.job) == (0, 1, "")
@@ -48,8 +50,3 @@ def test_another_job_has_another_name(changed: dict[str, str]) -> None:
 def test_facts_are_enough_to_make_it_again() -> None:
     launch = Launch.from_environment(TORCHRUN)
     assert Launch(**launch.facts()) == launch  # type: ignore[arg-type]
-
-
-def test_a_world_size_without_a_rank_is_a_process_started_by_hand() -> None:
-    launch = Launch.from_environment({"WORLD_SIZE": "8"})
-    assert (launch.rank, launch.world_size) == (0, 1)

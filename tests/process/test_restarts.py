@@ -13,6 +13,7 @@ import pytest
 
 from align_hooks.process import restarts
 from align_hooks.process.restarts import is_restart, launchers
+from started import scrubbed
 
 WORKER = "import json, os; from align_hooks.process.restarts import launchers; print(json.dumps(launchers(os.environ)))"
 AGENT = """
@@ -27,15 +28,13 @@ TWICE = f"{PYTHON}; {PYTHON}; true"
 
 def starts(mark: str, *commands: str) -> list[dict[str, int]]:
     """What workers know of their launchers: an agent hands variables to each command, one after another."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC_", "MS_ROLE", "SLURM_"))}
-    done = subprocess.run([sys.executable, "-c", AGENT, mark, *commands], env=clean, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", AGENT, mark, *commands], env=scrubbed(), capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_an_agent_that_starts_its_workers_again_is_the_same_whatever_stands_between() -> None:
-    first, second, third = starts(
-        "TORCHELASTIC_RUN_ID=none", PYTHON, f"{PYTHON}; true", f"bash -c '{PYTHON.replace(chr(39), chr(34))}; true'; true"
-    )
+    shell_below_a_shell = f"bash -c '{PYTHON.replace(chr(39), chr(34))}; true'; true"
+    first, second, third = starts("TORCHELASTIC_RUN_ID=none", PYTHON, f"{PYTHON}; true", shell_below_a_shell)
     assert first.keys() == second.keys() == third.keys() and len(first) == 1
     assert is_restart(first, second) and is_restart(second, third) and is_restart(first, third)
     assert not is_restart(second, first) and not is_restart(first, first)
@@ -65,9 +64,8 @@ def test_what_is_no_agent_starts_nothing_again(mark: str) -> None:
 
 
 def test_a_shell_that_exports_the_variable_is_no_agent() -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC_", "MS_ROLE", "SLURM_"))}
     command = ["bash", "-c", f"export TORCHELASTIC_RUN_ID=none; {PYTHON}; true"]
-    assert subprocess.run(command, env=clean, capture_output=True, text=True, check=True).stdout.strip() == "{}"
+    assert subprocess.run(command, env=scrubbed(), capture_output=True, text=True, check=True).stdout.strip() == "{}"
 
 
 def test_msrun_is_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,19 +84,21 @@ def test_where_processes_are_hidden_nothing_is_known(monkeypatch: pytest.MonkeyP
 
 
 SLURM = {"SLURM_JOB_ID": "77", "SLURM_CLUSTER_NAME": "a"}
+AGAIN = SLURM | {"SLURM_RESTART_COUNT": "1"}
 
 
 @pytest.mark.parametrize(
     ("earlier", "now", "same"),
     [
-        (SLURM, SLURM | {"SLURM_RESTART_COUNT": "1"}, True),
-        (SLURM | {"SLURM_RESTART_COUNT": "1"}, SLURM | {"SLURM_RESTART_COUNT": "2"}, True),
+        (SLURM, AGAIN, True),
+        (AGAIN, SLURM | {"SLURM_RESTART_COUNT": "2"}, True),
         (SLURM, SLURM, False),  # a second training of one batch file
-        (SLURM | {"SLURM_STEP_ID": "0"}, SLURM | {"SLURM_STEP_ID": "1", "SLURM_RESTART_COUNT": "1"}, False),
-        (SLURM, SLURM | {"SLURM_JOB_ID": "78", "SLURM_RESTART_COUNT": "1"}, False),
-        (SLURM, SLURM | {"SLURM_CLUSTER_NAME": "b", "SLURM_RESTART_COUNT": "1"}, False),
-        (SLURM, SLURM | {"SLURM_RESTART_COUNT": "x"}, False),
-        ({}, SLURM | {"SLURM_RESTART_COUNT": "1"}, False),
+        (SLURM | {"SLURM_STEP_ID": "0"}, AGAIN | {"SLURM_STEP_ID": "1"}, False),
+        *(
+            (SLURM, AGAIN | changed, False)
+            for changed in ({"SLURM_JOB_ID": "78"}, {"SLURM_CLUSTER_NAME": "b"}, {"SLURM_RESTART_COUNT": "x"})
+        ),
+        ({}, AGAIN, False),
     ],
 )
 def test_slurm_says_by_its_count_that_a_job_was_queued_again(earlier: Mapping[str, str], now: Mapping[str, str], same: bool) -> None:

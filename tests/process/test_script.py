@@ -20,10 +20,6 @@ def raised(path: Path, text: str) -> BaseException:
     raise AssertionError("it did not fail")
 
 
-def without_frames(error: BaseException) -> BaseException:
-    return error.with_traceback(None)
-
-
 def test_it_is_the_line_of_the_script_and_not_of_what_it_called(tmp_path: Path) -> None:
     error = raised(tmp_path / "train.py", "import json\n\ndef build():\n    json.loads('{')\n\nbuild()\n")
     assert isinstance(error, json.JSONDecodeError)
@@ -34,7 +30,7 @@ def test_it_is_the_line_of_the_script_and_not_of_what_it_called(tmp_path: Path) 
 def test_of_a_script_that_cannot_be_read_it_is_the_line() -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("x = 1\ny = = 2\n", "/somewhere/train.py", "exec")
-    assert place_of(without_frames(caught.value)) == "/somewhere/train.py:2"
+    assert place_of(caught.value.with_traceback(None)) == "/somewhere/train.py:2"
 
 
 def test_of_an_installed_package_alone_it_is_its_own_line() -> None:

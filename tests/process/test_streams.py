@@ -16,28 +16,23 @@ from align_hooks.process.streams import say
 from chosen import every, slow_but
 from evidence.test_logs import megatron as printed
 from job.test_entry import RUNNER, megatron
+from job.test_run import STAND_INS
 from started import scrubbed, write
 from synthetic import Synthetic
 
 SEEDED = {"ALIGN_HOOKS_SEED": "7", "PYTHONHASHSEED": "7"}
 GONE = ("closed", "full", "unread")
-TRAINS = """
-    from types import SimpleNamespace
-    def parse_args():
-        return SimpleNamespace(seed=1234, train_iters=3, skip_train=False)
-"""
+TRAINS = STAND_INS["megatron/training/arguments.py"]
 
 
 @contextlib.contextmanager
 def gone(how: str) -> Iterator[int]:
     """A descriptor to hand to a process as a stream that is ``how``; the shell closes those that are to be closed."""
-    if how == "full":
-        descriptor = os.open("/dev/full", os.O_WRONLY)
-    elif how == "unread":
+    if how == "unread":
         reader, descriptor = os.pipe()
         os.close(reader)
     else:
-        descriptor = os.open(os.devnull, os.O_WRONLY)
+        descriptor = os.open("/dev/full" if how == "full" else os.devnull, os.O_WRONLY)
     try:
         yield descriptor
     finally:
@@ -48,16 +43,9 @@ def ended(cwd: Path, *command: object, how: dict[int, str], **environment: str) 
     """Exit code of a process whose streams (1, 2) are ``how`` says, and what it could print on the others."""
     shell = ["bash", "-c", 'exec "$@" ' + " ".join(f"{number}>&-" for number, one in how.items() if one == "closed"), "bash"]
     with contextlib.ExitStack() as stack:
-        streams = {number: stack.enter_context(gone(one)) for number, one in how.items()}
-        done = subprocess.run(
-            [*shell, sys.executable, *map(str, command)],
-            cwd=cwd,
-            env=scrubbed(**environment),
-            stdout=streams.get(1, subprocess.PIPE),
-            stderr=streams.get(2, subprocess.PIPE),
-            timeout=300,
-            check=False,
-        )
+        out, err = (stack.enter_context(gone(how[number])) if number in how else subprocess.PIPE for number in (1, 2))
+        started = [*shell, sys.executable, *map(str, command)]
+        done = subprocess.run(started, cwd=cwd, env=scrubbed(**environment), stdout=out, stderr=err, timeout=300, check=False)
     return done.returncode, b"".join(filter(None, [done.stdout, done.stderr])).decode()
 
 
@@ -111,14 +99,11 @@ def test_a_run_is_accounted_for_whatever_became_of_the_streams(tmp_path: Path, s
 def test_a_file_that_is_opened_does_not_become_a_closed_stream(tmp_path: Path, how: str) -> None:
     """A library's C code prints to descriptor 1, whatever that is by then."""
     megatron(tmp_path, TRAINS)
-    write(
-        tmp_path,
-        "import os\nfrom megatron.training.arguments import parse_args\nparse_args()\ntry: os.write(1, b'torn')\nexcept OSError: pass",
-    )
+    prints = "try: os.write(1, b'torn')\nexcept OSError: pass"
+    write(tmp_path, f"import os\nfrom megatron.training.arguments import parse_args\nparse_args()\n{prints}")
     ended(tmp_path, *RUNNER, "script.py", how={1: how}, **SEEDED, ALIGN_HOOKS_RUN=str(tmp_path / "run"))
-    recorded = [one for one in (tmp_path / "run").rglob("*") if one.is_file()]
-    assert recorded
-    assert not any(b"torn" in one.read_bytes() for one in recorded)
+    recorded = [one.read_bytes() for one in (tmp_path / "run").rglob("*") if one.is_file()]
+    assert recorded and not any(b"torn" in content for content in recorded)
 
 
 @pytest.fixture(scope="module")
@@ -182,15 +167,9 @@ def test_the_doctor_says_by_its_exit_code_what_it_could_not_print(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_report_that_is_lost_on_a_full_disk_is_said_to_be(records: Path) -> None:
-    assert ended(records, "-m", "align_hooks", "show", "reference", how={1: "full"}) == (
-        0,
-        "align_hooks: the report could not be printed: No space left on device\n",
-    )
-    assert ended(records, "-m", "align_hooks", "show", "reference", how={1: "unread"}) == (0, "")
-
-
-class Tee(io.StringIO):
-    """A stream that also keeps a log, as scripts make them."""
+    lost = {"full": "align_hooks: the report could not be printed: No space left on device\n", "unread": ""}
+    for how, said in lost.items():
+        assert ended(records, "-m", "align_hooks", "show", "reference", how={1: how}) == (0, said)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -210,9 +189,8 @@ def test_a_line_follows_what_the_script_printed_before_it(tmp_path: Path) -> Non
 
 
 def test_a_stream_of_the_scripts_own_gets_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    tee = Tee()
-    say("a line", tee)
-    assert tee.getvalue() == "a line\n"
+    say("a line", kept := io.StringIO())
+    assert kept.getvalue() == "a line\n"
     say("another", sys.stdout)
     assert capsys.readouterr().out == "another\n"
 

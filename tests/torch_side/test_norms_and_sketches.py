@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -83,17 +84,16 @@ MODEL = [
 ]
 
 
-@pytest.mark.parametrize("gap", [0, 7, 64, GAP + 1])
-def test_a_model_in_a_buffer_with_gaps(gap: int) -> None:
-    check(MODEL, in_a_buffer([tensor_of(each) for each in MODEL], gap))
+LAID_OUT: dict[str, Callable[[list[torch.Tensor]], list[torch.Tensor]]] = {
+    **{f"in a buffer with gaps of {gap}": partial(in_a_buffer, gap=gap) for gap in (0, 7, 64, GAP + 1)},
+    "separate": list,
+    "not contiguous": lambda tensors: [each.t().contiguous().t() if each.dim() > 1 else each for each in tensors],
+}
 
 
-def test_a_model_of_separate_tensors() -> None:
-    check(MODEL, [tensor_of(each) for each in MODEL])
-
-
-def test_tensors_that_are_not_contiguous() -> None:
-    check(MODEL, [tensor_of(each).t().contiguous().t() if len(each.shape) > 1 else tensor_of(each) for each in MODEL])
+@pytest.mark.parametrize("how", LAID_OUT)
+def test_a_model_however_its_tensors_lie(how: str) -> None:
+    check(MODEL, LAID_OUT[how]([tensor_of(each) for each in MODEL]))
 
 
 @settings(max_examples=60)

@@ -21,11 +21,8 @@ def resolve(path: str) -> Any:
 class Patch:
     def __init__(self, target: str) -> None:
         self.place, _, self.name = target.rpartition(".")
-        self.owner: Any = None
-        self.original: Any = None
-        self.replacement: Any = None
+        self.owner = self.original = self.replacement = self.final = None
         self.decorators: list[Callable[..., Any]] = []
-        self.final: Any = None
         self.applied = False
 
     def apply_patch(self) -> None:
