@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.names.blocks import PADDING
+from align_hooks.record.ending import HowEnded
 from synthetic import Synthetic, begun, job, whole_shards
 
 Tensors = dict[str, tuple[str, np.ndarray]]
@@ -35,21 +36,13 @@ MODELS = {"Llama": DENSE, "Mixtral": EXPERTS, "tied Llama": Sizes(tied=True)}
 
 
 def config(sizes: Sizes) -> dict[str, object]:
-    kind = "mixtral" if sizes.experts else "llama"
+    kind = "Mixtral" if sizes.experts else "Llama"
     own = {"num_local_experts": sizes.experts, "num_experts_per_tok": 2} if sizes.experts else {}
     return {
-        "architectures": ["MixtralForCausalLM" if sizes.experts else "LlamaForCausalLM"],
-        "model_type": kind,
-        "hidden_size": sizes.hidden,
-        "intermediate_size": sizes.ffn,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.groups,
-        "head_dim": sizes.head_dim,
-        "vocab_size": sizes.vocabulary,
-        "max_position_embeddings": 16,
-        "tie_word_embeddings": sizes.tied,
-        **own,
+        **{"architectures": [f"{kind}ForCausalLM"], "model_type": kind.lower(), "tie_word_embeddings": sizes.tied},
+        **{"hidden_size": sizes.hidden, "intermediate_size": sizes.ffn, "num_hidden_layers": sizes.layers, "head_dim": sizes.head_dim},
+        **{"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.groups},
+        **{"vocab_size": sizes.vocabulary, "max_position_embeddings": 16, **own},
     }
 
 
@@ -101,15 +94,12 @@ def read_file(path: Path) -> Tensors:
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
     header.pop("__metadata__", None)
-    return {
-        name: (
-            facts["dtype"],
-            np.frombuffer(content[start + facts["data_offsets"][0] : start + facts["data_offsets"][1]], UNSIGNED[facts["dtype"]]).reshape(
-                facts["shape"]
-            ),
-        )
-        for name, facts in header.items()
-    }
+    found = {}
+    for name, facts in header.items():
+        begin, end = facts["data_offsets"]
+        numbers = np.frombuffer(content[start + begin : start + end], UNSIGNED[facts["dtype"]])
+        found[name] = facts["dtype"], numbers.reshape(facts["shape"])
+    return found
 
 
 def huggingface(path: Path, sizes: Sizes, content: Tensors | None = None) -> Path:
@@ -132,8 +122,6 @@ def record(path: Path, sizes: Sizes, content: Tensors, padding: Mapping[str, np.
         if step == 1:
             writer.weights(2, numbers, config(sizes))
         writer.scalars(dict(Synthetic().rows[step]))
-    from align_hooks.record.ending import HowEnded
-
     writer.finish(HowEnded("finished"), hooks={})
     return path
 

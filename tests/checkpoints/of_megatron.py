@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import SIGTERM
 
 import numpy as np
 import torch
@@ -19,9 +21,10 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from checkpoints.models import Sizes, Tensors
+from checkpoints.models import Sizes, Tensors, tensors
 
 SIGNED = {"F64": np.int64, "F32": np.int32, "F16": np.int16, "BF16": np.int16}
+RANK_0 = Path("mp_rank_00", "model_optim_rng.pt")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -31,41 +34,25 @@ def as_torch(kind: str, numbers: np.ndarray) -> torch.Tensor:
 
 def args(sizes: Sizes, **others: object) -> argparse.Namespace:
     """Megatron-LM's arguments, as far as they tell a model, with a few that are objects."""
-    from signal import SIGTERM
-
+    of_model = {"num_layers": sizes.layers, "hidden_size": sizes.hidden, "ffn_hidden_size": sizes.ffn, "kv_channels": sizes.head_dim}
+    grouped = sizes.groups != sizes.heads
+    of_attention = {
+        "num_attention_heads": sizes.heads,
+        "group_query_attention": grouped,
+        "num_query_groups": sizes.groups if grouped else 1,
+    }
+    of_positions = {"position_embedding_type": "rope", "rotary_base": 10000, "rotary_percent": 1.0, "max_position_embeddings": 16}
+    of_layers = {"normalization": "RMSNorm", "norm_epsilon": 1e-5, "swiglu": True, "add_bias_linear": False}
+    of_ends = {"vocab_size": sizes.vocabulary, "padded_vocab_size": sizes.vocabulary}
+    of_experts = {"num_experts": sizes.experts or None, "moe_router_topk": 2, "moe_router_score_function": "softmax", "moe_layer_freq": 1}
+    none = ("moe_ffn_hidden_size", "moe_router_topk_scaling_factor", "moe_router_num_groups", "moe_router_group_topk")
     return argparse.Namespace(
-        num_layers=sizes.layers,
-        hidden_size=sizes.hidden,
-        ffn_hidden_size=sizes.ffn,
-        num_attention_heads=sizes.heads,
-        group_query_attention=sizes.groups != sizes.heads,
-        num_query_groups=sizes.groups if sizes.groups != sizes.heads else 1,
-        kv_channels=sizes.head_dim,
-        vocab_size=sizes.vocabulary,
-        padded_vocab_size=sizes.vocabulary,
-        max_position_embeddings=16,
-        position_embedding_type="rope",
-        rotary_base=10000,
-        rotary_percent=1.0,
-        normalization="RMSNorm",
-        norm_epsilon=1e-5,
-        swiglu=True,
-        add_bias_linear=False,
+        **(of_model | of_attention | of_positions | of_layers | of_ends | of_experts | others),
+        **dict.fromkeys((*none, "moe_shared_expert_intermediate_size")),
+        **dict.fromkeys(("multi_latent_attention", "moe_router_pre_softmax"), False),
         untie_embeddings_and_output_weights=not sizes.tied,
-        num_experts=sizes.experts or None,
-        moe_router_topk=2,
-        moe_ffn_hidden_size=None,
-        moe_layer_freq=1,
-        multi_latent_attention=False,
-        moe_router_pre_softmax=False,
-        moe_router_score_function="softmax",
-        moe_router_topk_scaling_factor=None,
-        moe_router_num_groups=None,
-        moe_router_group_topk=None,
-        moe_shared_expert_intermediate_size=None,
         exit_signal=SIGTERM,
         params_dtype=torch.bfloat16,
-        **others,
     )
 
 
@@ -87,10 +74,9 @@ def natives(sizes: Sizes, content: Tensors) -> dict[str, tuple[str, np.ndarray]]
             found[f"{ours}.mlp.router.weight"] = whole[f"{theirs}.block_sparse_moe.gate.weight"]
         for expert in range(sizes.experts):
             own = f"{theirs}.block_sparse_moe.experts.{expert}"
-            found[f"{ours}.mlp.experts.local_experts.{expert}.linear_fc1.weight"] = np.concatenate(
-                [whole[f"{own}.w1.weight"], whole[f"{own}.w3.weight"]]
-            )
-            found[f"{ours}.mlp.experts.local_experts.{expert}.linear_fc2.weight"] = whole[f"{own}.w2.weight"]
+            gate, down, up = (whole[f"{own}.w{number}.weight"] for number in (1, 2, 3))
+            found[f"{ours}.mlp.experts.local_experts.{expert}.linear_fc1.weight"] = np.concatenate([gate, up])
+            found[f"{ours}.mlp.experts.local_experts.{expert}.linear_fc2.weight"] = down
         if not sizes.experts:
             gate, up, down = (whole[f"{theirs}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
             found[f"{ours}.mlp.linear_fc1.weight"], found[f"{ours}.mlp.linear_fc2.weight"] = np.concatenate([gate, up]), down
@@ -112,7 +98,7 @@ def cut(name: str, numbers: np.ndarray, rank: int, count: int) -> np.ndarray:
 def mp_rank(
     path: Path,
     sizes: Sizes,
-    content: Tensors,
+    content: Tensors | None = None,
     *,
     tensor: int = 1,
     pipeline: int = 1,
@@ -121,7 +107,7 @@ def mp_rank(
     change: Callable[[str, dict[str, object]], object] = lambda name, value: None,
 ) -> Path:
     """``mp_rank_*/model_optim_rng.pt`` of every rank; ``change`` may bend a file before it is written."""
-    whole = natives(sizes, content)
+    whole = natives(sizes, content or tensors(sizes))
     told = args(
         sizes,
         tensor_model_parallel_size=tensor,
@@ -129,16 +115,14 @@ def mp_rank(
         expert_model_parallel_size=expert,
         expert_tensor_parallel_size=tensor,
     )
-    for t in range(tensor):
-        for p in range(pipeline):
-            for e in range(expert):
-                name = f"mp_rank_{t:02}" + (f"_{p:03}" if pipeline > 1 else "") + (f"_{e:03}" if expert > 1 else "")
-                stages = [dict(stage(sizes, whole, t, tensor, v * pipeline + p, pipeline * virtual, e, expert)) for v in range(virtual)]
-                models = {"model": stages[0]} if virtual == 1 else {f"model{v}": own for v, own in enumerate(stages)}
-                value = {"args": told, "checkpoint_version": 3.0, "iteration": 10, **models, "rng_state": [np.random.get_state()]}
-                change(name, value)
-                (path / name).mkdir(parents=True)
-                torch.save(value, path / name / "model_optim_rng.pt")
+    for t, p, e in itertools.product(range(tensor), range(pipeline), range(expert)):
+        name = f"mp_rank_{t:02}" + (f"_{p:03}" if pipeline > 1 else "") + (f"_{e:03}" if expert > 1 else "")
+        stages = [dict(stage(sizes, whole, t, tensor, v * pipeline + p, pipeline * virtual, e, expert)) for v in range(virtual)]
+        models = {"model": stages[0]} if virtual == 1 else {f"model{v}": own for v, own in enumerate(stages)}
+        value = {"args": told, "checkpoint_version": 3.0, "iteration": 10, **models, "rng_state": [np.random.get_state()]}
+        change(name, value)
+        (path / name).mkdir(parents=True)
+        torch.save(value, path / name / RANK_0.name)
     return path
 
 
@@ -166,7 +150,9 @@ def stage(
             yield ".".join((*parts[:-1], "_extra_state")), None
 
 
-def torch_dist(path: Path, sizes: Sizes, content: Tensors, *, tensor: int = 2, stacked: bool = True, common: str = "common_state") -> Path:
+def torch_dist(
+    path: Path, sizes: Sizes, content: Tensors | None = None, *, tensor: int = 2, stacked: bool = True, common: str = "common_state"
+) -> Path:
     """A distributed checkpoint as Megatron-LM's ranks save it together, its metadata made of torch's own classes."""
     path.mkdir(parents=True)
     metadata = Metadata({}, storage_data={})
@@ -177,7 +163,7 @@ def torch_dist(path: Path, sizes: Sizes, content: Tensors, *, tensor: int = 2, s
         torch.save(value, files[rank])
         metadata.storage_data[index] = _StorageInfo(f"__{rank}_0.distcp", start, files[rank].tell() - start)
 
-    for name, (kind, numbers, front) in stacks(sizes, natives(sizes, content), stacked).items():
+    for name, (kind, numbers, front) in stacks(sizes, natives(sizes, content or tensors(sizes)), stacked).items():
         chunks = []
         for at in np.ndindex(numbers.shape[:front]):
             for rank in range(tensor if "norm" not in name and "router" not in name else 1):
@@ -186,9 +172,8 @@ def torch_dist(path: Path, sizes: Sizes, content: Tensors, *, tensor: int = 2, s
                     chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size((*(1,) * front, *part.shape))))
                     saved(rank, MetadataIndex(name, offsets), as_torch(kind, part.reshape((*(1,) * front, *part.shape))))
         metadata.state_dict_metadata[name] = TensorStorageMetadata(TensorProperties(DTYPES[kind]), torch.Size(numbers.shape), chunks)
-    moment = TensorStorageMetadata(
-        TensorProperties(torch.float32), torch.Size((2,)), [ChunkStorageMetadata(torch.Size((0,)), torch.Size((2,)))]
-    )
+    chunk = ChunkStorageMetadata(torch.Size((0,)), torch.Size((2,)))
+    moment = TensorStorageMetadata(TensorProperties(torch.float32), torch.Size((2,)), [chunk])
     metadata.state_dict_metadata |= {"optimizer.state.exp_avg.output_layer.weight": moment, "rng_state/shard_0_1": BytesStorageMetadata()}
     state = {"args": args(sizes), "iteration": 10}
     if common == "common.pt":

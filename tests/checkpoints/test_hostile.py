@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import io
 import json
 import os
 import pickle
@@ -12,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ from align_hooks.checkpoints.pickles import read_pickle
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_dist import _refuse_gaps
 from align_hooks.errors import AlignHooksError, RecordError
-from checkpoints.models import DENSE, Sizes, huggingface, read_file, tensors, write_file
-from checkpoints.of_megatron import mp_rank, torch_dist
+from checkpoints.models import DENSE, Sizes, config, huggingface, read_file, tensors, write_file
+from checkpoints.of_megatron import RANK_0, mp_rank, torch_dist
 
 MEGATRON = Sizes(layers=2, heads=4, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12)
 
@@ -84,33 +84,35 @@ def test_no_pickle_is_run(tmp_path: Path, weapon: str, protocol: int) -> None:
     assert (tmp_path / "mark").exists()
 
 
+def metadata_of(path: Path, change: Callable[[Any], object]) -> Path:
+    metadata = pickle.loads((path / ".metadata").read_bytes())
+    change(metadata)
+    (path / ".metadata").write_bytes(pickle.dumps(metadata))
+    return path
+
+
 @pytest.mark.parametrize("where", [".metadata", "mp_rank", "common.pt", "a chunk"])
 @pytest.mark.parametrize("weapon", ["os.system", "eval", "getattr"])
 def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, where: str, weapon: str) -> None:
     value, named = weapons(tmp_path / "mark")[weapon]
+
+    def in_its_first_chunk(metadata: Any) -> None:
+        place = next(iter(metadata.storage_data.values()))
+        with (path / place.relative_path).open("ab") as file:
+            place.offset = file.tell()
+            torch.save(value, file)
+            place.length = file.tell() - place.offset
+
     if where == "mp_rank":
-
-        def change(name: str, state: dict[str, object]) -> None:
-            state["args"].hostile = value  # type: ignore[attr-defined]
-
-        path = mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON), change=change)
+        path = mp_rank(tmp_path / "in", MEGATRON, change=lambda name, state: setattr(state["args"], "hostile", value))
     else:
-        path = torch_dist(tmp_path / "in", MEGATRON, tensors(MEGATRON), common="common.pt")
-        if where == ".metadata":
-            metadata = pickle.loads((path / ".metadata").read_bytes())
-            metadata.planner_data = value
-            (path / ".metadata").write_bytes(pickle.dumps(metadata))
-        elif where == "common.pt":
-            torch.save({"args": value}, path / "common.pt")
-        else:
-            metadata = pickle.loads((path / ".metadata").read_bytes())
-            place = next(iter(metadata.storage_data.values()))
-            chunk = io.BytesIO()
-            torch.save(value, chunk)
-            place.offset, place.length = (path / place.relative_path).stat().st_size, len(chunk.getvalue())
-            with (path / place.relative_path).open("ab") as file:
-                file.write(chunk.getvalue())
-            (path / ".metadata").write_bytes(pickle.dumps(metadata))
+        path = torch_dist(tmp_path / "in", MEGATRON, common="common.pt")
+    if where == "common.pt":
+        torch.save({"args": value}, path / "common.pt")
+    elif where == ".metadata":
+        metadata_of(path, lambda metadata: setattr(metadata, "planner_data", value))
+    elif where == "a chunk":
+        metadata_of(path, in_its_first_chunk)
     assert named in refused(path)
     assert not (tmp_path / "mark").exists()
 
@@ -136,9 +138,8 @@ HAND_MADE = {
 }
 
 
-@pytest.mark.parametrize("case", HAND_MADE)
-def test_an_odd_pickle_is_refused(case: str) -> None:
-    content, said = HAND_MADE[case]
+@pytest.mark.parametrize(("content", "said"), HAND_MADE.values(), ids=HAND_MADE)
+def test_an_odd_pickle_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(RecordError, match="a file") as caught:
         read_pickle(content, ("torch.Size", "megatron.*"), "a file")
     assert said in str(caught.value)
@@ -147,69 +148,53 @@ def test_an_odd_pickle_is_refused(case: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_checkpoint_is_refused_or_read_and_never_anything_else(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
-    made = {
-        ".metadata": torch_dist(tmp_path / "dist", MEGATRON, tensors(MEGATRON)) / ".metadata",
-        "rank": mp_rank(tmp_path / "ranks", MEGATRON, tensors(MEGATRON)) / "mp_rank_00" / "model_optim_rng.pt",
-    }
-    config = huggingface(tmp_path / "hf", MEGATRON)
-    convert_weights(config, tmp_path / "a.ckpt", "mindspore-ckpt")
-    for path in (*made.values(), tmp_path / "a.ckpt"):
+    config, ckpt = huggingface(tmp_path / "hf", MEGATRON), tmp_path / "a.ckpt"
+    convert_weights(config, ckpt, "mindspore-ckpt")
+    dist, ranks = torch_dist(tmp_path / "dist", MEGATRON), mp_rank(tmp_path / "ranks", MEGATRON)
+    for source, path in ((dist, dist / ".metadata"), (ranks, ranks / RANK_0), (ckpt, ckpt)):
         whole = path.read_bytes()
-        source = path if path.suffix == ".ckpt" else path.parent if path.name == ".metadata" else path.parent.parent
         for _ in range(40):
             damaged = bytearray(whole)
             for at in random.integers(0, min(len(whole), 20000), 3):
                 damaged[at] = random.integers(256)
             path.write_bytes(damaged[: random.integers(1, len(whole))] if random.integers(3) == 0 else damaged)
             with suppress(AlignHooksError):
-                read_all(source, config if path.suffix == ".ckpt" else None)
+                read_all(source, config if source is ckpt else None)
         path.write_bytes(whole)
 
 
-def metadata_of(path: Path, change: Callable[[object], None]) -> Path:
-    metadata = pickle.loads((path / ".metadata").read_bytes())
-    change(metadata)
-    (path / ".metadata").write_bytes(pickle.dumps(metadata))
-    return path
+def of(metadata: Any, end: str) -> Any:
+    return next(value for name, value in metadata.state_dict_metadata.items() if name.endswith(end))
 
 
-def of(metadata: object, end: str) -> object:
-    return next(value for name, value in metadata.state_dict_metadata.items() if name.endswith(end))  # type: ignore[attr-defined]
+def place(metadata: Any, end: str) -> Any:
+    return next(value for index, value in metadata.storage_data.items() if index.fqn.endswith(end))
 
 
-def place(metadata: object, end: str) -> object:
-    return next(value for index, value in metadata.storage_data.items() if index.fqn.endswith(end))  # type: ignore[attr-defined]
-
-
-def twice(metadata: object) -> None:
-    tensor = of(metadata, "output_layer.weight")
-    tensor.chunks[1].offsets = torch.Size((0, 0))  # type: ignore[attr-defined]
-
-
-BENT: dict[str, tuple[Callable[[object], None], str]] = {
-    "a chunk is missing": (lambda m: of(m, "linear_qkv.weight").chunks.pop(), "overlap or are not all there"),  # type: ignore[attr-defined]
-    "two chunks overlap": (twice, "overlap or are not all there"),
-    "a chunk is outside": (lambda m: setattr(of(m, "output_layer.weight").chunks[1], "offsets", torch.Size((9, 0))), "is outside it"),  # type: ignore[attr-defined]
-    "a chunk has no place": (lambda m: m.storage_data.clear(), "does not say where the chunk"),  # type: ignore[attr-defined]
-    "a path leads out": (lambda m: setattr(place(m, "output_layer.weight"), "relative_path", "../secret"), "../secret"),
-    "an absolute path": (lambda m: setattr(place(m, "output_layer.weight"), "relative_path", "/etc/passwd"), "/etc/passwd"),
-    "a file is missing": (lambda m: setattr(place(m, "output_layer.weight"), "relative_path", "__9_0.distcp"), "__9_0.distcp is missing"),
-    "a chunk ends after its file": (lambda m: setattr(place(m, "output_layer.weight"), "offset", 1 << 40), "before the chunk"),
-    "a chunk is another's": (lambda m: setattr(place(m, "output_layer.weight"), "offset", 0), "lie on the same bytes"),
-    "a negative offset": (lambda m: setattr(place(m, "output_layer.weight"), "offset", -1), "contradicts itself"),
-    "a huge shape": (lambda m: setattr(of(m, "linear_qkv.weight"), "size", torch.Size((1 << 40, 32, 8))), "linear_qkv.weight"),
-    "another size": (lambda m: setattr(of(m, "final_layernorm.weight"), "size", torch.Size((9,))), "overlap or are not all there"),
-    "an unknown name": (lambda m: m.state_dict_metadata.update({"decoder.odd": of(m, "final_layernorm.weight")}), "decoder.odd"),  # type: ignore[attr-defined]
-    "a parameter is missing": (lambda m: m.state_dict_metadata.pop("decoder.final_layernorm.weight"), "lacks model.norm.weight"),  # type: ignore[attr-defined]
-    "another type": (lambda m: setattr(of(m, "final_layernorm.weight").properties, "dtype", torch.bfloat16), "is not what .metadata says"),  # type: ignore[attr-defined]
-    "compressed": (lambda m: setattr(place(m, "output_layer.weight"), "transform_descriptors", ["zstd"]), "is compressed"),
+OUTPUT, NORM, QKV = "output_layer.weight", "final_layernorm.weight", "linear_qkv.weight"
+BENT: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a chunk is missing": (lambda m: of(m, QKV).chunks.pop(), "overlap or are not all there"),
+    "two chunks overlap": (lambda m: setattr(of(m, OUTPUT).chunks[1], "offsets", torch.Size((0, 0))), "overlap or are not all there"),
+    "a chunk is outside": (lambda m: setattr(of(m, OUTPUT).chunks[1], "offsets", torch.Size((9, 0))), "is outside it"),
+    "a chunk has no place": (lambda m: m.storage_data.clear(), "does not say where the chunk"),
+    "a path leads out": (lambda m: setattr(place(m, OUTPUT), "relative_path", "../secret"), "../secret"),
+    "an absolute path": (lambda m: setattr(place(m, OUTPUT), "relative_path", "/etc/passwd"), "/etc/passwd"),
+    "a file is missing": (lambda m: setattr(place(m, OUTPUT), "relative_path", "__9_0.distcp"), "__9_0.distcp is missing"),
+    "a chunk ends after its file": (lambda m: setattr(place(m, OUTPUT), "offset", 1 << 40), "before the chunk"),
+    "a chunk is another's": (lambda m: setattr(place(m, OUTPUT), "offset", 0), "lie on the same bytes"),
+    "a negative offset": (lambda m: setattr(place(m, OUTPUT), "offset", -1), "contradicts itself"),
+    "a huge shape": (lambda m: setattr(of(m, QKV), "size", torch.Size((1 << 40, 32, 8))), "linear_qkv.weight"),
+    "another size": (lambda m: setattr(of(m, NORM), "size", torch.Size((9,))), "overlap or are not all there"),
+    "an unknown name": (lambda m: m.state_dict_metadata.update({"decoder.odd": of(m, NORM)}), "decoder.odd"),
+    "a parameter is missing": (lambda m: m.state_dict_metadata.pop(f"decoder.{NORM}"), "lacks model.norm.weight"),
+    "another type": (lambda m: setattr(of(m, NORM).properties, "dtype", torch.bfloat16), "is not what .metadata says"),
+    "compressed": (lambda m: setattr(place(m, OUTPUT), "transform_descriptors", ["zstd"]), "is compressed"),
 }
 
 
-@pytest.mark.parametrize("case", BENT)
-def test_metadata_that_is_bent_is_refused(tmp_path: Path, case: str) -> None:
-    change, said = BENT[case]
-    assert said in refused(metadata_of(torch_dist(tmp_path / "in", MEGATRON, tensors(MEGATRON), common="common.pt"), change))
+@pytest.mark.parametrize(("change", "said"), BENT.values(), ids=BENT)
+def test_metadata_that_is_bent_is_refused(tmp_path: Path, change: Callable[[Any], object], said: str) -> None:
+    assert said in refused(metadata_of(torch_dist(tmp_path / "in", MEGATRON, common="common.pt"), change))
 
 
 def test_boxes_of_a_grid_that_overlap_are_refused_though_their_sizes_add_up(tmp_path: Path) -> None:
@@ -220,13 +205,13 @@ def test_boxes_of_a_grid_that_overlap_are_refused_though_their_sizes_add_up(tmp_
 
 
 def test_another_backend_is_refused_by_name(tmp_path: Path) -> None:
-    path = torch_dist(tmp_path / "in", MEGATRON, tensors(MEGATRON))
+    path = torch_dist(tmp_path / "in", MEGATRON)
     (path / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     assert "was saved as zarr; save it with --ckpt-format torch_dist" in refused(path)
 
 
 def test_without_arguments_a_configuration_is_asked_for_and_serves(tmp_path: Path) -> None:
-    path = torch_dist(tmp_path / "in", MEGATRON, tensors(MEGATRON), common="")
+    path = torch_dist(tmp_path / "in", MEGATRON, common="")
     assert "--config" in refused(path)
     assert len(open_checkpoint(path, huggingface(tmp_path / "hf", MEGATRON)).tensors) == 21
 
@@ -234,7 +219,7 @@ def test_without_arguments_a_configuration_is_asked_for_and_serves(tmp_path: Pat
 @pytest.mark.parametrize("odd", [torch.zeros(3), torch.float32, {"a": torch.Size((3,)), "b": torch.dtype}], ids=str)
 def test_a_configuration_of_ours_that_is_no_plain_data_is_refused(tmp_path: Path, odd: object) -> None:
     convert_weights(huggingface(tmp_path / "hf", DENSE), tmp_path / "mg", "megatron")
-    file = tmp_path / "mg" / "release" / "mp_rank_00" / "model_optim_rng.pt"
+    file = tmp_path / "mg" / "release" / RANK_0
     state = torch.load(file, weights_only=True)
     state["align_hooks"]["config"]["odd"] = odd
     torch.save(state, file)
@@ -242,65 +227,50 @@ def test_a_configuration_of_ours_that_is_no_plain_data_is_refused(tmp_path: Path
 
 
 def test_a_rank_that_is_missing_is_refused(tmp_path: Path) -> None:
-    path = mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON), tensor=2, pipeline=2)
+    path = mp_rank(tmp_path / "in", MEGATRON, tensor=2, pipeline=2)
     (path / "mp_rank_01_001" / "model_optim_rng.pt").unlink()
     assert "has the files of 3 ranks, its model has 2 x 2 x 1" in refused(path)
 
 
-RANKS: dict[str, tuple[Callable[[dict[str, object]], object], str]] = {
-    "an unknown name": (lambda model: model.update({"decoder.odd": torch.zeros(3)}), "'decoder.odd' has no canonical name"),
-    "a missing parameter": (lambda model: model.pop("decoder.final_layernorm.weight"), "lacks model.norm.weight"),
-    "another shape": (lambda model: model.update({"decoder.final_layernorm.weight": torch.zeros(9)}), "model.norm.weight is [9]"),
-    "a shape of another layout": (
-        lambda model: model.update({"decoder.layers.0.mlp.linear_fc1.weight": torch.zeros(10, 8)}),
-        "does not have the layout",
-    ),
-    "the same norm twice": (
-        lambda model: model.update({"decoder.layers.0.self_attention.linear_qkv.layer_norm_weight": torch.zeros(8)}),
-        "overlap or are not all there",
-    ),
-    "a layer too many": (lambda model: model.update({"decoder.layers.2.input_layernorm.weight": torch.zeros(8)}), "model.layers.2"),
-    "numbers in another order": (
-        lambda model: model.update({"decoder.layers.0.mlp.linear_fc2.weight": torch.zeros(6, 8).T}),
-        "do not lie one after the other",
-    ),
-    "whole numbers": (lambda model: model.update({"decoder.final_layernorm.weight": torch.zeros(8, dtype=torch.int32)}), "is IntStorage"),
+LAYER = "decoder.layers.0"
+RANKS: dict[str, tuple[str, torch.Tensor | None, str]] = {
+    "an unknown name": ("decoder.odd", torch.zeros(3), "'decoder.odd' has no canonical name"),
+    "a missing parameter": (f"decoder.{NORM}", None, "lacks model.norm.weight"),
+    "another shape": (f"decoder.{NORM}", torch.zeros(9), "model.norm.weight is [9]"),
+    "a shape of another layout": (f"{LAYER}.mlp.linear_fc1.weight", torch.zeros(10, 8), "does not have the layout"),
+    "the same norm twice": (f"{LAYER}.self_attention.linear_qkv.layer_norm_weight", torch.zeros(8), "overlap or are not all there"),
+    "a layer too many": ("decoder.layers.2.input_layernorm.weight", torch.zeros(8), "model.layers.2"),
+    "numbers in another order": (f"{LAYER}.mlp.linear_fc2.weight", torch.zeros(6, 8).T, "do not lie one after the other"),
+    "whole numbers": (f"decoder.{NORM}", torch.zeros(8, dtype=torch.int32), "is IntStorage"),
 }
 
 
-@pytest.mark.parametrize("case", RANKS)
-def test_a_rank_that_is_bent_is_refused(tmp_path: Path, case: str) -> None:
-    bend, said = RANKS[case]
+@pytest.mark.parametrize(("name", "tensor", "said"), RANKS.values(), ids=RANKS)
+def test_a_rank_that_is_bent_is_refused(tmp_path: Path, name: str, tensor: torch.Tensor | None, said: str) -> None:
+    def change(rank: str, value: dict[str, Any]) -> None:
+        value["model"].pop(name) if tensor is None else value["model"].update({name: tensor})
 
-    def change(name: str, value: dict[str, object]) -> None:
-        bend(value["model"])  # type: ignore[arg-type]
-
-    assert said in refused(mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON), change=change))
-
-
-def rewritten(path: Path, change: Callable[[str, bytes], bytes], compress: int = zipfile.ZIP_STORED) -> None:
-    with zipfile.ZipFile(path) as archive:
-        members = [(name, archive.read(name)) for name in archive.namelist()]
-    with zipfile.ZipFile(path, "w", compress) as archive:
-        for name, content in members:
-            archive.writestr(name, change(name, content))
+    assert said in refused(mp_rank(tmp_path / "in", MEGATRON, change=change))
 
 
 def test_archives_that_are_bent_are_refused(tmp_path: Path) -> None:
-    path = mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON))
-    file = path / "mp_rank_00" / "model_optim_rng.pt"
+    path = mp_rank(tmp_path / "in", MEGATRON)
+    file = path / RANK_0
     whole = file.read_bytes()
-    rewritten(file, lambda name, content: content, zipfile.ZIP_DEFLATED)
-    assert "is compressed or locked" in refused(path)
-    file.write_bytes(whole)
-    rewritten(file, lambda name, content: content[:-4] if "/data/" in name else content)
-    assert "does not fit in the" in refused(path)
-    file.write_bytes(whole)
-    rewritten(file, lambda name, content: content.replace(b"K\x00K\x08\x85", b"K\x01K\x08\x85"))  # a norm, one number further on
-    assert "a tensor of shape [8] does not fit in the 32 bytes" in refused(path)
-    file.write_bytes(whole)
-    rewritten(file, lambda name, content: b"big" if name.endswith("byteorder") else content)
-    assert "big-endian" in refused(path)
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+
+    def refused_with(change: Callable[[str, bytes], bytes], compress: int = zipfile.ZIP_STORED) -> str:
+        with zipfile.ZipFile(file, "w", compress) as archive:
+            for name, content in members.items():
+                archive.writestr(name, change(name, content))
+        return refused(path)
+
+    assert "is compressed or locked" in refused_with(lambda name, content: content, zipfile.ZIP_DEFLATED)
+    assert "does not fit in the" in refused_with(lambda name, content: content[:-4] if "/data/" in name else content)
+    further = refused_with(lambda name, content: content.replace(b"K\x00K\x08\x85", b"K\x01K\x08\x85"))  # a norm, one number further on
+    assert "a tensor of shape [8] does not fit in the 32 bytes" in further
+    assert "big-endian" in refused_with(lambda name, content: b"big" if name.endswith("byteorder") else content)
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:size])
         assert "no whole archive of torch.save" in refused(path)
@@ -314,8 +284,8 @@ def test_archives_that_are_bent_are_refused(tmp_path: Path) -> None:
 
 def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     """The central directory of a zip file may promise anything."""
-    path = mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON))
-    file = path / "mp_rank_00" / "model_optim_rng.pt"
+    path = mp_rank(tmp_path / "in", MEGATRON)
+    file = path / RANK_0
     content = bytearray(file.read_bytes())
     at = content.find(b"PK\1\2")
     content[at + 20 : at + 28] = struct.pack("<2I", 0x7FFFFFFF, 0x7FFFFFFF)
@@ -331,32 +301,24 @@ def indexed(path: Path) -> Path:
     return path
 
 
-def reindexed(path: Path, change: Callable[[dict[str, str]], object]) -> Path:
-    index = path / "model.safetensors.index.json"
-    content = json.loads(index.read_text())
-    change(content["weight_map"])
-    index.write_text(json.dumps(content))
-    return path
-
-
-INDEX: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
+INDEX: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a path that leads out": (lambda homes: homes.update({"lm_head.weight": "../one/model.safetensors"}), "no file of its own directory"),
     "an absolute path": (lambda homes: homes.update({"lm_head.weight": "/etc/passwd"}), "no file of its own directory"),
     "the directory itself": (lambda homes: homes.update({"lm_head.weight": "."}), "no file of its own directory"),
     "a file that is missing": (lambda homes: homes.update({"lm_head.weight": "model-9.safetensors"}), "model-9.safetensors is not a whole"),
-    "a tensor that its file lacks": (
-        lambda homes: homes.update({"model.layers.7.odd": homes["lm_head.weight"]}),
-        "lacks model.layers.7.odd",
-    ),
+    "a tensor that its file lacks": (lambda homes: homes.update({"a.weight": homes["lm_head.weight"]}), "lacks a.weight"),
     "a tensor that is not listed": (lambda homes: homes.pop("model.norm.weight"), "lacks model.norm.weight"),
-    "what is no name": (lambda homes: homes.update({"lm_head.weight": 7}), "has no weight_map"),  # type: ignore[dict-item]
+    "what is no name": (lambda homes: homes.update({"lm_head.weight": 7}), "has no weight_map"),
 }
 
 
-@pytest.mark.parametrize("case", INDEX)
-def test_an_index_that_is_bent_is_refused(tmp_path: Path, case: str) -> None:
-    change, said = INDEX[case]
-    assert said in refused(reindexed(indexed(tmp_path / "many"), change))
+@pytest.mark.parametrize(("change", "said"), INDEX.values(), ids=INDEX)
+def test_an_index_that_is_bent_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str) -> None:
+    index = indexed(tmp_path / "many") / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    change(content["weight_map"])
+    index.write_text(json.dumps(content))
+    assert said in refused(tmp_path / "many")
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
@@ -380,11 +342,10 @@ HUGGING: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", HUGGING)
-def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize(("change", "said"), HUGGING.values(), ids=HUGGING)
+def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
     path = huggingface(tmp_path / "hf", DENSE)
-    change, said = HUGGING[case]
-    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | change))
+    (path / "config.json").write_text(json.dumps(config(DENSE) | change))
     assert said in refused(path)
 
 
@@ -401,14 +362,8 @@ def test_other_tensors_are_refused_by_name(tmp_path: Path) -> None:
         assert "is not a whole safetensors file" in refused(path)
 
 
-def test_eight_bits_are_refused_by_name(tmp_path: Path) -> None:
-    path = huggingface(tmp_path / "hf", DENSE)
-    content = bytearray((path / "model.safetensors").read_bytes())
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["model.norm.weight"] |= {"dtype": "I32"}
-    text = json.dumps(header).encode()
-    (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+def test_a_type_that_no_weight_has_is_refused_by_name(tmp_path: Path) -> None:
+    path = huggingface(tmp_path / "hf", DENSE, tensors(DENSE) | {"model.norm.weight": ("I32", np.zeros(8, "<u4"))})
     assert "model.norm.weight is I32; only weights in F32, F64, F16, BF16 can be converted" in refused(path)
 
 
@@ -449,16 +404,12 @@ CKPT = {
     "a huge shape": (value(b"a", b"\x08" + b"\xff" * 8 + b"\x7f", b"Float32", b"1234"), "a is no tensor"),
     "a name that is no text": (value(b"\xff\xfe", b"\x08\x01", b"Float32", b"1234"), "no whole MindSpore checkpoint"),
     "a name of another model": (value(b"decoder.odd", b"\x08\x01", b"Float32", b"1234"), "'decoder.odd' has no canonical name"),
-    "the same name twice": (
-        b"".join(value(name, b"\x08\x01", b"Float32", b"1234") for name in (b"a.b", b"c.d", b"a.b")),
-        "a.b is there twice",
-    ),
+    "the same name twice": (b"".join(value(name, b"\x08\x01", b"Float32", b"1234") for name in (b"a", b"b", b"a")), "a is there twice"),
 }
 
 
-@pytest.mark.parametrize("case", CKPT)
-def test_a_ckpt_that_is_bent_is_refused(tmp_path: Path, case: str) -> None:
-    content, said = CKPT[case]
+@pytest.mark.parametrize(("content", "said"), CKPT.values(), ids=CKPT)
+def test_a_ckpt_that_is_bent_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "a.ckpt").write_bytes(content)
     assert said in refused(tmp_path / "a.ckpt", huggingface(tmp_path / "hf", DENSE))
 
