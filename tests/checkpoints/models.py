@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from align_hooks.checkpoints.convert import convert_weights
 from align_hooks.names.blocks import PADDING
 from align_hooks.record.ending import HowEnded
-from synthetic import Synthetic, begun, job, whole_shards
+from synthetic import begun, row, whole_shards
 
 Tensors = dict[str, tuple[str, np.ndarray]]
 """Name to type, as safetensors call it, and the numbers' bits."""
@@ -113,17 +116,25 @@ def record(path: Path, sizes: Sizes, content: Tensors, padding: Mapping[str, np.
     """A run that recorded its weights, of which those after 2 updates are these; bits as fp32."""
     numbers = {name: own.view("<f4") for name, (_, own) in content.items()}
     numbers |= {name + PADDING: rows.view("<f4") for name, rows in (padding or {}).items()}
-    writer = begun(path, job(), weights="0,2")
-    steps = range(2)
+    writer = begun(path, weights="0,2")
     shards = whole_shards({name: array.shape for name, array in numbers.items()})
-    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts={"model": config(sizes)}, steps=steps)
+    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts={"model": config(sizes)}, steps=range(2))
     writer.weights(0, {name: np.zeros_like(array) for name, array in numbers.items()}, config(sizes))
-    for step in steps:
-        if step == 1:
-            writer.weights(2, numbers, config(sizes))
-        writer.scalars(dict(Synthetic().rows[step]))
+    writer.scalars(row(0))
+    writer.weights(2, numbers, config(sizes))
+    writer.scalars(row(1))
     writer.finish(HowEnded("finished"), hooks={})
     return path
+
+
+def peak_of_converting(*arguments: Any) -> int:
+    """The most bytes that a conversion holds at once."""
+    tracemalloc.start()
+    try:
+        convert_weights(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def assert_same(found: Tensors, wanted: Tensors) -> None:

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from transformers import CONFIG_MAPPING
 
 from align_hooks.checkpoints import convert as converting
 from align_hooks.checkpoints.convert import Choices, convert_weights
-from align_hooks.cli import main
+from align_hooks.checkpoints.model import model_type
 from align_hooks.errors import AlignHooksError
+from align_hooks.families.registry import FAMILIES
 from checkpoints.models import DENSE, EXPERTS, Sizes, config, huggingface, record, tensors
+from invoked import command
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """The exit code of a command."""
-    monkeypatch.setattr("sys.argv", ["align-hooks", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
-def test_it_says_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_what_it_did(tmp_path: Path) -> None:
     source = huggingface(tmp_path / "hf", DENSE)
-    assert run(monkeypatch, "convert", source, tmp_path / "out", "--to", "megatron", "--layers", "local", "--vocabulary-rows", "128") == 0
-    said = " ".join(capsys.readouterr().out.split())  # paragraphs are as wide as the terminal
-    assert said == " ".join(
-        (
-            "15 tensors of a Llama of 2 layers, from Hugging Face to megatron",
-            "model.embed_tokens.weight: filled up to 128 rows with zeros",
-            "lm_head.weight: filled up to 128 rows with zeros",
-            "names are those of --transformer-impl local; Megatron-LM says nothing of names that it lacks, so start it with that one",
-            f"written: {tmp_path / 'out'}",
-        )
+    done = command("convert", source, tmp_path / "out", "--to", "megatron", "--layers", "local", "--vocabulary-rows", "128")
+    said = (
+        "15 tensors of a Llama of 2 layers, from Hugging Face to megatron",
+        "model.embed_tokens.weight: filled up to 128 rows with zeros",
+        "lm_head.weight: filled up to 128 rows with zeros",
+        "names are those of --transformer-impl local; Megatron-LM says nothing of names that it lacks, so start it with that one",
+        f"written: {tmp_path / 'out'}",
     )
+    assert (done.returncode, " ".join(done.stdout.split())) == (0, " ".join(said))  # paragraphs are as wide as the terminal
 
 
 ODD: dict[str, tuple[list[str], int, str]] = {
@@ -42,11 +36,7 @@ ODD: dict[str, tuple[list[str], int, str]] = {
     "an unknown form": (["hf", "out", "--to", "onnx"], 2, "--to onnx: choose one of huggingface, megatron"),
     "an unknown type": (["hf", "out", "--to", "megatron", "--dtype", "int8"], 2, "--dtype int8: choose one of keep"),
     "unknown layers": (["hf", "out", "--to", "megatron", "--layers", "te"], 2, "--layers te: choose one of transformer-engine, local"),
-    "an option of another form": (
-        ["hf", "out", "--to", "mindspore", "--grouped-experts"],
-        2,
-        "--grouped-experts says nothing of --to mindspore",
-    ),
+    "an option of others": (["hf", "out", "--to", "mindspore", "--grouped-experts"], 2, "--grouped-experts says nothing of --to mindspore"),
     "--names with weights": (["hf", "out", "--to", "megatron", "--names", "run"], 2, "--names is of a log"),
     "a destination that is there": (["hf", ".", "--to", "megatron"], 2, "is there already"),
     "a destination that is the source": (["hf", "hf", "--to", "megatron"], 2, "name the same file"),
@@ -64,9 +54,9 @@ ODD: dict[str, tuple[list[str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize(("words", "code", "said"), ODD.values(), ids=ODD)
 def test_what_is_wrong_is_one_line_and_an_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     huggingface(tmp_path / "hf", DENSE)
@@ -75,47 +65,32 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(
     convert_weights(tmp_path / "hf", tmp_path / "a.ckpt", "mindspore-ckpt")
     (tmp_path / "a.log").write_text("a line\n")
     (tmp_path / "empty").mkdir()
-    words, code, said = ODD[case]
-    assert run(monkeypatch, "convert", *words) == code
-    error = capsys.readouterr().err
-    assert error.startswith("align_hooks: ") and error.count("\n") == 1
-    assert said in error
+    done = command("convert", *words)
+    assert done.returncode == code
+    assert done.stderr.startswith("align_hooks: ") and done.stderr.count("\n") == 1
+    assert said in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_a_log_is_converted_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_converted_as_ever(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("not a log\n")
-    assert run(monkeypatch, "convert", tmp_path / "a.log", tmp_path / "out") == 3
-    assert "a.log" in capsys.readouterr().err
+    done = command("convert", tmp_path / "a.log", tmp_path / "out")
+    assert done.returncode == 3 and "a.log" in done.stderr
 
 
 @pytest.mark.parametrize("to", ["huggingface", "megatron", "mindspore", "mindspore-ckpt"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")], ids=["interrupted", "full"])
 def test_what_ends_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, error: BaseException) -> None:
     source = huggingface(tmp_path / "hf", DENSE)
-    made = 0
-
-    def output(*arguments: object, **named: object) -> object:
-        nonlocal made
-        made += 1
-        if made == 7:
-            raise error
-        return cast(*arguments, **named)
-
-    cast = converting.cast
-    monkeypatch.setattr(converting, "cast", output)
+    cast = mock.Mock(wraps=converting.cast, side_effect=[*[mock.DEFAULT] * 6, error])
+    monkeypatch.setattr(converting, "cast", cast)
     with pytest.raises((KeyboardInterrupt, AlignHooksError)):
         convert_weights(source, tmp_path / "below" / "out.ckpt", to, Choices("bfloat16"))
-    assert made == 7
+    assert cast.call_count == 7
     assert list((tmp_path / "below").iterdir()) == []
 
 
 def test_a_family_is_known_by_its_name_in_hugging_face() -> None:
     """And by nothing else, so every family of the registry must obey the rule."""
-    from transformers import CONFIG_MAPPING
-
-    from align_hooks.checkpoints.model import model_type
-    from align_hooks.families.registry import FAMILIES
-
     assert [model_type(family) for family in FAMILIES if model_type(family) not in CONFIG_MAPPING] == []
     assert config(Sizes())["model_type"] == "llama"

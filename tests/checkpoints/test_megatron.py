@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import sys
-import tracemalloc
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,21 +14,18 @@ import torch
 
 from align_hooks.checkpoints.convert import Choices, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
-from checkpoints.models import Sizes, Tensors, assert_same, config, huggingface, read_file, record, tensors
-from checkpoints.of_megatron import DTYPES, SIGNED, mp_rank, natives, torch_dist
+from align_hooks.errors import RecordError
+from checkpoints.models import UNSIGNED, Sizes, Tensors, assert_same, config, huggingface, peak_of_converting, read_file, record, tensors
+from checkpoints.of_megatron import DTYPES, RANK_0, SIGNED, mp_rank, natives, torch_dist
 
 DENSE = Sizes(layers=4, heads=4, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12)
 EXPERTS = Sizes(layers=2, heads=4, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12, experts=4)
 TIED = Sizes(layers=2, heads=2, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12, tied=True)
+EVERY_MODEL = pytest.mark.parametrize("sizes", [DENSE, EXPERTS, TIED], ids=["dense", "experts", "tied"])
 
 
 def found(path: Path) -> Tensors:
-    opened = open_checkpoint(path)
-    return {name: (tensor.kind, tensor.read().view(tensors_kind(tensor.kind))) for name, tensor in opened.tensors.items()}
-
-
-def tensors_kind(kind: str) -> str:
-    return {"F64": "<u8", "F32": "<u4", "F16": "<u2", "BF16": "<u2"}[kind]
+    return {name: (tensor.kind, tensor.read().view(UNSIGNED[tensor.kind])) for name, tensor in open_checkpoint(path).tensors.items()}
 
 
 LAYOUTS = {
@@ -45,27 +42,24 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_ranks_of_every_layout_hold_the_same_model(tmp_path: Path, layout: str, kind: str) -> None:
-    sizes, ranks = LAYOUTS[layout]
+@pytest.mark.parametrize(("sizes", "ranks"), LAYOUTS.values(), ids=LAYOUTS)
+def test_ranks_of_every_layout_hold_the_same_model(tmp_path: Path, sizes: Sizes, ranks: dict[str, int], kind: str) -> None:
     content = tensors(sizes, kind, 3)
     assert_same(found(mp_rank(tmp_path / "iter_0000010", sizes, content, **ranks)), content)
 
 
 def test_a_copy_of_a_tied_embedding_in_the_last_stage_is_passed_over(tmp_path: Path) -> None:
-    content = tensors(TIED)
-
-    def change(name: str, value: dict[str, object]) -> None:
+    def change(name: str, value: dict[str, Any]) -> None:
         if name.endswith("1"):
-            value["model"]["output_layer.weight"] = torch.zeros(12, 8)  # type: ignore[index]
+            value["model"]["output_layer.weight"] = torch.zeros(12, 8)
 
-    assert_same(found(mp_rank(tmp_path / "ranks", TIED, content, pipeline=2, change=change)), content)
+    assert_same(found(mp_rank(tmp_path / "ranks", TIED, pipeline=2, change=change)), tensors(TIED))
 
 
 @pytest.mark.parametrize("common", ["common_state", "common.pt"])
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("tensor", [1, 2])
-@pytest.mark.parametrize("sizes", [DENSE, EXPERTS, TIED], ids=["dense", "experts", "tied"])
+@EVERY_MODEL
 def test_a_distributed_checkpoint_needs_no_ranks(tmp_path: Path, sizes: Sizes, tensor: int, stacked: bool, common: str) -> None:
     content = tensors(sizes, "BF16", 4)
     path = torch_dist(tmp_path / "iter_0000010", sizes, content, tensor=tensor, stacked=stacked, common=common)
@@ -74,24 +68,23 @@ def test_a_distributed_checkpoint_needs_no_ranks(tmp_path: Path, sizes: Sizes, t
     assert_same(found(tmp_path), content)
 
 
-@pytest.mark.parametrize("sizes", [DENSE, EXPERTS, TIED], ids=["dense", "experts", "tied"])
+@EVERY_MODEL
 def test_arguments_tell_the_model(tmp_path: Path, sizes: Sizes) -> None:
-    told = open_checkpoint(torch_dist(tmp_path / "dist", sizes, tensors(sizes))).model.config
+    told = open_checkpoint(torch_dist(tmp_path / "dist", sizes)).model.config
     assert {key: told[key] for key in config(sizes)} == config(sizes)
 
 
 def test_the_metadata_of_an_older_megatron_is_a_class_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 0.15 it is ``MCoreMetadata``, with what the others have and a dictionary."""
     place = "megatron.core.dist_checkpointing.strategies.torch"
-    module, content = ModuleType(place), tensors(DENSE)
-    module.MCoreMetadata = type("MCoreMetadata", (), {"__module__": place})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, place, module)
-    path = torch_dist(tmp_path / "dist", DENSE, content, common="common.pt")
-    older = module.MCoreMetadata()  # type: ignore[attr-defined]
+    older_class = type("MCoreMetadata", (), {"__module__": place})
+    monkeypatch.setitem(sys.modules, place, SimpleNamespace(MCoreMetadata=older_class))
+    path = torch_dist(tmp_path / "dist", DENSE, common="common.pt")
+    older = older_class()
     older.__dict__ |= vars(pickle.loads((path / ".metadata").read_bytes())) | {"mcore_data": {}}
     (path / ".metadata").write_bytes(pickle.dumps(older))
     assert b"MCoreMetadata" in (path / ".metadata").read_bytes()
-    assert_same(found(path), content)
+    assert_same(found(path), tensors(DENSE))
 
 
 @pytest.mark.parametrize(
@@ -104,22 +97,15 @@ def test_the_metadata_of_an_older_megatron_is_a_class_of_its_own(tmp_path: Path,
     ],
 )
 def test_what_is_not_sure_of_the_vocabulary_is_said(tmp_path: Path, told: dict[str, object], said: str | None) -> None:
-    def change(name: str, value: dict[str, object]) -> None:
-        vars(value["args"]).update(told)
-
-    opened = open_checkpoint(mp_rank(tmp_path / "ranks", DENSE, tensors(DENSE), change=change))
+    opened = open_checkpoint(mp_rank(tmp_path / "ranks", DENSE, change=lambda name, value: vars(value["args"]).update(told)))
     assert opened.tensors["lm_head.weight"].shape == (told["vocab_size"] or 12, 8)
     assert said in opened.notes[0] if said else list(opened.notes) == []
 
 
 def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> None:
-    def change(name: str, value: dict[str, object]) -> None:
-        value["args"].add_bias_linear = True  # type: ignore[attr-defined]
-
-    from align_hooks.errors import RecordError
-
+    path = mp_rank(tmp_path / "ranks", DENSE, change=lambda name, value: setattr(value["args"], "add_bias_linear", True))
     with pytest.raises(RecordError, match=r"arguments are of no family: .*add_bias_linear is True"):
-        open_checkpoint(mp_rank(tmp_path / "ranks", DENSE, tensors(DENSE), change=change))
+        open_checkpoint(path)
 
 
 @pytest.mark.parametrize("kind", list(DTYPES))
@@ -127,47 +113,31 @@ def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> N
 def test_torch_reads_what_is_written_as_weights_alone(tmp_path: Path, sizes: Sizes, kind: str) -> None:
     content = tensors(sizes, kind, 5)
     convert_weights(huggingface(tmp_path / "hf", sizes, content), tmp_path / "out", "megatron", Choices(layers="local"))
-    file = tmp_path / "out" / "release" / "mp_rank_00" / "model_optim_rng.pt"
     assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == "release"
     for mapped in (False, True):
-        state = torch.load(file, weights_only=True, mmap=mapped)
+        state = torch.load(tmp_path / "out" / "release" / RANK_0, weights_only=True, mmap=mapped)
         assert (state["checkpoint_version"], state["iteration"]) == (3.0, 0)
-        read = {
-            name: (kind, tensor.view(torch.from_numpy(np.zeros(1, SIGNED[kind])).dtype).numpy().view(tensors_kind(kind)))
-            for name, tensor in state["model"].items()
-        }
+        signed = torch.from_numpy(np.zeros(1, SIGNED[kind])).dtype
+        read = {name: (kind, tensor.view(signed).numpy().view(UNSIGNED[kind])) for name, tensor in state["model"].items()}
         assert all(tensor.dtype == DTYPES[kind] for tensor in state["model"].values())
         assert_same(read, natives(sizes, content))
 
 
 def test_parameters_that_are_views_of_one_buffer_are_read_one_by_one(tmp_path: Path) -> None:
-    content = tensors(DENSE)
-
-    def change(name: str, value: dict[str, object]) -> None:
-        model: dict[str, torch.Tensor] = value["model"]  # type: ignore[assignment]
-        named = {key: tensor for key, tensor in model.items() if tensor is not None}
+    def change(name: str, value: dict[str, Any]) -> None:
+        named = {key: tensor for key, tensor in value["model"].items() if tensor is not None}
         buffer = torch.cat([tensor.reshape(-1) for tensor in named.values()])
-        start = 0
-        for key, tensor in named.items():
-            model[key] = torch.nn.Parameter(buffer[start : start + tensor.numel()].view(tensor.shape))
-            start += tensor.numel()
+        views = buffer.split([tensor.numel() for tensor in named.values()])
+        value["model"] |= {key: torch.nn.Parameter(view.view(named[key].shape)) for key, view in zip(named, views, strict=True)}
 
-    assert_same(found(mp_rank(tmp_path / "ranks", DENSE, content, change=change)), content)
+    assert_same(found(mp_rank(tmp_path / "ranks", DENSE, change=change)), tensors(DENSE))
 
 
 @pytest.mark.parametrize("form", ["torch_dist", "mp_rank of two"])
 def test_no_more_than_a_few_of_the_largest_tensor_is_held(tmp_path: Path, form: str) -> None:
     sizes = Sizes(layers=12, heads=8, groups=2, head_dim=32, hidden=256, ffn=512, vocabulary=1024)
-    content = tensors(sizes)
-    source = torch_dist(tmp_path / "in", sizes, content) if form == "torch_dist" else mp_rank(tmp_path / "in", sizes, content, tensor=2)
-    del content
-    tracemalloc.start()
-    try:
-        convert_weights(source, tmp_path / "out", "huggingface")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 3.5 * sizes.vocabulary * sizes.hidden * 4
+    source = torch_dist(tmp_path / "in", sizes) if form == "torch_dist" else mp_rank(tmp_path / "in", sizes, tensor=2)
+    assert peak_of_converting(source, tmp_path / "out", "huggingface") < 3.5 * sizes.vocabulary * sizes.hidden * 4
 
 
 def test_a_record_and_the_checkpoint_that_it_became_are_one(tmp_path: Path) -> None:

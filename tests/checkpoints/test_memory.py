@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from align_hooks.checkpoints.convert import Choices, convert_weights
-from checkpoints.models import Sizes, huggingface, record, tensors
+from checkpoints.models import Sizes, huggingface, peak_of_converting, record, tensors
 from chosen import every
 
 SIZES = Sizes(layers=12, heads=8, groups=2, head_dim=32, hidden=256, ffn=512, vocabulary=1024)
@@ -31,10 +30,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-SOURCES, TO = (
-    ("record", "huggingface", "megatron", "mindspore", "mindspore-ckpt"),
-    ("huggingface", "megatron", "mindspore", "mindspore-ckpt"),
-)
+TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
+SOURCES = ("record", *TO)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +42,7 @@ def test_no_more_than_a_few_of_the_largest_tensor_is_ever_held(
     tmp_path: Path, forms: dict[str, Path], source: str, to: str, dtype: str
 ) -> None:
     assert WHOLE > 6 * MOST
-    tracemalloc.start()
-    try:
-        path = Path(f"{forms['record']}@2") if source == "record" else forms[source]
-        convert_weights(path, tmp_path / "out.ckpt", to, Choices(dtype), forms["huggingface"])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    path = Path(f"{forms['record']}@2") if source == "record" else forms[source]
+    peak = peak_of_converting(path, tmp_path / "out.ckpt", to, Choices(dtype), forms["huggingface"])
     most = APART if to == "huggingface" and source != "record" else MOST
     assert peak < most, f"{peak / LARGEST:.2f} of the largest tensor"

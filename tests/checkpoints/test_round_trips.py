@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,21 +20,9 @@ from align_hooks.checkpoints.mindspore import ckpt_tensors, write_ckpt
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor
 from align_hooks.names.blocks import PADDING
-from checkpoints.models import (
-    DENSE,
-    EXPERTS,
-    MODELS,
-    Sizes,
-    Tensors,
-    assert_same,
-    bits,
-    config,
-    huggingface,
-    read_file,
-    record,
-    tensors,
-    write_file,
-)
+from checkpoints.models import DENSE, EXPERTS, MODELS, Sizes, Tensors, assert_same, bits, config, huggingface, read_file, record, tensors
+from checkpoints.models import write_file as write_safetensors
+from checkpoints.of_megatron import RANK_0
 
 FORMS: dict[str, tuple[str, Choices]] = {
     "huggingface": ("huggingface", Choices()),
@@ -48,12 +37,16 @@ ON_BOTH_SIDES = list(FORMS)
 IN_MEGATRON = [form for form in FORMS if not form.startswith("mindspore")]
 
 
-def converted(source: Path, form: str, where: Path, *, model: Path | None = None, dtype: str = "keep") -> Path:
+def converted(source: Path, form: str, where: Path, *, model: Path | None = None) -> Path:
     to, choices = FORMS[form]
     destination = where / ("out.ckpt" if to == "mindspore-ckpt" else "out")
-    where.mkdir(exist_ok=True)
-    convert_weights(source, destination, to, Choices(dtype, choices.layers, choices.grouped_experts, choices.qkv_concat), model)
+    convert_weights(source, destination, to, choices, model)
     return destination
+
+
+def assert_converts_into(content: Tensors, source: Path, where: Path, model: Path | None = None) -> None:
+    """What is converted into Hugging Face's form has these tensors."""
+    assert_same(read_file(converted(source, "huggingface", where, model=model) / "model.safetensors"), content)
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])
@@ -63,9 +56,7 @@ def converted(source: Path, form: str, where: Path, *, model: Path | None = None
 def test_there_and_back_is_what_it_was(tmp_path: Path, model: str, form: str, kind: str) -> None:
     content = tensors(MODELS[model], kind)
     source = huggingface(tmp_path / "hf", MODELS[model], content)
-    there = converted(source, form, tmp_path / "there")
-    back = converted(there, "huggingface", tmp_path / "back", model=source)
-    assert_same(read_file(back / "model.safetensors"), content)
+    assert_converts_into(content, converted(source, form, tmp_path / "there"), tmp_path / "back", source)
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(ON_BOTH_SIDES[1:], 2)))
@@ -74,23 +65,20 @@ def test_from_every_form_to_every_other(tmp_path: Path, first: str, second: str)
     source = huggingface(tmp_path / "hf", DENSE, content)
     one = converted(source, first, tmp_path / "1")
     two = converted(one, second, tmp_path / "2", model=source)
-    assert_same(read_file(converted(two, "huggingface", tmp_path / "3", model=source) / "model.safetensors"), content)
+    assert_converts_into(content, two, tmp_path / "3", source)
 
 
 @pytest.mark.parametrize(("sizes", "form"), [*((DENSE, form) for form in ON_BOTH_SIDES), *((EXPERTS, form) for form in IN_MEGATRON)])
 def test_a_record_becomes_any_form(tmp_path: Path, sizes: Sizes, form: str) -> None:
     content = tensors(sizes, "F32", 2)
-    run = record(tmp_path / "run", sizes, content)
-    there = converted(Path(f"{run}@2"), form, tmp_path / "there")
-    back = converted(there, "huggingface", tmp_path / "back", model=Path(huggingface(tmp_path / "hf", sizes)))
-    assert_same(read_file(back / "model.safetensors"), content)
-    assert json.loads((back / "config.json").read_text())["num_hidden_layers"] == sizes.layers
+    there = converted(Path(f"{record(tmp_path / 'run', sizes, content)}@2"), form, tmp_path / "there")
+    assert_converts_into(content, there, tmp_path / "back", huggingface(tmp_path / "hf", sizes))
+    assert json.loads((tmp_path / "back" / "out" / "config.json").read_text())["num_hidden_layers"] == sizes.layers
 
 
 def test_of_a_record_the_first_weights_are_meant_unless_others_are_named(tmp_path: Path) -> None:
-    run = record(tmp_path / "run", DENSE, tensors(DENSE))
-    out = read_file(converted(run, "huggingface", tmp_path / "out") / "model.safetensors")
-    assert all(not numbers.any() for _, numbers in out.values())
+    zeros = {name: (kind, np.zeros_like(numbers)) for name, (kind, numbers) in tensors(DENSE).items()}
+    assert_converts_into(zeros, record(tmp_path / "run", DENSE, tensors(DENSE)), tmp_path / "out")
 
 
 @pytest.mark.parametrize("form", ["megatron, local", "mindspore", "mindspore, qkv_concat", "mindspore-ckpt"])
@@ -145,7 +133,7 @@ def test_whatever_the_sizes(tmp_path_factory: pytest.TempPathFactory, sizes: Siz
     path = source = huggingface(where / "hf", sizes, content)
     for number, form in enumerate(IN_MEGATRON[1:] if sizes.experts else ON_BOTH_SIDES[1:]):
         path = converted(path, form, where / str(number), model=source)
-    assert_same(read_file(converted(path, "huggingface", where / "back", model=source) / "model.safetensors"), content)
+    assert_converts_into(content, path, where / "back", source)
 
 
 def outputs(content: Tensors) -> list[Output]:
@@ -158,10 +146,11 @@ def test_files_are_cut_at_a_size_and_read_through_their_index(tmp_path: Path, la
     write_huggingface(tmp_path / "many", open_checkpoint(source).model, outputs(content), largest=largest)
     files = sorted((tmp_path / "many").glob("*.safetensors"))
     assert len(files) > 1
-    assert all(len(read_file(file)) == 1 or sum(numbers.nbytes for _, numbers in read_file(file).values()) <= largest for file in files)
+    for own in map(read_file, files):
+        assert len(own) == 1 or sum(numbers.nbytes for _, numbers in own.values()) <= largest
     index = json.loads((tmp_path / "many" / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == sum(numbers.nbytes for _, numbers in content.values())
-    assert_same(read_file(converted(tmp_path / "many", "huggingface", tmp_path / "one") / "model.safetensors"), content)
+    assert_converts_into(content, tmp_path / "many", tmp_path / "one")
 
 
 @pytest.mark.parametrize("slice_", [1, 5, 64, 1 << 20])
@@ -177,14 +166,10 @@ def test_mindformers_files_lie_in_the_folder_of_their_rank_and_may_be_several(tm
     whole = read_file(converted(source, "mindspore", tmp_path / "there") / "model.safetensors")
     folder = tmp_path / "checkpoint" / "rank_0"
     folder.mkdir(parents=True)
-    beside = {
-        "adam_m.lm_head.weight": ("F32", bits(np.random.default_rng(0), (2,))),
-        "global_step": ("F32", bits(np.random.default_rng(0), ())),
-    }
-    for number, of_file in enumerate((dict(list(whole.items())[::2]), dict(list(whole.items())[1::2]) | beside)):
-        write_file(folder / f"llama-{number}.safetensors", of_file)
-    back = converted(tmp_path / "checkpoint", "huggingface", tmp_path / "back", model=source)
-    assert_same(read_file(back / "model.safetensors"), content)
+    beside = {"adam_m.lm_head.weight": ("F32", np.zeros(2, "<u4")), "global_step": ("F32", np.zeros((), "<u4"))}
+    for number, own in enumerate((dict([*whole.items()][::2]), dict([*whole.items()][1::2]) | beside)):
+        write_safetensors(folder / f"llama-{number}.safetensors", own)
+    assert_converts_into(content, tmp_path / "checkpoint", tmp_path / "back", source)
 
 
 def test_config_goes_through_megatron_as_it_was(tmp_path: Path) -> None:
@@ -195,41 +180,38 @@ def test_config_goes_through_megatron_as_it_was(tmp_path: Path) -> None:
 
 def test_a_tied_model_with_a_copy_of_its_embedding_is_converted_without_it(tmp_path: Path) -> None:
     content = tensors(MODELS["tied Llama"])
-    copied = content | {"lm_head.weight": content["model.embed_tokens.weight"]}
-    source = huggingface(tmp_path / "hf", MODELS["tied Llama"], copied)
-    assert_same(read_file(converted(source, "huggingface", tmp_path / "out") / "model.safetensors"), content)
+    copy = {"lm_head.weight": content["model.embed_tokens.weight"]}
+    source = huggingface(tmp_path / "hf", MODELS["tied Llama"], content | copy)
+    assert_converts_into(content, source, tmp_path / "out")
 
 
-def test_a_parameter_that_is_taken_apart_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parameter_that_is_taken_apart_is_read_once(tmp_path: Path) -> None:
     source = converted(huggingface(tmp_path / "hf", DENSE), "megatron, local", tmp_path / "there")
-    reads: list[int] = []
-
-    def read(tensor: TorchTensor) -> np.ndarray:
-        reads.append(tensor.start)
-        return plain(tensor)
-
-    plain = TorchTensor.read
-    monkeypatch.setattr(TorchTensor, "read", read)
-    converted(source, "mindspore", tmp_path / "apart")
-    assert len(reads) == len(set(reads)) == 15
+    with mock.patch.object(TorchTensor, "read", autospec=True, side_effect=TorchTensor.read) as read:
+        converted(source, "mindspore", tmp_path / "apart")
+    starts = [call.args[0].start for call in read.call_args_list]
+    assert len(starts) == len(set(starts)) == 15
 
 
-def names(path: Path) -> set[str]:
-    return set(Archive(path / "release" / "mp_rank_00" / "model_optim_rng.pt", ()).value["model"])
+def saved_by_a_rank(path: Path) -> dict[str, TorchTensor]:
+    return Archive(path / "release" / RANK_0, ()).value["model"]
 
 
 def test_names_are_those_of_the_layers_that_were_asked_for(tmp_path: Path) -> None:
     """A norm stands within a linear layer of Transformer Engine where there is one behind it: not before experts."""
     dense, experts = huggingface(tmp_path / "dense", DENSE), huggingface(tmp_path / "experts", EXPERTS)
-    engine, local, grouped = IN_MEGATRON[1:]
     layer = "decoder.layers.1"
     within, apart = f"{layer}.self_attention.linear_qkv.layer_norm_weight", f"{layer}.input_layernorm.weight"
     before, above = f"{layer}.mlp.linear_fc1.layer_norm_weight", f"{layer}.pre_mlp_layernorm.weight"
-    assert names(converted(dense, engine, tmp_path / "1")) & {within, apart, before, above} == {within, before}
-    assert names(converted(dense, local, tmp_path / "2")) & {within, apart, before, above} == {apart, above}
-    assert names(converted(experts, engine, tmp_path / "3")) & {within, apart, before, above} == {within, above}
-    assert f"{layer}.mlp.experts.local_experts.2.linear_fc1.weight" in names(tmp_path / "3" / "out")
-    assert f"{layer}.mlp.experts.linear_fc1.weight2" in names(converted(experts, grouped, tmp_path / "4"))
+    one_by_one, grouped = f"{layer}.mlp.experts.local_experts.2.linear_fc1.weight", f"{layer}.mlp.experts.linear_fc1.weight2"
+    for source, form, there in (
+        (dense, "Transformer Engine", {within, before}),
+        (dense, "local", {apart, above}),
+        (experts, "Transformer Engine", {within, above, one_by_one}),
+        (experts, "grouped experts", {within, above, grouped}),
+    ):
+        names = saved_by_a_rank(converted(source, f"megatron, {form}", tmp_path / f"{source.name}, {form}"))
+        assert names.keys() & {within, apart, before, above, one_by_one, grouped} == there
 
 
 def test_a_ckpt_with_a_checksum_is_read(tmp_path: Path) -> None:
@@ -240,9 +222,8 @@ def test_a_ckpt_with_a_checksum_is_read(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_conversion_left_is_no_hindrance(tmp_path: Path) -> None:
-    left = tmp_path / f".out.{os.getpid()}.tmp"
-    left.mkdir()
-    (left / "half").touch()
+    (tmp_path / f".out.{os.getpid()}.tmp").mkdir()
+    (tmp_path / f".out.{os.getpid()}.tmp" / "half").touch()
     convert_weights(huggingface(tmp_path / "hf", DENSE), tmp_path / "out", "huggingface")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
     assert not (tmp_path / "out" / "half").exists()
@@ -252,6 +233,5 @@ def test_numbers_are_aligned(tmp_path: Path) -> None:
     source = huggingface(tmp_path / "hf", DENSE)
     with (converted(source, "huggingface", tmp_path / "1") / "model.safetensors").open("rb") as file:
         assert int.from_bytes(file.read(8), "little") % 8 == 0
-    file_of_rank = converted(source, "megatron, local", tmp_path / "2") / "release" / "mp_rank_00" / "model_optim_rng.pt"
-    starts = [tensor.start for tensor in Archive(file_of_rank, ()).value["model"].values()]
+    starts = [tensor.start for tensor in saved_by_a_rank(converted(source, "megatron, local", tmp_path / "2")).values()]
     assert [start for start in starts if start % 64] == []
