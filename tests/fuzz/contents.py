@@ -185,16 +185,10 @@ def _change(random: Random, tree: Tree) -> None:
     elif change == 3 and isinstance(holder, list):
         holder.append(holder[key])
     elif change == 4:
-        holder[key] = random.choice(list(_places(tree)))[0]  # a cycle is no JSON, so a copy of it
-        holder[key] = json.loads(json.dumps(_acyclic(tree, holder, key)))
+        other, holder[key] = random.choice(list(_places(tree)))[0], None  # a cycle is no JSON, so a copy of it without this place
+        holder[key] = json.loads(json.dumps(other))
     else:
         holder[key] = odd(random)
-
-
-def _acyclic(tree: Tree, holder: Tree, key: Key) -> object:
-    """What stands at a place, or nothing where the place is inside of it."""
-    value, holder[key] = holder[key], None
-    return value
 
 
 def _places(tree: Tree) -> Iterator[tuple[Tree, Key]]:
@@ -262,14 +256,9 @@ BY_KIND: dict[str, tuple[Bytes, ...]] = {
     ".safetensors": (tensor_header, tensor_header, tensor_header, flip_early, *ANY),
     ".json": JSON,
     ".jsonl": (*JSON, *JSON, lines_moved, lines_moved, lines_moved, repeat),
-    ".sh": TEXT,
-    ".args": TEXT,
-    ".yaml": TEXT,
-    ".yml": TEXT,
-    ".log": TEXT,
+    **dict.fromkeys((".sh", ".args", ".yaml", ".yml", ".log"), TEXT),
     ".csv": (cell, cell, cell, cell, *TEXT),
-    ".pt": (archived, archived, archived, archived, *ANY),
-    ".distcp": (archived, archived, archived, archived, *ANY),
+    **dict.fromkeys((".pt", ".distcp"), (archived, archived, archived, archived, *ANY)),
     ".metadata": (pickled, pickled, pickled, pickled, *ANY),
     ".ckpt": (checkpoint, checkpoint, checkpoint, checkpoint, *ANY),
     ".tfevents": (events, events, events, events, *ANY),

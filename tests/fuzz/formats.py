@@ -22,31 +22,14 @@ CKPT: Nested = {1: {2: {}}}
 EVENT: Nested = {5: {1: {}}}
 PIECES = (
     # values
-    *(
-        b"N",
-        b"\x88",
-        b"K\x07",
-        b"J\xff\xff\xff\x7f",
-        b"\x8a\x08" + b"\xff" * 7 + b"\x7f",
-        b"\x8a\xff" + b"\x7f" * 255,
-        b"G\x7f\xf0" + b"\0" * 6,
-    ),
-    *(
-        b"G\x7f\xf8" + b"\0" * 6,
-        b"I" + b"9" * 5_000 + b"\n",
-        b"X\x03\0\0\0a\nb",
-        b"X\x05\0\0\0\x1b[31m",
-        b"X\x70\x11\x01\0" + b"x" * 70_000,
-    ),
+    *(b"N", b"\x88", b"K\x07", b"J\xff\xff\xff\x7f", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"\x8a\xff" + b"\x7f" * 255),
+    *(b"G\x7f\xf0" + b"\0" * 6, b"G\x7f\xf8" + b"\0" * 6, b"I" + b"9" * 5_000 + b"\n"),
+    *(b"X\x03\0\0\0a\nb", b"X\x05\0\0\0\x1b[31m", b"X\x70\x11\x01\0" + b"x" * 70_000),
     *(b"]", b"}", b")", b"\x8f", b"(", b"1", b"0", b"a", b"s", b"e", b"u", b"t", b"l", b"\x85", b"\x86", b"\x87", b"R", b"b", b"Q", b"2"),
     # what unfolds, or is deep
     *(b")" + b"\x85" * 100_000, b"}" + b"N\x85" + b"\x85" * 100_000 + b"Ns", b"]" * 5_000, b"(" * 5_000, b"}" * 50_000),
-    *(
-        b"]q\xfa" + b"]h\xfaah\xfaaq\xfa" * 40,
-        b")q\xfa0" + b"h\xfah\xfa\x86q\xfa0" * 40 + b"h\xfa",
-        b"]q\xfah\xfaa",
-        b"}q\xfaX\1\0\0\0ah\xfas",
-    ),
+    *(b"]q\xfa" + b"]h\xfaah\xfaaq\xfa" * 40, b")q\xfa0" + b"h\xfah\xfa\x86q\xfa0" * 40 + b"h\xfa", b"]q\xfah\xfaa"),
+    b"}q\xfaX\1\0\0\0ah\xfas",
     # names
     *(b"cos\nsystem\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nSize\n", b"cbuiltins\nset\n", b"ccollections\nOrderedDict\n"),
     *(b"cargparse\nNamespace\n", b"cmegatron.core\nX\n", b"X\2\0\0\0osX\6\0\0\0system\x93", b"."),
@@ -55,20 +38,8 @@ PIECES = (
 NUMBERS = (b"\0", b"\1", b"\x7f", b"\xff\x7f", b"\xff" * 4 + b"\x7f", b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\0", b"\xff" * 12)
 CELLS = (
     *(b"", b"nan", b"inf", b"-inf", b"-1", b"1e400", b"1e154", b"-1e154", b"1e308", b"9" * 5_000, b"0x" + b"f" * 5_000, b"1_0", b"1e-400"),
-    *(
-        b'"',
-        b'"a\nb"',
-        b"\x1b[31m",
-        b"x" * 200_000,
-        b"," * 50_000,
-        b"\0",
-        b"\xff",
-        "١".encode(),
-        b"null",
-        b"(9,9)",
-        b"()",
-        b"(" + b"9," * 40 + b")",
-    ),
+    *(b'"', b'"a\nb"', b"\x1b[31m", b"x" * 200_000, b"," * 50_000, b"\0", b"\xff", "١".encode(), b"null", b"(9,9)", b"()"),
+    b"(" + b"9," * 40 + b")",
 )
 
 
@@ -154,11 +125,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _encoded(number: int) -> bytes:
-    text = bytearray()
-    while number > 0x7F:
-        text.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*text, number))
+    return bytes((number & 0x7F | 0x80, *_encoded(number >> 7))) if number > 0x7F else bytes((number,))
 
 
 def _joined(fields: list[Field]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -25,14 +26,14 @@ class Scene:
 
     def files(self) -> list[Path]:
         """Regular files that may be mutated, in an order that is always the same; not what an earlier mutation made gigabytes long."""
-        paths = [path for top in self.changed if not top.is_symlink() for path in (top, *_below(top))]
-        return [path for path in paths if path.is_file() and not path.is_symlink() and path.stat().st_size < LONG]
+        return [path for path in self._places() if path.is_file() and path.stat().st_size < LONG]
 
     def folders(self) -> list[Path]:
         """The same of directories."""
-        return [
-            path for top in self.changed if not top.is_symlink() for path in (top, *_below(top)) if path.is_dir() and not path.is_symlink()
-        ]
+        return [path for path in self._places() if path.is_dir()]
+
+    def _places(self) -> Iterator[Path]:
+        yield from (path for top in self.changed if not top.is_symlink() for path in (top, *_below(top)) if not path.is_symlink())
 
 
 def _below(top: Path) -> list[Path]:
@@ -177,25 +178,9 @@ def unreadable(random: Random, scene: Scene) -> str:
 
 
 STRUCTURE = (
-    removed,
-    removed,
-    swapped,
-    swapped,
-    folder_for_file,
-    file_for_folder,
-    link,
-    link,
-    link,
-    pipe,
-    empty,
-    sparse,
-    renamed,
-    copied,
-    deep,
+    *(removed, removed, swapped, swapped, folder_for_file, file_for_folder, link, link, link, pipe, empty, sparse, renamed, copied, deep),
     unreadable,
 )
-
-
 FOLDERS = (file_for_folder, copied, deep)
 """Those that take a directory."""
 

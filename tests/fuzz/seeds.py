@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,7 +43,7 @@ from evidence.test_monitor import monitored
 from fuzz.formats import event_file
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import EVERYTHING, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
+from synthetic import EVERYTHING, HONEST_SKETCHED, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 GOLDEN = Path(__file__).parents[1] / "evidence" / "dumps" / "golden"
@@ -84,15 +85,14 @@ def configured(style: str) -> dict[str, object]:
     return {"arguments": arguments, "layers": layers, "classes": ["FlashAttention"], "environment": environment, "notes": [style]}
 
 
-def one_rank(path: Path) -> None:
-    everything().write(path / RUN)
-    everything().drifted().write(path / PARTNER)
-
-
-def sketched(path: Path) -> None:
-    run = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})
+def pair(path: Path, run: Synthetic, partner: Synthetic) -> None:
+    """A record to be mutated and what it is compared with."""
     run.write(path / RUN)
-    run.drifted().write(path / PARTNER)
+    partner.write(path / PARTNER)
+
+
+def one_rank(path: Path) -> None:
+    pair(path, everything(), everything().drifted())
 
 
 def with_experts(path: Path) -> None:
@@ -125,8 +125,7 @@ def with_points(path: Path) -> None:
 def other_side(path: Path) -> None:
     """A record of MindFormers beside one of Megatron-LM."""
     facts = {"arguments": {name.replace("m.", "model.model_config."): str(value) for name, value in BASES[NEW].items()}}
-    dataclasses.replace(everything().drifted(), side="ms", facts=facts).write(path / RUN)
-    everything().write(path / PARTNER)
+    pair(path, dataclasses.replace(everything().drifted(), side="ms", facts=facts), everything())
 
 
 def two_ranks(path: Path) -> None:
@@ -162,27 +161,18 @@ def sharded(path: Path) -> None:
         write_sharded(path / name, Grid(tp=2), Model(layers=1).tensors(1), model=Model(layers=1))
 
 
-def rows_alone(path: Path) -> None:
-    scalars_only().write(path / RUN)
-    scalars_only((9.0, 8.9, None)).write(path / PARTNER)
-
-
 def made_by_hand(path: Path) -> None:
-    by_hand(path / RUN, ranks=2)
-    by_hand(path / PARTNER, ranks=2)
+    for name in (RUN, PARTNER):
+        by_hand(path / name, ranks=2)
 
 
 def of_a_log(path: Path) -> None:
     """What ``convert`` makes of a log."""
     log = path / LOG
     log.write_text(megatron())
-    convert(log, path / RUN)
-    convert(log, path / PARTNER)
+    for name in (RUN, PARTNER):
+        convert(log, path / name)
     log.unlink()
-
-
-def megatron_log(path: Path) -> None:
-    (path / LOG).write_text(megatron())
 
 
 def mindformers_log(path: Path) -> None:
@@ -211,10 +201,6 @@ from fuzz.seeds import SIZES
 """A checkpoint that torch writes, in a process of its own, so that torch takes no memory of the one that fuzzes."""
 
 
-def huggingface_weights(path: Path) -> None:
-    huggingface(path / SOURCE, SIZES, tensors(SIZES))
-
-
 def mindspore_weights(path: Path) -> None:
     (path / SOURCE).mkdir()
     convert_weights(huggingface(path / "hf", SIZES, tensors(SIZES)), path / SOURCE / "model.ckpt", "mindspore-ckpt")
@@ -227,29 +213,9 @@ def mindformers_weights(path: Path) -> None:
     shutil.rmtree(path / "hf")
 
 
-def mp_rank(path: Path) -> None:
-    _of_torch("mp_rank", path / SOURCE)
-
-
-def torch_dist(path: Path) -> None:
-    _of_torch("torch_dist", path / SOURCE)
-
-
-def _of_torch(kind: str, path: Path) -> None:
-    paths = os.pathsep.join(str(top / name) for top in Path(__file__).parents[2:3] for name in ("tests", "src"))
-    subprocess.run([sys.executable, "-c", OF_TORCH, kind, str(path)], check=True, env={**os.environ, "PYTHONPATH": paths})
-
-
-def msprobe_torch(path: Path) -> None:
-    shutil.copytree(GOLDEN / "torch_tensor", path / SOURCE)
-
-
-def msprobe_mindspore(path: Path) -> None:
-    shutil.copytree(GOLDEN / "mindspore_tensor", path / SOURCE)
-
-
-def mindspore_dump(path: Path) -> None:
-    operators.write(path / SOURCE)
+def of_torch(kind: str, path: Path) -> None:
+    paths = os.pathsep.join(str(Path(__file__).parents[2] / name) for name in ("tests", "src"))
+    subprocess.run([sys.executable, "-c", OF_TORCH, kind, str(path / SOURCE)], check=True, env={**os.environ, "PYTHONPATH": paths})
 
 
 def list_of_arrays(path: Path) -> None:
@@ -316,15 +282,9 @@ def experts_and_yaml(path: Path) -> None:
 
 def parsed_and_yaml(path: Path) -> None:
     """What ``run --arguments-only`` wrote beside what is to be run."""
-    about = {
-        "parsed": 1,
-        "side": "torch",
-        "versions": {"megatron-core": "0.19.0"},
-        "command": ["pretrain_gpt.py"],
-        "rank": 0,
-        "world_size": 1,
-    }
-    (path / "reference.json").write_text(json.dumps(configured(OLD) | about))
+    of_side = {"parsed": 1, "side": "torch", "versions": {"megatron-core": "0.19.0"}}
+    of_process = {"command": ["pretrain_gpt.py"], "rank": 0, "world_size": 1}
+    (path / "reference.json").write_text(json.dumps(configured(OLD) | of_side | of_process))
     (path / "candidate.yaml").write_text(written(BASES[OLD]))
 
 
@@ -351,7 +311,7 @@ class Seed:
     """``build`` fills an empty directory."""
 
     name: str
-    build: Callable[[Path], None]
+    build: Callable[[Path], object]
 
     def write(self, path: Path) -> Path:
         """Build the seed in ``path``."""
@@ -361,23 +321,37 @@ class Seed:
         return path
 
 
-def seeds(*builders: Callable[[Path], None]) -> list[Seed]:
+def seeds(*builders: Callable[[Path], None], **named: Callable[[Path], object]) -> list[Seed]:
     """A seed of each builder, under its name."""
-    return [Seed(builder.__name__, builder) for builder in builders]
+    return [Seed(name, builder) for name, builder in ({builder.__name__: builder for builder in builders} | named).items()]
 
 
-BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts, with_points)
-DIGESTED = seeds(*BUILT)
+DIGESTED = seeds(
+    *(one_rank, other_side, two_ranks, sharded, of_a_log, with_experts, with_points),
+    sketched=lambda path: pair(path, HONEST_SKETCHED, HONEST_SKETCHED.drifted()),
+    rows_alone=lambda path: pair(path, scalars_only(), scalars_only((9.0, 8.9, None))),
+)
 """Records of which every file has a digest."""
 RECORDS = [*DIGESTED, *seeds(made_by_hand)]
-DISTILLED = [Seed("distilled", distilled)]
+DISTILLED = seeds(distilled)
 """Records that are one file."""
 CHECKED = seeds(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = seeds(script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml, record_and_yaml)
-LOGS = seeds(megatron_log, mindformers_log)
-WEIGHTS_OF_OTHERS = seeds(huggingface_weights, mindspore_weights, mindformers_weights, mp_rank, torch_dist)
-DUMPS = seeds(msprobe_torch, msprobe_mindspore, mindspore_dump, list_of_arrays)
+LOGS = seeds(megatron_log=lambda path: (path / LOG).write_text(megatron()), mindformers_log=mindformers_log)
+WEIGHTS_OF_OTHERS = seeds(
+    huggingface_weights=lambda path: huggingface(path / SOURCE, SIZES, tensors(SIZES)),
+    mindspore_weights=mindspore_weights,
+    mindformers_weights=mindformers_weights,
+    mp_rank=partial(of_torch, "mp_rank"),
+    torch_dist=partial(of_torch, "torch_dist"),
+)
+DUMPS = seeds(
+    msprobe_torch=lambda path: shutil.copytree(GOLDEN / "torch_tensor", path / SOURCE),
+    msprobe_mindspore=lambda path: shutil.copytree(GOLDEN / "mindspore_tensor", path / SOURCE),
+    mindspore_dump=lambda path: operators.write(path / SOURCE),
+    list_of_arrays=list_of_arrays,
+)
 CURVES = seeds(tensorboard, charts)
 MONITORS = seeds(monitor)
 SEEDS = {seed.name: seed for seed in (*RECORDS, *DISTILLED, *CONFIGURATIONS, *LOGS, *WEIGHTS_OF_OTHERS, *DUMPS, *CURVES, *MONITORS)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -119,20 +120,11 @@ def check_files(place: Place) -> None:
 
 
 def convert_log(place: Place) -> None:
-    names = place.run if (place.seed / RUN).exists() else None
-    convert(place.scene / LOG, place.out / RUN, names)
+    convert(place.scene / LOG, place.out / RUN, place.run if (place.seed / RUN).exists() else None)
 
 
-def convert_to(place: Place) -> None:
-    convert(place.scene / SOURCE, place.out / "hf", to="huggingface")
-
-
-def convert_other(place: Place) -> None:
-    convert(place.scene / SOURCE, place.out / RUN)
-
-
-def convert_monitor(place: Place) -> None:
-    convert(place.scene / SOURCE, place.out / RUN, place.partner, side="torch")
+def convert_other(place: Place, out: str = RUN, names: str | None = None, **options: str) -> None:
+    convert(place.scene / SOURCE, place.out / out, place.seed / names if names else None, **options)
 
 
 def read_packed(place: Place) -> None:
@@ -145,26 +137,22 @@ def read_packed(place: Place) -> None:
 TARGETS = {
     "open": Target("`open_run`, and everything read", lambda at: bool(read_everything(at.run)) and None, seeds.RECORDS, 22),
     "show": Target("`show --verify RUN`", lambda at: show(at.run, verify=True), seeds.RECORDS, 18),
-    "compare": Target(
-        "`compare RUN OTHER --json`", lambda at: compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14
-    ),
+    "compare": Target("`compare RUN OTHER --json`", lambda at: compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14),
     "turned": Target("`compare OTHER RUN`", lambda at: compare(at.partner, at.run), seeds.RECORDS, 9),
     "noise": Target("`compare OTHER OTHER --noise RUN`", lambda at: compare(at.partner, at.partner, noise=[at.run]), seeds.RECORDS, 3),
     "page": Target("`compare RUN OTHER --html`", lambda at: compare(at.run, at.partner, html=at.html), seeds.RECORDS, 2),
     "run_page": Target("`show RUN --html`", lambda at: show(at.run, html=at.html), seeds.RECORDS, 2),
     "check": Target("`check FILE FILE --json`", check_files, seeds.CONFIGURATIONS, 14, guarded=False),
-    "check_runs": Target(
-        "`check RUN OTHER --all`", lambda at: check(str(at.run), str(at.partner), everything=True), seeds.CHECKED, 6
-    ),
+    "check_runs": Target("`check RUN OTHER --all`", lambda at: check(str(at.run), str(at.partner), everything=True), seeds.CHECKED, 6),
     "check_page": Target("`check RUN OTHER --html`", lambda at: check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
     "convert": Target("`convert LOG RUN`", convert_log, seeds.LOGS, 9, guarded=False),
-    "weights": Target("`convert WEIGHTS DIRECTORY --to`", convert_to, seeds.WEIGHTS_OF_OTHERS, 12),
+    "weights": Target("`convert WEIGHTS DIRECTORY --to`", partial(convert_other, out="hf", to="huggingface"), seeds.WEIGHTS_OF_OTHERS, 12),
     "dump": Target("`convert DUMP RUN`", convert_other, seeds.DUMPS, 7),
     "curves": Target("`convert CURVES RUN`", convert_other, seeds.CURVES, 5),
-    "monitor": Target("`convert MONITOR RUN --names`", convert_monitor, seeds.MONITORS, 3),
+    "monitor": Target("`convert MONITOR RUN --names`", partial(convert_other, names=PARTNER, side="torch"), seeds.MONITORS, 3),
     "distill": Target("`distill RUN FILE`", lambda at: distill(str(at.run), at.out / "run.zip"), seeds.RECORDS, 5),
     "packed": Target("a record in a zip, and everything read", read_packed, seeds.RECORDS, 5),
     "distilled": Target("`compare FILE OTHER`", lambda at: compare(str(at.run), str(at.partner)), seeds.DISTILLED, 5),
     "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 20, mutate=damage.one_byte),
-}  # fmt: skip
+}
 """By name."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,28 +76,15 @@ def test_what_is_kept_of_an_input_makes_it_again(number: int, built: Path, tmp_p
 
 def test_a_seed_is_the_same_whenever_it_is_built(built: Path, tmp_path: Path) -> None:
     again = SEEDS["sketched"].write(tmp_path / "again")
-    files = [
-        path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file() and path.suffix != ".claim"
-    ]  # it names an inode
+    files = [path.relative_to(built) for path in built.rglob("*") if path.is_file() and path.suffix != ".claim"]  # it names an inode
     assert [(again / path).read_bytes() for path in files] == [(built / path).read_bytes() for path in files]
 
 
-def never_ends(place: Place) -> None:
-    while True:
-        pass
+def raising(error: Exception) -> Callable[[Place], object]:
+    def call(place: Place) -> None:
+        raise error
 
-
-def waits(place: Place) -> None:
-    while True:
-        time.sleep(1)
-
-
-def fails(place: Place) -> None:
-    raise ValueError
-
-
-def says_two_lines(place: Place) -> None:
-    raise watch.AlignHooksError("one\ntwo")
+    return call
 
 
 FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
@@ -106,12 +94,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
     "starts something": (lambda place: subprocess.run(["true"], check=True), "Forbidden in nowhere of ours"),
     "takes memory": (lambda place: len(b"x" * (watch.MEMORY + 1)), "took"),
     "takes too much": (lambda place: bytearray(watch.ADDRESSES * 2), "MemoryError in nowhere of ours"),
-    "never ends": (never_ends, "TooSlow in nowhere of ours"),
-    "waits": (waits, "waits for ever"),
+    "never ends": (lambda place: all(number >= 0 for number in itertools.count()), "TooSlow in nowhere of ours"),
+    "waits": (lambda place: threading.Event().wait(), "waits for ever"),
     "dies": (lambda place: os._exit(7), "ended the process with 7"),
     "prints a control character": (lambda place: print("\x1b[31m"), "printed '\\x1b'"),
-    "fails": (fails, "ValueError in nowhere of ours"),
-    "says two lines": (says_two_lines, "an error of 2 lines"),
+    "fails": (raising(ValueError()), "ValueError in nowhere of ours"),
+    "says two lines": (raising(watch.AlignHooksError("one\ntwo")), "an error of 2 lines"),
     "writes markup": (lambda place: place.html.write_text(f"<p>{watch.MARKUP}</p>"), "a page holds a record's text as markup"),
 }
 
@@ -120,9 +108,9 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
 def test_a_fault_is_seen_and_kept_and_the_next_input_is_judged(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call, seen = FAULTS[fault]
     monkeypatch.setattr(run, "FAULTS", tmp_path)
-    monkeypatch.setattr(run, "SILENCE", 2 if call is waits else 60)
+    monkeypatch.setattr(run, "SILENCE", 2 if fault == "waits" else 60)
     monkeypatch.setattr(run, "warm", lambda top: None)
-    monkeypatch.setattr(watch, "CPU_SECONDS", 0.2 if call is never_ends else 20)
+    monkeypatch.setattr(watch, "CPU_SECONDS", 0.2 if fault == "never ends" else 20)
     monkeypatch.setitem(TARGETS, "turned", dataclasses.replace(TARGETS["turned"], call=call))
     inputs = [drawn(1, 1, "turned"), dataclasses.replace(drawn(1, 2, "open"), seed=RECORDS[0].name, changes={})]
     (first, outcome), (second, after) = run.judged(inputs, 1)

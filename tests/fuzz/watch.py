@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,23 +29,8 @@ LINE = 2_000
 SECRET = "canary-6f1d"
 """Stands in every file outside of the record, and must stand in nothing that is printed or written."""
 FORBIDDEN = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "socket.connect",
-    "socket.bind",
-    "pickle.find_class",
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.mkdir",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-    "os.truncate",
-    "shutil.rmtree",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "socket.bind", "pickle.find_class"),
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.truncate", "shutil.rmtree"),
 )
 """What a command may do below its own output at most."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -83,13 +69,14 @@ class Watch:
         self._content = self._seen()
         sys.addaudithook(self._audit)
         signal.signal(signal.SIGPROF, _too_slow)
-        resource.setrlimit(resource.RLIMIT_AS, (_addresses() + ADDRESSES, resource.RLIM_INFINITY))
+        addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, resource.RLIM_INFINITY))
 
     def judge(self, call: Callable[[Place], None], place: Place) -> Outcome:
         """Feed an input to its target and say how that ended."""
         done, output = Outcome(), io.StringIO()
         self._before()
-        began = _cpu()
+        began = time.process_time()
         self._writable = str(place.out)
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:
@@ -105,7 +92,7 @@ class Watch:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._writable = None
-        done.seconds, done.memory = _cpu() - began, _peak()
+        done.seconds, done.memory = time.process_time() - began, _peak()
         done.fault = done.fault or next(self._faults(done, place, output.getvalue()), "")
         return done
 
@@ -155,9 +142,7 @@ class Watch:
 def fault_of(error: BaseException) -> str:
     """An error by its type and the place of ours that it came from, by which faults are told apart."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/align_hooks/" in frame.filename]
-    where = "nowhere of ours"
-    if frames:
-        where = f"{frames[-1].filename.rpartition('/align_hooks/')[2]}:{frames[-1].name}"
+    where = f"{frames[-1].filename.rpartition('/align_hooks/')[2]}:{frames[-1].name}" if frames else "nowhere of ours"
     return f"{type(error).__name__} in {where}"
 
 
@@ -165,14 +150,5 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
     raise TooSlow(f"more than {CPU_SECONDS} seconds of a processor")
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def _peak() -> int:
     return next(int(line.split()[1]) << 10 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-
-
-def _addresses() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
