@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,58 +25,57 @@ VERSIONS = (1, 2)
 
 @pytest.fixture
 def names(tmp_path: Path) -> Run:
-    Synthetic().write(tmp_path / "names")
-    return open_run(tmp_path / "names")
+    return open_run(Synthetic().write(tmp_path / "names"))
 
 
 def monitored(where: Path, version: int, norms: dict[str, float], step: int = 0, stage: str = "0") -> Path:
     """One step's file, in the form of a version of the monitor."""
     where.mkdir(parents=True, exist_ok=True)
     if version == 1:
-        lines = ["vpp_stage,name,step,norm,shape,dtype"]
-        lines += [f'{stage},module.module.{name},{step},{round(norm, 6)},"[2, 2]",torch.float32' for name, norm in norms.items()]
-        (where / f"grad_reduced_{step}-{step}.csv").write_text("\n".join(lines) + "\n")
-        (where / f"grad_unreduced_{step}-{step}.csv").write_text("\n".join([lines[0], f"0,module.other,{step},7.0,[2],torch.float32\n"]))
+        head = "vpp_stage,name,step,norm,shape,dtype"
+        rows = [f'{stage},module.module.{name},{step},{round(norm, 6)},"[2, 2]",torch.float32' for name, norm in norms.items()]
+        (where / f"grad_reduced_{step}-{step}.csv").write_text("\n".join([head, *rows]) + "\n")
+        (where / f"grad_unreduced_{step}-{step}.csv").write_text(f"{head}\n0,module.other,{step},7.0,[2],torch.float32\n")
     else:
-        lines = ["vpp_stage,step,module_name,scope,micro_step,norm"]
-        lines += [f"{stage},{step},0:module.{name},unreduced,1,7.0" for name in norms]
-        lines += [f"{stage},{step},0:module.{name},reduced,1,{float(np.float32(norm))!r}" for name, norm in norms.items()]
-        (where / f"weight_grad_step{step}-{step}.csv").write_text("\n".join(lines) + "\n")
+        rows = [f"{stage},{step},0:module.{name},unreduced,1,7.0" for name in norms]
+        rows += [f"{stage},{step},0:module.{name},reduced,1,{float(np.float32(norm))!r}" for name, norm in norms.items()]
+        file = where / f"weight_grad_step{step}-{step}.csv"
+        file.write_text("\n".join(["vpp_stage,step,module_name,scope,micro_step,norm", *rows]) + "\n")
     return where
 
 
-def of(names: Run, step: int) -> dict[str, float]:
+def of(names: Run, step: int = 0) -> dict[str, float]:
     """The norms of a record by the framework's names."""
     return {shard.native: names.local_norms(step)[shard.name] for shard in names.shards(0)}
 
 
-def written(where: Path, version: int, names: Run) -> Path:
-    rank = where / ("Nov25_10-00-00-rank0-abc" if version == 1 else "rank_0")
-    for step in names.steps:
-        monitored(rank, version, of(names, step), step)
-    return where
+def converted(source: Path, names: Run | None, **options: str) -> tuple[Run, Sequence[str]]:
+    """The record of what was monitored, and the notes."""
+    scalars, steps = convert_monitored(source, source / "run", names and names.path, **options)
+    run = open_run(source / "run")
+    assert steps == run.local_norm_steps()
+    return run, scalars.notes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_norm_is_put_to_its_name_and_step(tmp_path: Path, names: Run, version: int) -> None:
-    source = written(tmp_path / "monitor", version, names)
-    scalars, steps = convert_monitored(source, tmp_path / "run", names.path)
-    run = open_run(tmp_path / "run")
-    assert (scalars.side, steps, run.problems) == ("torch", names.steps, [])
-    for step in steps:
+    for step in names.steps:
+        monitored(tmp_path / ("Nov25_10-00-00-rank0-abc" if version == 1 else "rank_0"), version, of(names, step), step)
+    run, _ = converted(tmp_path, names)
+    assert (run.facts.side, run.local_norm_steps(), run.problems) == ("torch", names.steps, [])
+    for step in names.steps:
         assert run.local_norms(step) == pytest.approx(names.local_norms(step), rel=run.facts.resolution["local_norms"] + 1e-7)
-        total = math.sqrt(sum(norm**2 for norm in names.local_norms(step).values()))
+        total = math.hypot(*names.local_norms(step).values())
         assert run.scalars()[step]["grad_norm"] == pytest.approx(total, abs=run.facts.resolution["grad_norm"] + 1e-6)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_they_are_judged_like_those_of_a_record(tmp_path: Path, names: Run, version: int) -> None:
-    norms = of(names, 0)
-    honest = monitored(tmp_path / "honest", version, norms)
-    wrong = monitored(tmp_path / "wrong", version, {name: norm * (1.01 if name == max(norms) else 1) for name, norm in norms.items()})
-    for source, status in ((honest, Status.SAME), (wrong, Status.DIFFERENT)):
-        convert_monitored(source, source / "run", names.path)
-        assert stage(compare(names, open_run(source / "run")), "local norms").status is status
+    norms = of(names)
+    largest = max(norms)
+    for factor, status in ((1, Status.SAME), (1.01, Status.DIFFERENT)):
+        run, _ = converted(monitored(tmp_path / str(factor), version, norms | {largest: norms[largest] * factor}), names)
+        assert stage(compare(names, run), "local norms").status is status
 
 
 def test_the_norm_of_a_fused_parameter_is_in_the_global_norm_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,82 +83,81 @@ def test_the_norm_of_a_fused_parameter_is_in_the_global_norm_alone(tmp_path: Pat
     pieces = NAMES[:2]
     table = [replace(shard, native=FUSED) if shard.name in pieces else shard for shard in whole_shards()]
     monkeypatch.setattr("synthetic.whole_shards", lambda *_: table)
-    Synthetic().write(tmp_path / "names")
-    named = open_run(tmp_path / "names")
+    named = open_run(Synthetic().write(tmp_path / "names"))
     ours = named.local_norms(0)
     norms = {FUSED: math.hypot(*(ours[name] for name in pieces))} | {name: ours[name] for name in NAMES[2:]}
-    scalars, _ = convert_monitored(monitored(tmp_path / "monitor", 2, norms), tmp_path / "run", named.path)
-    run = open_run(tmp_path / "run")
+    run, notes = converted(monitored(tmp_path / "monitor", 2, norms), named)
     assert list(run.local_norms(0)) == NAMES[2:]
-    assert any(FUSED in note for note in scalars.notes)
+    assert any(FUSED in note for note in notes)
     assert run.scalars()[0]["grad_norm"] == pytest.approx(math.hypot(*ours.values()))
     comparison = compare(named, run)
     assert [stage(comparison, name).status for name in ("match", "local norms")] == [Status.SAME, Status.SAME]
 
 
 def test_without_names_there_is_the_global_norm(tmp_path: Path, names: Run) -> None:
-    source = monitored(tmp_path / "monitor", 1, of(names, 0))
+    source = monitored(tmp_path / "monitor", 1, of(names))
     with pytest.raises(RecordError, match="--side torch or --side ms"):
         convert_monitored(source, tmp_path / "run")
-    _, steps = convert_monitored(source, tmp_path / "run", side="ms")
-    run = open_run(tmp_path / "run")
-    assert (steps, run.local_norm_steps(), run.facts.side) == ([], [], "ms")
+    run, _ = converted(source, None, side="ms")
+    assert (run.local_norm_steps(), run.facts.side) == ([], "ms")
     total = math.hypot(*names.local_norms(0).values())
     assert run.scalars()[0]["grad_norm"] == pytest.approx(total, abs=run.facts.resolution["grad_norm"])
 
 
 def test_norms_of_too_few_digits_are_left_out_and_said(tmp_path: Path, names: Run) -> None:
-    norms = of(names, 0)
+    norms = of(names)
     small = min(norms)
-    scalars, _ = convert_monitored(monitored(tmp_path / "monitor", 1, norms | {small: 3e-5}), tmp_path / "run", names.path)
-    assert len(open_run(tmp_path / "run").local_norms(0)) == len(norms) - 1
-    assert any(small in note for note in scalars.notes)
+    run, notes = converted(monitored(tmp_path / "monitor", 1, norms | {small: 3e-5}), names)
+    assert len(run.local_norms(0)) == len(norms) - 1
+    assert any(small in note for note in notes)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_norm_of_zero_is_kept_and_one_whose_square_is_none_is_left_out(tmp_path: Path, names: Run, version: int) -> None:
-    norms = of(names, 0)
-    zero, tiny = sorted(norms)[:2]
-    source = monitored(tmp_path / "monitor", version, norms | {zero: 0.0})
+    zero, tiny = sorted(of(names))[:2]
+    source = monitored(tmp_path / "monitor", version, of(names) | {zero: 0.0})
     for file in source.glob("*.csv"):
         file.write_text(re.sub(rf"(?m)^(.*{re.escape(tiny)},(?:reduced,1|0),)[^,\n]+", r"\g<1>1e-200", file.read_text()))
-    scalars, _ = convert_monitored(source, tmp_path / "run", names.path)
-    kept = open_run(tmp_path / "run").local_norms(0)
+    run, notes = converted(source, names)
     by_native = {shard.native: shard.name for shard in names.shards(0)}
-    assert kept[by_native[zero]] == 0.0
-    assert by_native[tiny] not in kept
-    assert any("1 norms are too small" in note for note in scalars.notes)
+    assert run.local_norms(0)[by_native[zero]] == 0.0
+    assert by_native[tiny] not in run.local_norms(0)
+    assert any("1 norms are too small" in note for note in notes)
 
 
 def test_ranks_that_hold_the_same_are_one(tmp_path: Path, names: Run) -> None:
     for rank in range(2):
-        monitored(tmp_path / "monitor" / f"rank_{rank}", 2, of(names, 0))
+        monitored(tmp_path / "monitor" / f"rank_{rank}", 2, of(names))
     assert is_monitored(tmp_path / "monitor")
     assert read_monitored(tmp_path / "monitor").norms.keys() == {0}
-    monitored(tmp_path / "monitor" / "rank_1", 2, {name: norm + 1 for name, norm in of(names, 0).items()})
+    monitored(tmp_path / "monitor" / "rank_1", 2, {name: norm + 1 for name, norm in of(names).items()})
     with pytest.raises(RecordError, match="a part of the model"):
         read_monitored(tmp_path / "monitor")
 
 
-def test_what_says_too_little_is_refused_by_file_and_line(tmp_path: Path, names: Run) -> None:
-    norms = of(names, 0)
-    virtual = monitored(tmp_path / "virtual", 1, norms, stage="1")
-    with pytest.raises(RecordError, match=r"grad_reduced_0-0\.csv:2 is of a virtual pipeline stage"):
-        read_monitored(virtual)
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("vpp_stage,name,step,norm\n1,module.x,0,1.0\n", r"grad_reduced_0-0\.csv:2 is of a virtual pipeline stage"),
+        ("vpp_stage,name,step,mean\n0,module.x,0,1.0\n", "no column of norms"),
+        ("vpp_stage,name,step,norm\n0,module.x,0,much\n", "cannot be read"),
+        ("vpp_stage,name,step,norm\n0,module.x,-1,1.0\n", "cannot be read"),
+        (f"vpp_stage,name,step,norm\n0,module.x,{'9' * 30},1.0\n", "cannot be read"),
+        ("vpp_stage,name,step,norm\n0,module.x,,1.0\n", "cannot be read"),
+    ],
+)
+def test_what_says_too_little_is_refused_by_file_and_line(tmp_path: Path, table: str, why: str) -> None:
+    (tmp_path / "grad_reduced_0-0.csv").write_text(table)
+    with pytest.raises(RecordError, match=why):
+        read_monitored(tmp_path)
+
+
+def test_a_step_twice_and_another_models_norms_are_refused(tmp_path: Path, names: Run) -> None:
+    norms = of(names)
     twice = monitored(tmp_path / "twice", 1, norms)
     (twice / "grad_reduced_0-5.csv").write_text((twice / "grad_reduced_0-0.csv").read_text())
     with pytest.raises(RecordError, match="twice"):
         read_monitored(twice)
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "grad_reduced_0-0.csv").write_text("vpp_stage,name,step,mean\n0,module.x,0,1.0\n")
-    with pytest.raises(RecordError, match="no column of norms"):
-        read_monitored(bare)
-    for step, norm in (("0", "much"), ("-1", "1.0"), ("9" * 30, "1.0"), ("", "1.0")):
-        (bare / "grad_reduced_0-0.csv").write_text(f"vpp_stage,name,step,norm\n0,module.x,{step},{norm}\n")
-        with pytest.raises(RecordError, match="cannot be read"):
-            read_monitored(bare)
-    with pytest.raises(RecordError, match="trains"):
-        convert_monitored(monitored(tmp_path / "less", 2, dict(list(norms.items())[1:])), tmp_path / "run", names.path)
-    with pytest.raises(RecordError, match="which the model of"):
-        convert_monitored(monitored(tmp_path / "more", 2, norms | {"other": 1.0}), tmp_path / "run", names.path)
+    for number, (other, why) in enumerate(((dict([*norms.items()][1:]), "trains"), (norms | {"other": 1.0}, "which the model of"))):
+        with pytest.raises(RecordError, match=why):
+            converted(monitored(tmp_path / str(number), 2, other), names)
