@@ -53,11 +53,10 @@ def size(family: Family) -> Callable[[str], int]:
 
 def whole(family: Family, *, tied: bool) -> dict[str, tuple[int, ...]]:
     """Every tensor that a family says its model has, numbers filled in, with its shape."""
-    there = [
-        dict(zip(NUMBERED, chosen, strict=True)) for chosen in itertools.product(*(numbers(family)[word] or (-1,) for word in NUMBERED))
-    ]
-    named = {(name, name.format(**chosen)): axes for name, axes in family.shapes(tied=tied).items() for chosen in there}
-    return {name: tuple(map(size(family), axes)) for (_, name), axes in named.items() if "-1" not in name}
+    chosen = itertools.product(*(numbers(family)[word] or (-1,) for word in NUMBERED))
+    there = [dict(zip(NUMBERED, each, strict=True)) for each in chosen]
+    named = {name.format(**each): axes for name, axes in family.shapes(tied=tied).items() for each in there}
+    return {name: tuple(map(size(family), axes)) for name, axes in named.items() if "-1" not in name}
 
 
 @EVERY
@@ -65,7 +64,7 @@ def whole(family: Family, *, tied: bool) -> dict[str, tuple[int, ...]]:
 def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family: Family, tied: bool) -> None:
     given = config(family, tied=tied)
     kept = AutoConfig.for_model(**given)
-    assert {key: getattr(kept, key) for key in given if key != "torch_dtype"} == {key: given[key] for key in given if key != "torch_dtype"}
+    assert {key: getattr(kept, key) for key in given} == given | {"torch_dtype": kept.torch_dtype}
     model = AutoModelForCausalLM.from_config(kept)
     assert [type(model).__name__] == given["architectures"]
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -118,19 +117,11 @@ def gpt(**changes: object) -> SimpleNamespace:
     return SimpleNamespace(**built, config=SimpleNamespace(**given))
 
 
-def nearest(model: SimpleNamespace, **args: object) -> tuple[str, list[str]]:
-    family, misfits = registry.nearest(model, SimpleNamespace(**args))
-    return family.name, misfits
-
-
-def test_a_built_model_is_of_the_family_that_it_says() -> None:
-    assert nearest(gpt(mtp_num_layers=0)) == ("Llama", [])
-    assert nearest(gpt(num_moe_experts=8, moe_router_topk_scaling_factor=1.0)) == ("Mixtral", [])
-
-
 @pytest.mark.parametrize(
     ("changes", "args", "name", "wrong"),
     [
+        ({"mtp_num_layers": 0}, {}, "Llama", []),
+        ({"num_moe_experts": 8, "moe_router_topk_scaling_factor": 1.0}, {}, "Mixtral", []),
         ({"rotary_interleaved": True}, {}, "Llama", ["rotary_interleaved is True, not False"]),
         ({"rotary_percent": 0.5}, {"use_rope_scaling": True}, "Llama", ["rotary_percent is 0.5, not 1.0"]),
         ({}, {"rotary_seq_len_interpolation_factor": 2}, "Llama", ["rotary_seq_len_interpolation_factor is 2, not None"]),
@@ -145,19 +136,17 @@ def test_a_built_model_is_of_the_family_that_it_says() -> None:
         ({"num_moe_experts": 8, "moe_layer_freq": [1, 1], "mtp_num_layers": 1}, {}, "Mixtral", ["mtp_num_layers is 1, not None"]),
     ],
 )
-def test_a_model_of_no_family_is_told_by_what_the_nearest_has_not(
+def test_a_built_model_is_of_the_family_that_it_says_or_is_told_by_what_the_nearest_has_not(
     changes: dict[str, object], args: dict[str, object], name: str, wrong: list[str]
 ) -> None:
-    assert nearest(gpt(**changes), **args) == (name, wrong)
+    family, misfits = registry.nearest(gpt(**changes), SimpleNamespace(**args))
+    assert (family.name, misfits) == (name, wrong)
 
 
-def test_a_function_of_the_same_name_is_not_the_same() -> None:
-    silu.__module__ = "mine.own"
-    try:
-        assert function_name(silu) == "mine.own.silu"
-    finally:
-        silu.__module__ = "torch.nn.functional"
+def test_a_function_of_the_same_name_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert function_name(silu) == "silu"
+    monkeypatch.setattr(silu, "__module__", "mine.own")
+    assert function_name(silu) == "mine.own.silu"
 
 
 @pytest.mark.parametrize("base", [10000.0, 10001.0, 500000.0, 1e6, 1234567.0, 2.0])

@@ -25,39 +25,30 @@ def built(factor: float | None, base: int = 500000) -> SimpleNamespace:
     return SimpleNamespace(rotary_pos_emb=rotary, config=SimpleNamespace(), rotary_base=base)
 
 
-@pytest.mark.parametrize("factor", [2.0, 8.0, 32.0])
-def test_what_megatron_built_is_read(factor: float) -> None:
-    args = SimpleNamespace(use_rope_scaling=True, rope_scaling_factor=factor, rotary_base=500000)
-    found = scaled(built(factor), args)
-    assert found is not None and found.facts()["factor"] == factor
-    assert rotary_base(built(factor), args) == 500000
+def arguments(factor: float, scales: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(use_rope_scaling=scales, rope_scaling_factor=factor, rotary_base=500000)
 
 
-def test_a_factor_that_never_reached_the_model_is_not_on_record() -> None:
-    """``pretrain_gpt.py`` of some releases hands ``--rope-scaling-factor`` to nobody."""
-    args = SimpleNamespace(use_rope_scaling=True, rope_scaling_factor=32.0, rotary_base=500000)
-    found = scaled(built(8.0), args)
-    assert found is not None and found.factor == 8.0
+@pytest.mark.parametrize(("factor", "asked"), [(2.0, 2.0), (8.0, 8.0), (32.0, 32.0), (8.0, 32.0)])
+def test_what_megatron_built_is_read(factor: float, asked: float) -> None:
+    """And not a factor that never reached the model: ``pretrain_gpt.py`` of some releases hands ``--rope-scaling-factor`` to nobody."""
+    found = scaled(built(factor), arguments(asked))
+    assert found.facts()["factor"] == found.factor == factor
+    assert rotary_base(built(factor), arguments(asked)) == 500000
 
 
 @pytest.mark.parametrize(("factor", "asked"), [(None, True), (3.0, True), (8.0, False)])
 def test_other_frequencies_are_of_no_known_scaling(factor: float | None, asked: bool) -> None:
-    args = SimpleNamespace(use_rope_scaling=asked, rope_scaling_factor=8.0, rotary_base=500000)
-    assert scaled(built(factor), args) is None
+    assert scaled(built(factor), arguments(8.0, asked)) is None
 
 
+YARN = {"factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
 METHODS = {
     "None": (1.0, None),
     "LLAMA3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}, "llama3"),
     "PI": (4.0, "linear"),
     "NTK": (2.0, None),
-    "YARN": (
-        {
-            **{"factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0},
-            **{"mscale": 1.0, "mscale_all_dim": 0.0},
-        },
-        "yarn",
-    ),
+    "YARN": (YARN, "yarn"),
 }
 """``extend_method`` to ``scaling_factor``, and the ``rope_type`` that it is; 1.9 refuses every factor of ``linear``."""
 
@@ -69,9 +60,7 @@ def test_mindformers_positions_are_those_of_the_record(method: str) -> None:
     mindspore = pytest.importorskip("mindspore")
     given, kind = METHODS[method]
     config = SimpleNamespace(extend_method=method, scaling_factor=given, theta=10000.0)
-    table = layers.FreqsMgr(
-        *(SIZE, 64, 32768, mindspore.float32), theta=10000.0, scaling_factor=given, extend_method=method
-    ).freqs_cos.asnumpy()
+    built = layers.FreqsMgr(*(SIZE, 64, 32768, mindspore.float32), theta=10000.0, scaling_factor=given, extend_method=method)
     recorded = llama._rope_scaling(config)
     assert (recorded or {}).get("rope_type") == kind
     base = llama._rotary_base(config)
@@ -84,7 +73,7 @@ def test_mindformers_positions_are_those_of_the_record(method: str) -> None:
         found, size = utils.ROPE_INIT_FUNCTIONS[kind](of_transformers, "cpu")
         frequencies = found.double().numpy()
     expected = size * np.cos(np.outer(np.arange(64), frequencies))
-    assert np.abs(table[:64, : SIZE // 2] - expected).max() < 1e-5
+    assert np.abs(built.freqs_cos.asnumpy()[:64, : SIZE // 2] - expected).max() < 1e-5
 
 
 def test_frequencies_of_llama_3_1_are_those_of_transformers() -> None:

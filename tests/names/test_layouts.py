@@ -85,16 +85,10 @@ def test_megatrons_fused_attention_repeats_queries_key_and_value_of_each_group()
     assert values.tolist() == ["v0"] * 3 + ["v1"] * 3
 
 
-def test_megatrons_gate_stands_before_up() -> None:
-    gate, up = GATE_THEN_UP.whole(DIMS, (10,)).split(np.array(["gate"] * 5 + ["up"] * 5))
-    assert set(gate) == {"gate"}
-    assert set(up) == {"up"}
-
-
-def test_mindformers_gate_and_up_alternate() -> None:
-    gate, up = GATE_UP_BY_ROW.whole(DIMS, (10,)).split(np.array(["gate", "up"] * 5))
-    assert set(gate) == {"gate"}
-    assert set(up) == {"up"}
+@pytest.mark.parametrize(("layout", "rows"), [(GATE_THEN_UP, ["gate"] * 5 + ["up"] * 5), (GATE_UP_BY_ROW, ["gate", "up"] * 5)])
+def test_megatrons_gate_stands_before_up_and_mindformers_gate_and_up_alternate(layout: FusedLayout, rows: list[str]) -> None:
+    gate, up = layout.whole(DIMS, (10,)).split(np.array(rows))
+    assert (set(gate), set(up)) == ({"gate"}, {"up"})
 
 
 def test_padding_is_the_end_of_a_vocabulary() -> None:
