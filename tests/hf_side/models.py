@@ -13,44 +13,21 @@ from align_hooks.record.batch import Batch
 from align_hooks.record.schema import Facts, Training
 
 ROWS, SEQUENCE, VOCABULARY = 3, 11, 40
-PLAIN = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
-}
+OF_ATTENTION = {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 10000.0, "max_position_embeddings": 64}
+OF_LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5}
+WITHOUT_HEAD_DIM = OF_ATTENTION | OF_LAYERS | {"vocab_size": VOCABULARY, "tie_word_embeddings": False}
+PLAIN = WITHOUT_HEAD_DIM | {"head_dim": 6}
 DEEPSEEK = {
-    **{key: value for key, value in PLAIN.items() if key not in ("head_dim", "rms_norm_eps")},
-    "model_type": "deepseek_v3",
-    "rms_norm_eps": 1e-6,
-    "num_key_value_heads": 4,
-    "q_lora_rank": 10,
-    "kv_lora_rank": 8,
-    "qk_nope_head_dim": 4,
-    "qk_rope_head_dim": 6,
-    "v_head_dim": 5,
-    "moe_intermediate_size": 12,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 3,
-    "n_group": 4,
-    "topk_group": 2,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 2.5,
-    "first_k_dense_replace": 1,
+    **WITHOUT_HEAD_DIM,
+    **{"model_type": "deepseek_v3", "rms_norm_eps": 1e-6, "num_key_value_heads": 4},
+    **{"q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 6, "v_head_dim": 5},
+    **{"moe_intermediate_size": 12, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3, "first_k_dense_replace": 1},
+    **{"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5},
 }
 EXPERTS = {"model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "norm_topk_prob": True}
 FAMILIES: Mapping[str, Mapping[str, object]] = {
     "llama": {**PLAIN, "model_type": "llama"},
-    "qwen2": {**{key: value for key, value in PLAIN.items() if key != "head_dim"}, "model_type": "qwen2"},
+    "qwen2": {**WITHOUT_HEAD_DIM, "model_type": "qwen2"},
     "qwen3": {**PLAIN, "model_type": "qwen3"},
     "qwen3_tied": {**PLAIN, "model_type": "qwen3", "tie_word_embeddings": True},
     "qwen3_moe": {**PLAIN, **EXPERTS, "mlp_only_layers": []},
@@ -78,18 +55,25 @@ def model_of(configuration: Mapping[str, object], seed: int = 0) -> Any:
     import torch
     import transformers
 
+    from real.huggingface import predicting_layer
+
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     config = transformers.AutoConfig.for_model(**configuration)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     for layer in range(int(str(configuration.get("num_nextn_predict_layers", 0)))):
-        from real.huggingface import predicting_layer
-
         model.model.layers.append(predicting_layer(config, config.num_hidden_layers + layer))
     for tensor in (*model.parameters(), *(buffer for name, buffer in model.named_buffers() if name.endswith("correction_bias"))):
         spread = 0.3 if tensor.ndim > 1 else 0.1
         tensor.data.copy_(torch.randn(tensor.shape) * spread + (1.0 if tensor.ndim == 1 and spread == 0.1 and tensor.mean() == 1 else 0.0))
     return model
+
+
+def token_losses(logits: Any, labels: Any) -> Any:
+    """The loss of each token, as torch calculates it."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
 
 
 def weights_of(model: Any) -> Weights:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,39 +21,37 @@ from align_hooks.errors import AlignHooksError, RecordError, UnsupportedVersion 
 from align_hooks.hf_side import library, memory  # noqa: E402
 from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
-from hf_side.models import ARGUMENTS, FAMILIES, batch_of, model_of, weights_of  # noqa: E402
+from hf_side.models import ARGUMENTS, FAMILIES, batch_of, model_of, token_losses, weights_of  # noqa: E402
 from invoked import command  # noqa: E402
 from synthetic import Synthetic, row  # noqa: E402
 
 Change = Callable[[Any], object]
 REFERENCE, CANDIDATE = Side.REFERENCE, Side.CANDIDATE
 ROUTER = "model.layers.0.mlp.gate"
+ASKED = {"batches": "all", "gradients": "all", "weights": "all"}
 
 
-def made(family: str, change: Change | None = None, *, settings: Mapping[str, str] | None = None, **facts: object) -> Synthetic:
+def made(family: str, change: Change | None = None, *, settings: Mapping[str, str] = ASKED, **facts: object) -> Synthetic:
     """A run of one step, as Hugging Face's model trains; ``change`` puts a fault into the model after its weights were recorded."""
-    configuration, model, batch = FAMILIES[family], model_of(FAMILIES[family]), batch_of(rows=((3,),))
+    model, batch = model_of(FAMILIES[family]), batch_of(rows=((3,),))
     weights = weights_of(model)
     if change is not None:
         change(model)
     tokens, labels, mask = map(torch.from_numpy, (batch.tokens, batch.labels, batch.loss_mask))
-    logits = model(tokens).logits
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    losses = token_losses(model(tokens).logits, labels)
     ((losses * mask).sum() / mask.sum()).backward()
     gradients = {name: np.zeros(tuple(p.shape), np.float32) if p.grad is None else p.grad.numpy() for name, p in model.named_parameters()}
-    arrays = {"tokens": batch.tokens, "labels": batch.labels, "loss_mask": batch.loss_mask, "token_losses": losses.detach().numpy()}
     run = Synthetic(
-        settings=dict(settings or {"batches": "all", "gradients": "all", "weights": "all"}),
+        settings=dict(settings),
         shapes={name: tensor.shape for name, tensor in weights.items()},
         rows=[row(0)],
-        batches={0: {name: array.copy() for name, array in arrays.items()}},
+        batches={0: {"tokens": batch.tokens.copy(), "labels": batch.labels.copy(), "loss_mask": batch.loss_mask.copy()}},
         weights={0: weights, 1: weights},
         gradients={0: gradients},
-        norms={0: {name: float(np.square(tensor, dtype=np.float64).sum()) for name, tensor in gradients.items()}},
-        model=dict(configuration),
+        model=dict(FAMILIES[family]),
         facts={"arguments": {**ARGUMENTS, "moe_router_load_balancing_type": "none"}, **facts},
     )
-    run.batches[0]["token_losses"] = losses.detach().numpy().copy()
+    run.batches[0]["token_losses"] = losses.detach().numpy()
     return run
 
 
@@ -90,7 +87,6 @@ def test_the_side_with_a_fault_is_the_one_named_wrong(tmp_path: Path, fault: str
     assert said.alike
     assert said.ruling is (Ruling.REFERENCE_WRONG if planted is REFERENCE else Ruling.CANDIDATE_WRONG)
     first = said.first_wrong
-    assert first is not None
     assert (first.point, first.kind) == ("token_losses", PointKind.VALUE)
     assert first.distances[planted].roundings > 100
     assert first.distances[CANDIDATE if planted is REFERENCE else REFERENCE].roundings < 3
@@ -108,18 +104,15 @@ def test_a_fault_of_the_backward_pass_alone_is_found_where_it_begins(tmp_path: P
     wrong.gradients[0]["model.layers.1.self_attn.k_proj.weight"] *= np.float32(1.001)
     said = held(tmp_path, made("llama"), wrong)
     assert said.ruling is Ruling.CANDIDATE_WRONG
-    assert said.first_wrong is not None
     assert said.first_wrong.point == "model.layers.1.self_attn.k_proj.weight"
     assert [judged.right(CANDIDATE) for judged in said.points].count(False) == 1
 
 
 def test_sketches_are_enough_where_no_gradients_are_stored(tmp_path: Path) -> None:
-    sketched = {"batches": "all", "sketches": "all", "weights": "all"}
-    wrong = made("llama", settings=sketched)
+    honest, wrong = (made("llama", settings={"batches": "all", "sketches": "all", "weights": "all"}) for _ in range(2))
     wrong.gradients[0]["lm_head.weight"] = wrong.gradients[0]["lm_head.weight"][::-1].copy()
-    said = held(tmp_path, made("llama", settings=sketched), wrong)
+    said = held(tmp_path, honest, wrong)
     assert said.ruling is Ruling.CANDIDATE_WRONG
-    assert said.first_wrong is not None
     assert said.first_wrong.point == "lm_head.weight"
     assert said.first_wrong.distances[CANDIDATE].estimated
 
@@ -134,9 +127,7 @@ def test_settings_are_the_references_and_are_shown(tmp_path: Path) -> None:
 
 def test_sides_on_other_weights_are_each_held_against_their_own(tmp_path: Path) -> None:
     other = made("llama")
-    weights = deepcopy(other.weights[0])
-    weights["lm_head.weight"] *= np.float32(1.01)
-    other.weights = {0: weights, 1: weights}
+    other.weights[0]["lm_head.weight"] *= np.float32(1.01)
     said = held(tmp_path, made("llama"), other)
     assert not said.alike
     assert said.right(REFERENCE)
@@ -146,8 +137,7 @@ def test_sides_on_other_weights_are_each_held_against_their_own(tmp_path: Path) 
 
 def test_both_wrong_alike_is_said(tmp_path: Path) -> None:
     said = held(tmp_path, made("llama", eps), made("llama", eps))
-    assert said.ruling is Ruling.NEITHER_RIGHT
-    assert said.agreed
+    assert said.ruling is Ruling.NEITHER_RIGHT and said.agreed
 
 
 def test_gradients_that_ranks_sum_are_not_wrong_for_it(tmp_path: Path) -> None:
@@ -165,15 +155,13 @@ def chosen(family: str, router: str = ROUTER) -> np.ndarray:
 
 
 def test_a_router_that_chooses_otherwise_is_named(tmp_path: Path) -> None:
-    settings = {"batches": "all", "gradients": "all", "weights": "all", "routing": "all"}
-    ours, theirs = made("qwen3_moe", settings=settings), made("qwen3_moe", settings=settings)
+    ours, theirs = (made("qwen3_moe", settings=ASKED | {"routing": "all"}) for _ in range(2))
     for run in (ours, theirs):
         run.routing = {0: {router: chosen("qwen3_moe", router) for router in (ROUTER, "model.layers.1.mlp.gate")}}
     assert held(tmp_path / "honest", ours, theirs).ruling is Ruling.BOTH_RIGHT
     theirs.routing[0][ROUTER] = np.sort((theirs.routing[0][ROUTER] + 1) % 4, axis=-1)
     said = held(tmp_path / "wrong", ours, theirs)
     assert said.ruling is Ruling.CANDIDATE_WRONG
-    assert said.first_wrong is not None
     assert (said.first_wrong.point, said.first_wrong.kind) == (ROUTER, PointKind.CHOICE)
 
 
@@ -189,46 +177,41 @@ def test_counts_of_a_near_tie_leave_open_who_is_wrong(tmp_path: Path) -> None:
     assert len(said.doubts) == 1
 
 
-def test_a_model_of_no_family_and_a_record_without_weights_are_refused(tmp_path: Path) -> None:
-    mixtral, lacking = made("llama"), made("llama", settings={"batches": "all"})
-    mixtral.model["model_type"] = "mixtral"
-    with pytest.raises(RecordError, match="mixtral is not judged; the models that are: llama"):
-        held(tmp_path / "mixtral", mixtral, mixtral)
-    with pytest.raises(RecordError, match="record it with ALIGN_HOOKS_WEIGHTS=0"):
-        held(tmp_path / "lacking", made("llama"), lacking)
-    with pytest.raises(RecordError, match="has no batches of step 1"):
-        held(tmp_path / "step", made("llama"), made("llama"), step=1)
-
-
 @pytest.mark.parametrize(
-    "changes",
+    ("model", "why"),
     [
-        {"num_hidden_layers": 10**9},
-        {"hidden_size": 17},
-        {"rope_scaling": {"rope_type": "no such"}},
-        {"hidden_act": "none such"},
-        {"head_dim": "a"},
-        {"rms_norm_eps": "small"},
+        ({"model_type": "mixtral"}, "mixtral is not judged; the models that are: llama"),
+        *(
+            (changes, r"config\.json")
+            for changes in (
+                *({"num_hidden_layers": 10**9}, {"hidden_size": 17}, {"rope_scaling": {"rope_type": "no such"}}),
+                *({"hidden_act": "none such"}, {"head_dim": "a"}, {"rms_norm_eps": "small"}),
+            )
+        ),
     ],
 )
-def test_a_configuration_that_makes_no_such_model_is_an_error_of_the_record(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_model_of_no_family_and_a_configuration_that_makes_no_such_model_are_refused(
+    tmp_path: Path, model: dict[str, object], why: str
+) -> None:
     run = made("llama")
-    run.model |= changes
-    with pytest.raises(RecordError, match=r"config\.json"):
+    run.model |= model
+    with pytest.raises(RecordError, match=why):
         held(tmp_path, run, run)
 
 
-def test_ids_that_the_vocabulary_does_not_have_are_an_error_of_the_record(tmp_path: Path) -> None:
-    run = made("llama")
-    run.batches[0]["labels"][0, 0] = 40
-    with pytest.raises(RecordError, match="labels of the batch are no ids of a vocabulary of 40"):
-        held(tmp_path, run, run)
-
-
-def test_dropout_is_refused(tmp_path: Path) -> None:
-    run = made("llama", training={"draws": True})
-    with pytest.raises(RecordError, match="record the run without dropout"):
-        held(tmp_path, run, run)
+def test_a_record_that_lacks_what_is_needed_or_has_what_none_can_judge_is_refused(tmp_path: Path) -> None:
+    honest, odd = made("llama"), made("llama")
+    odd.batches[0]["labels"][0, 0] = 40
+    for number, (run, step, why) in enumerate(
+        (
+            (made("llama", settings={"batches": "all"}), None, "record it with ALIGN_HOOKS_WEIGHTS=0"),
+            (honest, 1, "has no batches of step 1"),
+            (odd, None, "labels of the batch are no ids of a vocabulary of 40"),
+            (made("llama", training={"draws": True}), None, "record the run without dropout"),
+        )
+    ):
+        with pytest.raises(RecordError, match=why):
+            held(tmp_path / str(number), honest, run, step=step)
 
 
 def test_too_large_a_model_is_refused_before_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +233,8 @@ def test_too_large_a_model_is_refused_before_it_is_run(tmp_path: Path, monkeypat
 def test_libraries_that_are_missing_or_others_are_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, there: dict[str, str], error: type[Exception], said: str
 ) -> None:
-    def version(name: str) -> str:
-        if name not in there:
-            raise library.PackageNotFoundError(name)
-        return there[name]
-
-    monkeypatch.setattr(library, "version", version)
+    monkeypatch.setattr(library, "version", there.__getitem__)
+    monkeypatch.setattr(library, "PackageNotFoundError", KeyError)
     with pytest.raises(error) as refused:
         library.refuse_lacking()
     assert said in str(refused.value)
@@ -279,15 +258,10 @@ def test_the_command_says_who_is_right_and_writes_all_of_it(tmp_path: Path) -> N
 
 def test_skipped_steps_have_no_gradients_to_judge(tmp_path: Path) -> None:
     run = made("llama")
-    run.rows = [replace_row(run.rows[0])]
+    run.rows[0]["skipped"] = True
     said = held(tmp_path, run, run)
     assert [judged.point for judged in said.points] == ["token_losses"]
     assert said.ruling is Ruling.BOTH_RIGHT
-
-
-def replace_row(scalars: dict[str, Any]) -> dict[str, Any]:
-    """The row of a step whose update was skipped."""
-    return {**scalars, "skipped": True}
 
 
 def test_the_arbitration_is_data(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -23,8 +24,7 @@ def batch(*rows: tuple[int, ...]) -> Batch:
 
 
 def told(family: str, **arguments: str) -> Facts:
-    facts = facts_of(FAMILIES[family])
-    return Facts(side="torch", model=facts.model, arguments={**ARGUMENTS, **arguments}, training=facts.training)
+    return msgspec.structs.replace(facts_of(FAMILIES[family]), arguments={**ARGUMENTS, **arguments})
 
 
 def test_pieces_are_micro_batches_of_data_parallel_ranks_in_the_order_of_a_batch() -> None:
@@ -53,8 +53,7 @@ def test_predictions_of_a_loss_per_token_are_weighed_as_each_framework_does() ->
     facts = facts_of(FAMILIES["deepseek_v3_mtp"], per_token_loss=True)
     megatron = objective(facts, batch((3,))).predicted[0]
     assert megatron.sum() == pytest.approx(0.3)
-    arguments = {"model.model_config.mtp_loss_factor": 0.3}
-    there = Facts(side="ms", model=facts.model, arguments=dict(arguments), training=facts.training)
+    there = msgspec.structs.replace(facts, side="ms", arguments={"model.model_config.mtp_loss_factor": 0.3})
     assert objective(there, batch((3,))).predicted[0].sum() == pytest.approx(0.3 * 4 / 7)
 
 

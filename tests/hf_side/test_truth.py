@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from align_hooks.comparison.arbitration import PointKind  # noqa: E402
 from align_hooks.hf_side.inputs import Inputs  # noqa: E402
 from align_hooks.hf_side.passes import Pass  # noqa: E402
 from align_hooks.hf_side.points import Part  # noqa: E402
-from hf_side.models import FAMILIES, ROWS, SEQUENCE, batch_of, facts_of, inputs_of, model_of, weights_of  # noqa: E402
+from hf_side.models import FAMILIES, ROWS, SEQUENCE, batch_of, facts_of, inputs_of, model_of, token_losses, weights_of  # noqa: E402
 from synthetic import relative_error  # noqa: E402
 
 WHOLE = [name for name in FAMILIES if name != "deepseek_v3_mtp"]
@@ -37,10 +39,9 @@ def values(truth: Pass) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("family", WHOLE)
 def test_points_are_those_that_hooks_see_in_the_whole_model(family: str) -> None:
     """In fp32, with hooks placed by hand; so within its rounding."""
-    configuration = FAMILIES[family]
-    model = model_of(configuration)
-    inputs = inputs_of({**configuration}, weights_of(model), batch_of(rows=((ROWS,),)))
-    inputs = without_balance(inputs)
+    configuration, model = FAMILIES[family], model_of(FAMILIES[family])
+    inputs = inputs_of(configuration, weights_of(model), batch_of(rows=((ROWS,),)))
+    inputs = replace(inputs, objective=replace(inputs.objective, shares=None))  # the language model's alone, no balance of experts
     truth = Pass(configuration, inputs, "float64")
     ours = values(truth)
     gradients = list(truth.gradients())
@@ -58,13 +59,6 @@ def test_points_are_those_that_hooks_see_in_the_whole_model(family: str) -> None
     for name, parameter in model.named_parameters():
         found = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
         assert relative_error(parameters[name], found) < 2e-5 or not found.any(), name
-
-
-def without_balance(inputs: Inputs) -> Inputs:
-    """Inputs whose objective is the language model's alone."""
-    from dataclasses import replace
-
-    return replace(inputs, objective=replace(inputs.objective, shares=None))
 
 
 def seen(model: torch.nn.Module, inputs: Inputs) -> Mapping[str, torch.Tensor]:
@@ -100,7 +94,7 @@ def seen(model: torch.nn.Module, inputs: Inputs) -> Mapping[str, torch.Tensor]:
     logits = model(torch.from_numpy(inputs.batch.tokens)).logits
     keep("lm_head", logits)
     labels, mask = torch.from_numpy(inputs.batch.labels), torch.from_numpy(inputs.batch.loss_mask)
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    losses = token_losses(logits, labels)
     keep("token_losses", losses)
     ((losses * mask).sum() / mask.sum()).backward()
     return found
@@ -111,7 +105,9 @@ def test_gradients_are_derivatives_of_the_objective_to_fp64(family: str) -> None
     """By differences, along a direction in all weights at once: a cast to fp32 anywhere would be off by a hundredth."""
     configuration, model = FAMILIES[family], model_of(FAMILIES[family])
     weights, random, step = weights_of(model), np.random.default_rng(1), 2e-6
-    gradients = whole(run(configuration, inputs_of(configuration, weights)).gradients(), PointKind.PARAMETER)
+    truth = Pass(configuration, inputs_of(configuration, weights), "float64")
+    deque(truth.values(), maxlen=0)  # gradients follow values
+    gradients = whole(truth.gradients(), PointKind.PARAMETER)
     moved = {name: random.standard_normal(tensor.shape) for name, tensor in weights.items() if name in gradients}
     assert gradients.keys() == {name for name in weights if not name.endswith("correction_bias")}
     ahead, behind = (
@@ -120,14 +116,6 @@ def test_gradients_are_derivatives_of_the_objective_to_fp64(family: str) -> None
     derivative = (ahead - behind) / (2 * step)
     wanted = sum(float((gradients[name] * direction).sum()) for name, direction in moved.items())
     assert derivative == pytest.approx(wanted, rel=1e-7)
-
-
-def run(configuration: Mapping[str, object], inputs: Inputs) -> Pass:
-    """A pass whose values were taken."""
-    truth = Pass(configuration, inputs, "float64")
-    for _ in truth.values():
-        pass
-    return truth
 
 
 def objective(configuration: Mapping[str, object], weights: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> float:
@@ -143,8 +131,7 @@ def test_rows_of_a_padded_vocabulary_are_in_the_softmax() -> None:
     configuration, model = FAMILIES["llama"], model_of(FAMILIES["llama"])
     weights = weights_of(model)
     plain = values(Pass(configuration, inputs_of(configuration, weights), "float64"))
-    padding = {f"{name}.weight#padding": np.full((4, 16), 0.1, np.float32) for name in ("lm_head", "model.embed_tokens")}
-    weights.update(padding)
+    weights |= {f"{name}.weight#padding": np.full((4, 16), 0.1, np.float32) for name in ("lm_head", "model.embed_tokens")}
     truth = Pass(configuration, inputs_of(configuration, weights), "float64")
     padded = values(truth)
     assert np.array_equal(padded["lm_head"], plain["lm_head"])
@@ -157,8 +144,6 @@ def test_rows_of_a_padded_vocabulary_are_in_the_softmax() -> None:
 
 def test_tokens_are_given_to_the_experts_of_the_run() -> None:
     """And the router's own choice is what is said of it."""
-    from dataclasses import replace
-
     configuration, model = FAMILIES["qwen3_moe"], model_of(FAMILIES["qwen3_moe"])
     inputs = inputs_of(configuration, weights_of(model))
     own = whole(Pass(configuration, inputs, "float64").values(), PointKind.CHOICE)
