@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,16 @@ class Sizes:
 
 DENSE, EXPERTS = Sizes(), Sizes(experts=3)
 MODELS = {"Llama": DENSE, "Mixtral": EXPERTS, "tied Llama": Sizes(tied=True)}
+
+
+class Calls:
+    """An object whose pickle calls a function."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.function, self.arguments
 
 
 def config(sizes: Sizes) -> dict[str, object]:

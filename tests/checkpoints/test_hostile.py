@@ -24,7 +24,7 @@ from align_hooks.checkpoints.pickles import read_pickle
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_dist import _refuse_gaps
 from align_hooks.errors import AlignHooksError, RecordError
-from checkpoints.models import DENSE, Sizes, config, huggingface, read_file, tensors, write_file
+from checkpoints.models import DENSE, Calls, Sizes, config, huggingface, read_file, tensors, write_file
 from checkpoints.of_megatron import RANK_0, mp_rank, torch_dist
 
 MEGATRON = Sizes(layers=2, heads=4, groups=2, head_dim=4, hidden=8, ffn=6, vocabulary=12)
@@ -42,16 +42,6 @@ def refused(path: Path, config: Path | None = None) -> str:
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value) or str(path.parent) in str(caught.value)
     return str(caught.value)
-
-
-class Calls:
-    """An object whose pickle calls a function."""
-
-    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
-        self.function, self.arguments = function, arguments
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return self.function, self.arguments
 
 
 def weapons(mark: Path) -> dict[str, tuple[object, str]]:

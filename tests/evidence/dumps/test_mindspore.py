@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,22 +14,14 @@ from align_hooks.evidence.dumps.entry import Statistics
 from align_hooks.evidence.dumps.mindspore import ORDER, _hyphened, _iterations, _scopes
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
-from evidence.dumps.operators import LAYER, NETWORK, OPERATORS, write
+from evidence.dumps.operators import LAYER, OPERATORS, write
 
 LAYER_0 = "model.layers.0"
 POINTS = {
-    "model.embed_tokens": "embedding",
-    f"{LAYER_0}.input": "embedding",
-    f"{LAYER_0}.input_layernorm": "normed",
-    f"{LAYER_0}.self_attn.q_proj": "queries",
-    f"{LAYER_0}.self_attn.core": "core",
-    f"{LAYER_0}.self_attn.o_proj": "projected",
-    f"{LAYER_0}.residual": "residual",
-    f"{LAYER_0}.post_attention_layernorm": "normed_again",
-    f"{LAYER_0}.mlp.gate_proj": "gate",
-    f"{LAYER_0}.mlp.activation": "activation",
-    f"{LAYER_0}.mlp.down_proj": "down",
-    LAYER_0: "block",
+    **{"model.embed_tokens": "embedding", f"{LAYER_0}.input": "embedding", f"{LAYER_0}.residual": "residual", LAYER_0: "block"},
+    **{f"{LAYER_0}.input_layernorm": "normed", f"{LAYER_0}.post_attention_layernorm": "normed_again"},
+    **{f"{LAYER_0}.self_attn.{name}": output for name, output in (("q_proj", "queries"), ("core", "core"), ("o_proj", "projected"))},
+    **{f"{LAYER_0}.mlp.{name}": output for name, output in (("gate_proj", "gate"), ("activation", "activation"), ("down_proj", "down"))},
 }
 
 
@@ -81,7 +74,6 @@ def test_names_with_slashes_are_taken_where_they_are(tmp_path: Path) -> None:
 
 def test_a_scope_is_taken_apart_at_its_hyphens() -> None:
     cells = _hyphened(LAYER.replace("/", "_") + "_attention_norm-_Norm")
-    assert cells is not None
     assert [attribute for attribute, _ in cells] == ["network", "network", "model", "layers", "0", "attention_norm"]
     assert [kind for _, kind in cells][-2:] == ["LLamaDecodeLayer", "_Norm"]
 
@@ -98,30 +90,19 @@ def test_products_of_several_micro_batches_are_left_out(tmp_path: Path) -> None:
     assert f"{LAYER_0}.self_attn.q_proj" not in values(write(tmp_path, operators=more).path)
 
 
-def table(change: Callable[[str], str]) -> Callable[[Path], None]:
+def file(pattern: str, change: Callable[[bytes], bytes | None]) -> Callable[[Path], None]:
+    """A damage to the first file of a pattern: its bytes become others, or it goes."""
+
     def damage(iteration: Path) -> None:
-        file = iteration / "statistic.csv"
-        file.write_text(change(file.read_text()))
+        path = next(iteration.glob(pattern))
+        changed = change(path.read_bytes())
+        path.unlink() if changed is None else path.write_bytes(changed)
 
     return damage
 
 
-def without_a_file(iteration: Path) -> None:
-    next(iteration.glob("*.npy")).unlink()
-
-
-def without_mapping(iteration: Path) -> None:
-    (iteration / "mapping.csv").unlink()
-
-
-def torn_mapping(iteration: Path) -> None:
-    file = iteration / "mapping.csv"
-    file.write_text(file.read_text()[:-300].rpartition(",")[0])
-
-
-def cut_array(iteration: Path) -> None:
-    file = next(iteration.glob("*.npy"))
-    file.write_bytes(file.read_bytes()[:-8])
+def table(change: Callable[[str], str]) -> Callable[[Path], None]:
+    return file("statistic.csv", lambda content: change(content.decode()).encode())
 
 
 def objects(iteration: Path) -> None:
@@ -129,9 +110,9 @@ def objects(iteration: Path) -> None:
 
 
 def two_ranks(iteration: Path) -> None:
-    rank = iteration.parents[2]
-    (rank.parent / "rank_1" / "llama" / "0" / "3").mkdir(parents=True)
-    (rank.parent / "rank_1" / "llama" / "0" / "3" / "statistic.csv").write_text((iteration / "statistic.csv").read_text())
+    other = iteration.parents[3] / "rank_1" / "llama" / "0" / "3"
+    other.mkdir(parents=True)
+    shutil.copyfile(iteration / "statistic.csv", other / "statistic.csv")
 
 
 DAMAGE = [
@@ -144,10 +125,10 @@ DAMAGE = [
     (table(lambda text: text + "MatMul,x,0,0," + "9" * 4000 + ",input,0,4,float32,(),1,1,1,1\n"), "is no row"),
     (table(lambda text: text + "MatMul,x,0,0,9,input,0,4,float32,(),1,1,1," + "1" * 4000 + "e999\n"), "is no row"),
     (table(lambda text: text + "MatMul," * 200_000 + "\n"), "holds a line of more than"),
-    (without_a_file, "is missing, mapping.csv has it"),
-    (without_mapping, "which lacks it; copy the whole dump"),
-    (torn_mapping, "mapping.csv"),
-    (cut_array, "is not a whole .npy array"),
+    (file("*.npy", lambda content: None), "is missing, mapping.csv has it"),
+    (file("mapping.csv", lambda content: None), "which lacks it; copy the whole dump"),
+    (file("mapping.csv", lambda content: content[:-300].rpartition(b",")[0]), "mapping.csv"),
+    (file("*.npy", lambda content: content[:-8]), "is not a whole .npy array"),
     (objects, "pickled arrays are never loaded"),
     (two_ranks, "name rank_N of one"),
 ]
@@ -179,7 +160,6 @@ def test_a_dump_of_an_optimizer_alone_has_no_point(tmp_path: Path) -> None:
     dump = write(tmp_path, operators=[("Default/optimizer-AdamW/Mul-op0", ("a", "b"))])
     with pytest.raises(RecordError, match="names no module of Megatron-LM, MindFormers or Hugging Face"):
         points_of(read_dump(dump.path))
-    assert NETWORK
 
 
 def test_the_order_of_another_folder_is_none_of_a_dump_and_a_link_out_of_it_is_refused(tmp_path: Path) -> None:

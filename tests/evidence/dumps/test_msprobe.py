@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
@@ -21,6 +21,7 @@ from align_hooks.evidence.dumps.entry import read_tensor
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import Points, PointValue, points_of
+from checkpoints.models import Calls
 from comparison.conftest import stage
 from worded import ids
 
@@ -31,8 +32,7 @@ Content = dict[str, Any]
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     """A copy of the dump of a torch model, its tensors with it."""
-    shutil.copytree(GOLDEN / "torch_tensor", tmp_path / "dump")
-    return tmp_path / "dump"
+    return shutil.copytree(GOLDEN / "torch_tensor", tmp_path / "dump")
 
 
 def folder(dump: Path) -> Path:
@@ -62,30 +62,18 @@ def named(points: Points, *, gradient: bool = False) -> dict[str, PointValue]:
 
 def first(data: Content) -> Content:
     """The first tensor of a dump."""
-    tensor: Content = data["data"]["Module.model.embed_tokens.Embedding.forward.0"]["output"][0]
-    return tensor
+    return data["data"]["Module.model.embed_tokens.Embedding.forward.0"]["output"][0]
 
 
-HIDDEN, FFN, VOCABULARY = (2, 3, 8), (2, 3, 6), (2, 3, 16)
-SHAPES = {
-    "model.embed_tokens": HIDDEN,
-    "model.layers.0.input": HIDDEN,
-    "model.layers.0.input_layernorm": HIDDEN,
-    "model.layers.0.self_attn.q_proj": HIDDEN,
-    "model.layers.0.self_attn.k_proj": (2, 3, 4),
-    "model.layers.0.self_attn.v_proj": (2, 3, 4),
-    "model.layers.0.self_attn.core": HIDDEN,
-    "model.layers.0.self_attn.o_proj": HIDDEN,
-    "model.layers.0.residual": HIDDEN,
-    "model.layers.0.post_attention_layernorm": HIDDEN,
-    "model.layers.0.mlp.gate_proj": FFN,
-    "model.layers.0.mlp.up_proj": FFN,
-    "model.layers.0.mlp.activation": FFN,
-    "model.layers.0.mlp.down_proj": HIDDEN,
-    "model.layers.0": HIDDEN,
-    "model.norm": HIDDEN,
-    "lm_head": VOCABULARY,
+LAYER = "model.layers.0"
+OF_LAYER = {
+    **dict.fromkeys(("input", "input_layernorm", "residual", "post_attention_layernorm", "mlp.down_proj"), (2, 3, 8)),
+    **dict.fromkeys(("self_attn.q_proj", "self_attn.core", "self_attn.o_proj"), (2, 3, 8)),
+    **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (2, 3, 4)),
+    **dict.fromkeys(("mlp.gate_proj", "mlp.up_proj", "mlp.activation"), (2, 3, 6)),
 }
+SHAPES = dict.fromkeys(("model.embed_tokens", LAYER, "model.norm"), (2, 3, 8)) | {"lm_head": (2, 3, 16)}
+SHAPES |= {f"{LAYER}.{name}": shape for name, shape in OF_LAYER.items()}
 
 
 @pytest.mark.parametrize("at", ["", "step0", "step0/proc0"])
@@ -93,9 +81,8 @@ def test_a_dump_of_torch_has_the_points_of_its_model(dump: Path, at: str) -> Non
     read = read_dump(dump / at)
     points = points_of(read)
     assert (read.tool, read.side, points.framework, points.notes) == ("msprobe", "torch", "Hugging Face", ())
-    values = named(points)
-    assert {name: value.shape for name, value in values.items()} == SHAPES
-    for name, value in values.items():
+    assert {name: value.shape for name, value in named(points).items()} == SHAPES
+    for name, value in named(points).items():
         array, said = value.read(), value.parts[0].statistics
         assert array.shape == SHAPES[name]
         assert np.linalg.norm(array) == pytest.approx(said.norm, rel=1e-6)
@@ -103,35 +90,28 @@ def test_a_dump_of_torch_has_the_points_of_its_model(dump: Path, at: str) -> Non
 
 
 def test_values_are_those_of_one_model(dump: Path) -> None:
-    values = named(points_of(read_dump(dump)))
-    arrays = {name: value.read() for name, value in values.items()}
-    layer = "model.layers.0"
-    assert np.array_equal(arrays[f"{layer}.input"], arrays["model.embed_tokens"])
-    assert np.allclose(arrays[f"{layer}.residual"], arrays[f"{layer}.input"] + arrays[f"{layer}.self_attn.o_proj"], atol=1e-7)
-    assert np.allclose(arrays[layer], arrays[f"{layer}.residual"] + arrays[f"{layer}.mlp.down_proj"], atol=1e-7)
-    gate = arrays[f"{layer}.mlp.gate_proj"].astype(float)
-    assert np.allclose(arrays[f"{layer}.mlp.activation"], gate / (1 + np.exp(-gate)) * arrays[f"{layer}.mlp.up_proj"], atol=1e-7)
+    arrays = {name: value.read() for name, value in named(points_of(read_dump(dump))).items()}
+    of_layer = {name: arrays[f"{LAYER}.{name}"] for name in OF_LAYER}
+    assert np.array_equal(of_layer["input"], arrays["model.embed_tokens"])
+    assert np.allclose(of_layer["residual"], of_layer["input"] + of_layer["self_attn.o_proj"], atol=1e-7)
+    assert np.allclose(arrays[LAYER], of_layer["residual"] + of_layer["mlp.down_proj"], atol=1e-7)
+    gate = of_layer["mlp.gate_proj"].astype(float)
+    assert np.allclose(of_layer["mlp.activation"], gate / (1 + np.exp(-gate)) * of_layer["mlp.up_proj"], atol=1e-7)
 
 
 def test_gradients_are_total_and_stand_where_nothing_else_took_part(dump: Path) -> None:
-    gradients = named(points_of(read_dump(dump)), gradient=True)
-    layer = "model.layers.0"
-    shared = {f"{layer}.input", f"{layer}.residual"}  # given to a norm and to an addition
-    assert gradients.keys() == SHAPES.keys() - shared
-    arrays = {name: value.read() for name, value in gradients.items()}
-    assert np.array_equal(arrays[layer], arrays[f"{layer}.mlp.down_proj"])  # an addition hands its gradient on
-    assert arrays[f"{layer}.self_attn.core"].any()
+    arrays = {name: value.read() for name, value in named(points_of(read_dump(dump)), gradient=True).items()}
+    assert arrays.keys() == SHAPES.keys() - {f"{LAYER}.input", f"{LAYER}.residual"}  # given to a norm and to an addition
+    assert np.array_equal(arrays[LAYER], arrays[f"{LAYER}.mlp.down_proj"])  # an addition hands its gradient on
+    assert arrays[f"{LAYER}.self_attn.core"].any()
 
 
 def test_statistics_are_enough_for_points_of_modules_of_their_own() -> None:
-    points = points_of(read_dump(GOLDEN / "torch_statistics"))
-    values = named(points)
-    assert values.keys() == SHAPES.keys()
+    values, whole = (named(points_of(read_dump(GOLDEN / f"torch_{task}"))) for task in ("statistics", "tensor"))
+    assert values.keys() == whole.keys() == SHAPES.keys()
     assert not any(value.whole for value in values.values())
-    whole = named(points_of(read_dump(GOLDEN / "torch_tensor")))
-    assert {name: [part.statistics for part in value.parts] for name, value in values.items()} == {
-        name: [part.statistics for part in value.parts] for name, value in whole.items()
-    }
+    for name, value in values.items():
+        assert [part.statistics for part in value.parts] == [part.statistics for part in whole[name].parts]
     with pytest.raises(RecordError, match="has statistics and no numbers"):
         values["lm_head"].read()
 
@@ -142,21 +122,22 @@ def test_a_dump_of_mindspore_has_the_points_of_its_cells() -> None:
         points = points_of(read)
         assert (read.side, points.framework) == ("ms", "MindFormers, use_legacy: True")
         assert all(value.whole is whole for value in points.values)
-        assert named(points).keys() == {
-            f"model.layers.0{name}" for name in ("", ".input", ".input_layernorm", ".self_attn.core", ".self_attn.o_proj")
-        }
-        layer = named(points)["model.layers.0"]
+        inner = ("input", "input_layernorm", "self_attn.core", "self_attn.o_proj")
+        assert named(points).keys() == {LAYER, *(f"{LAYER}.{name}" for name in inner)}
+        layer = named(points)[LAYER]
         if whole:
             assert np.linalg.norm(layer.read()) == pytest.approx(layer.parts[0].statistics.norm, rel=1e-6)
 
 
-def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
-    def twice(content: Content) -> None:
-        data = content["data"]
-        for name in [name for name in data if name.endswith("forward.0")]:
-            data[name.removesuffix("0") + "1"] = data[name]
+def forward_twice(content: Content) -> dict[str, Any]:
+    """Have every module called once more; returns what was added."""
+    more = {f"{name.removesuffix('0')}1": value for name, value in content["data"].items() if name.endswith("forward.0")}
+    content["data"] |= more
+    return more
 
-    changed(dump, twice)
+
+def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
+    changed(dump, forward_twice)
     value = named(points_of(read_dump(dump)))["lm_head"]
     assert value.shape == (4, 3, 16)
     assert np.array_equal(value.read()[:2], value.read()[2:])
@@ -166,24 +147,17 @@ def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
 
 def test_what_was_calculated_again_in_the_backward_pass_counts_once(dump: Path) -> None:
     construct = folder(dump) / "construct.json"
-    tree = json.loads(construct.read_text())
-
-    def again(content: Content) -> None:
-        data = content["data"]
-        for name in [name for name in data if name.endswith("forward.0")]:
-            data[name.removesuffix("0") + "1"] = data[name]
-            tree[name.removesuffix("0") + "1"] = [None, 0]
-
-    changed(dump, again)
-    construct.write_text(json.dumps(tree | {"megatron_micro_step_number": 0}))
-    assert named(points_of(read_dump(dump)))["lm_head"].shape == VOCABULARY
+    tree = json.loads(construct.read_text()) | {"megatron_micro_step_number": 0}
+    changed(dump, lambda content: tree.update({name: [None, 0] for name in forward_twice(content)}))
+    construct.write_text(json.dumps(tree))
+    assert named(points_of(read_dump(dump)))["lm_head"].shape == SHAPES["lm_head"]
 
 
 def test_numbers_that_are_none_are_read_as_such(dump: Path) -> None:
     changed(dump, lambda content: first(content).update(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=math.inf))
     said = named(points_of(read_dump(dump)))["model.embed_tokens"].parts[0].statistics
     assert (said.minimum, said.maximum, said.norm) == (-math.inf, math.inf, math.inf)
-    assert said.mean is not None and math.isnan(said.mean)
+    assert math.isnan(said.mean)
 
 
 def test_level_l1_names_no_module(dump: Path) -> None:
@@ -196,10 +170,13 @@ def test_level_l1_names_no_module(dump: Path) -> None:
     assert "level L0 or mix" in refused(dump)
 
 
+def converted(dump: Path, where: Path) -> Run:
+    convert_dump(dump, where)
+    return open_run(where)
+
+
 def test_statistics_are_compared_with_tensors_by_their_norms(tmp_path: Path) -> None:
-    for task in ("tensor", "statistics"):
-        convert_dump(GOLDEN / f"torch_{task}", tmp_path / task)
-    whole, alone = (open_run(tmp_path / task) for task in ("tensor", "statistics"))
+    whole, alone = (converted(GOLDEN / f"torch_{task}", tmp_path / task) for task in ("tensor", "statistics"))
     assert whole.activations(0)["lm_head"].sketched and not alone.activations(0)["lm_head"].sketched
     comparison = compare(whole, alone)
     for name in ("activations", "activation gradients"):
@@ -212,11 +189,9 @@ def test_statistics_are_compared_with_tensors_by_their_norms(tmp_path: Path) -> 
 
 
 def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
-    convert_dump(GOLDEN / "torch_statistics", tmp_path / "one")
-    shutil.copytree(GOLDEN / "torch_statistics", tmp_path / "dump")
-    changed(tmp_path / "dump", lambda content: first(content).update(Norm=first(content)["Norm"] * 1.01))
-    convert_dump(tmp_path / "dump", tmp_path / "other")
-    comparison = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
+    dump = shutil.copytree(GOLDEN / "torch_statistics", tmp_path / "dump")
+    changed(dump, lambda content: first(content).update(Norm=first(content)["Norm"] * 1.01))
+    comparison = compare(converted(GOLDEN / "torch_statistics", tmp_path / "one"), converted(dump, tmp_path / "other"))
     found = stage(comparison, "activations")
     assert found.status is Status.DIFFERENT
     assert [finding.name for finding in found.findings if finding.excess > 1] == ["model.embed_tokens"]
@@ -226,33 +201,19 @@ def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
 # --- dumps that are not whole, or a stranger's ---
 
 
-def cut_json(dump: Path) -> None:
-    file = folder(dump) / "dump.json"
-    file.write_bytes(file.read_bytes()[:1000])
+LM_HEAD = "dump_tensor_data/Module.lm_head.Linear.forward.0.output.0.pt"
 
 
-def no_json(dump: Path) -> None:
-    (folder(dump) / "dump.json").unlink()
+def file(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda dump: (folder(dump) / name).write_bytes(change((folder(dump) / name).read_bytes()))
 
 
-def a_tensor(dump: Path) -> Path:
-    return folder(dump) / "dump_tensor_data" / "Module.lm_head.Linear.forward.0.output.0.pt"
-
-
-def cut_tensor(dump: Path) -> None:
-    a_tensor(dump).write_bytes(a_tensor(dump).read_bytes()[:-200])
-
-
-def no_tensor(dump: Path) -> None:
-    a_tensor(dump).unlink()
-
-
-def pickle_in_place_of_a_tensor(dump: Path) -> None:
-    a_tensor(dump).write_bytes(pickle.dumps({"a": 1}))
+def without(name: str) -> Callable[[Path], None]:
+    return lambda dump: (folder(dump) / name).unlink()
 
 
 def text(content: str) -> Callable[[Path], None]:
-    return lambda dump: (folder(dump) / "dump.json").write_text(content) and None  # type: ignore[func-returns-value]
+    return file("dump.json", lambda _: content.encode())
 
 
 def tensor(**fields: object) -> Callable[[Path], None]:
@@ -264,18 +225,17 @@ def two_ranks(dump: Path) -> None:
 
 
 def several_pieces(dump: Path) -> None:
-    def renamed(content: Content) -> None:
-        content["data"] = {name.replace("Module.", "Module.1.", 1): value for name, value in content["data"].items()}
-
-    changed(dump, renamed)
+    data = json.loads((folder(dump) / "dump.json").read_text())["data"]
+    pieces = {name.replace("Module.", "Module.1.", 1): value for name, value in data.items()}
+    changed(dump, lambda content: content.update(data=pieces))
 
 
 DAMAGE = [
-    (cut_json, "is not a whole JSON text"),
-    (no_json, "no dump.json"),
-    (cut_tensor, "no whole archive"),
-    (no_tensor, "is missing; copy the whole dump"),
-    (pickle_in_place_of_a_tensor, "no whole archive"),
+    (file("dump.json", lambda content: content[:1000]), "is not a whole JSON text"),
+    (without("dump.json"), "no dump.json"),
+    (file(LM_HEAD, lambda content: content[:-200]), "no whole archive"),
+    (without(LM_HEAD), "is missing; copy the whole dump"),
+    (file(LM_HEAD, lambda _: pickle.dumps({"a": 1})), "no whole archive"),
     (text("[" * 200_000), "is not a whole JSON text"),
     (text('{"data": ' * 20_000), "is not a whole JSON text"),
     (text('{"framework": "pytorch", "data": {"a": 1}}'), "no dump.json of msprobe"),
@@ -310,13 +270,9 @@ def test_a_file_of_another_dump_is_no_tensor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["api_stack_dump.pkl", "rank0/dump.pkl", "api_stack_dump.pickle"])
 def test_a_pickle_is_named_and_never_opened(tmp_path: Path, name: str) -> None:
-    class Mark:
-        def __reduce__(self) -> tuple[object, tuple[str, str]]:
-            return open, (str(tmp_path / "mark"), "w")
-
     file = tmp_path / "old" / name
     file.parent.mkdir(parents=True)
-    file.write_bytes(pickle.dumps(Mark()))
+    file.write_bytes(pickle.dumps(Calls(open, str(tmp_path / "mark"), "w")))
     for source in (tmp_path / "old", file):
         with pytest.raises(RecordError) as caught:
             read_dump(source)
