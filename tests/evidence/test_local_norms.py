@@ -28,35 +28,34 @@ LOSSES = (9.0, 8.9, 8.8)
 @pytest.fixture
 def names(tmp_path: Path) -> Path:
     """A record that MindFormers made of the same model."""
-    path = tmp_path / "names"
-    dataclasses.replace(Synthetic(), side="ms").write(path)
-    return path
+    return dataclasses.replace(Synthetic(), side="ms").write(tmp_path / "names")
 
 
 def order(names: Path) -> list[str]:
     return [name for group in open_run(names).facts.optimizer.groups for name in group.parameters]
 
 
+def sizes(names: Path) -> tuple[int, ...]:
+    elements = {shard.name: shard.elements for shard in open_run(names).shards(0)}
+    return tuple(elements[name] for name in order(names))
+
+
 def logged(names: Path, change: Callable[[list[float]], object] = lambda sums: None) -> str:
     """A log with the record's own local norms in it, in the optimizer's order, as MindFormers formats them."""
-    run, lines = open_run(names), mindformers(LOSSES).splitlines()
-    sizes = {shard.name: shard.elements for shard in run.shards(0)}
-    head, steps = lines[0], [line for line in lines[1:] if "step:[" in line]
-    text = [head]
-    for step, line in enumerate(steps):
+    run, text = open_run(names), mindformers(LOSSES)
+    lines = text.splitlines()
+    blocks = [lines[0]]
+    for step, line in enumerate(line for line in lines if "step:[" in line):
         sums = [run.local_norms(step)[name] ** 2 for name in order(names)]
         change(sums)
-        text += [f"12:00:0{step} - INFO -  norm_size: {tuple(sizes[name] for name in order(names))}", "local_norm:"]
-        text += np.array2string(np.array(sums, np.float32)).splitlines()
-        text.append(line)
-    return "\n".join(text)
+        blocks += [f"12:00:0{step} - INFO -  norm_size: {sizes(names)}", "local_norm:", np.array2string(np.array(sums, np.float32)), line]
+    return "\n".join(blocks)
 
 
 def converted(tmp_path: Path, names: Path, text: str) -> Run:
-    log, run = tmp_path / "info.log", tmp_path / "run"
-    log.write_text(text)
-    convert(log, run, names)
-    return open_run(run)
+    (tmp_path / "info.log").write_text(text)
+    convert(tmp_path / "info.log", tmp_path / "run", names)
+    return open_run(tmp_path / "run")
 
 
 def test_each_number_is_put_to_its_name_and_step(tmp_path: Path, names: Path) -> None:
@@ -82,15 +81,12 @@ def test_limits_are_as_wide_as_the_digits_ask_for() -> None:
 
 
 def test_without_a_record_they_are_left_alone(tmp_path: Path, names: Path) -> None:
-    log = tmp_path / "info.log"
-    log.write_text(logged(names))
-    assert convert(log, tmp_path / "run")[1] == []
-    assert open_run(tmp_path / "run").local_norm_steps() == []
+    (tmp_path / "info.log").write_text(logged(names))
+    assert convert(tmp_path / "info.log", tmp_path / "run")[1] == open_run(tmp_path / "run").local_norm_steps() == []
 
 
 def test_a_log_that_ends_before_its_step_keeps_what_is_whole(tmp_path: Path, names: Path) -> None:
-    cut = logged(names).rpartition("\n")[0]
-    assert converted(tmp_path, names, cut).local_norm_steps() == [0, 1]
+    assert converted(tmp_path, names, logged(names).rpartition("\n")[0]).local_norm_steps() == [0, 1]
 
 
 def test_numbers_that_are_none_are_kept(tmp_path: Path, names: Path) -> None:
@@ -116,11 +112,6 @@ def test_what_cannot_be_named_is_refused(tmp_path: Path, names: Path, old: str, 
     with pytest.raises(RecordError, match=why):
         converted(tmp_path, names, text.replace(old, new))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_log_without_local_norms_says_how_to_have_them(tmp_path: Path, names: Path) -> None:
-    with pytest.raises(RecordError, match=r"MindFormers logs them with runner_wrapper\.local_norm: True"):
-        converted(tmp_path, names, mindformers(LOSSES))
 
 
 def doubled(text: str) -> str:
@@ -160,19 +151,20 @@ def test_a_log_that_does_not_say_of_how_many_ranks_it_is_has_a_note(tmp_path: Pa
 
 def test_a_long_log_is_read_in_one_pass(names: Path, tmp_path: Path) -> None:
     """Of k lines, not of k times k."""
-    run, order_of = open_run(names), order(names)
-    sizes = tuple({shard.name: shard.elements for shard in run.shards(0)}[name] for name in order_of)
-    sums = " ".join(["1.5"] * len(sizes))
-    text = "".join(f"norm_size: {sizes}\nlocal_norm:\n[{sums}]\nstep\n" for _ in range(20_000)) + "norm_size: (1\n" * 20_000
+    run, of_all = open_run(names), sizes(names)
+    sums = " ".join(["1.5"] * len(of_all))
+    text = f"norm_size: {of_all}\nlocal_norm:\n[{sums}]\nstep\n" * 20_000 + "norm_size: (1\n" * 20_000
     lines = [(4 * step + 4, step) for step in range(20_000)]
     with at_most(3_000_000):  # 1.1 million: 28 a line
         squared, *_ = local_norms(text, lines, run, "log")
     assert len(squared) == 20_000
 
 
-def test_the_record_must_be_of_the_same_model_and_of_mindformers(tmp_path: Path, names: Path) -> None:
+def test_the_log_must_have_local_norms_and_the_record_be_of_the_same_model_and_of_mindformers(tmp_path: Path, names: Path) -> None:
     text = logged(names)
-    size = next(shard.elements for shard in open_run(names).shards(0) if shard.name == order(names)[0])
+    size = sizes(names)[0]
+    with pytest.raises(RecordError, match=r"MindFormers logs them with runner_wrapper\.local_norm: True"):
+        converted(tmp_path, names, mindformers(LOSSES))
     with pytest.raises(RecordError, match=f"has {size + 1} elements where"):
         converted(tmp_path, names, text.replace(f"norm_size: ({size},", f"norm_size: ({size + 1},"))
     for name, run in (("megatron", Synthetic()), ("bare", scalars_only(LOSSES))):

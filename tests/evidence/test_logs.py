@@ -27,8 +27,6 @@ from synthetic import Synthetic, row
 from worded import arguments, ids, messages
 
 LOSSES, NORMS, RATES = (9.0512343, 8.7654321, 8.5), (1.62629, 1.5, 1.375), (0.0, 1e-4, 2e-4, 3e-4)
-
-
 START = "[before the start of training step] datetime: 2026-11-22 12:00:00.000000 "
 
 
@@ -90,9 +88,8 @@ def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bo
 
 def recorded(path: Path, text: str) -> Run:
     """The record of a log."""
-    log = path.with_suffix(".log")
-    log.write_text(text)
-    convert(log, path)
+    path.with_suffix(".log").write_text(text)
+    convert(path.with_suffix(".log"), path)
     return open_run(path)
 
 
@@ -125,12 +122,15 @@ def test_each_number_of_mindformers_belongs_to_its_own_step(decimals: int, sink:
     assert column(log.rows, "learning_rate") == list(RATES[:3])
 
 
-def test_a_resumed_run_goes_on_counting() -> None:
+def test_a_resumed_run_goes_on_counting_and_a_resumed_process_may_have_another_schedule() -> None:
     assert column(read_log(megatron(first=501), "megatron.log").rows, "step") == [500, 501, 502]
+    rates = column(read_log(megatron((9.1, 8.9, 8.7, 8.5, 8.4), begun=(0, 2)), "log").rows, "learning_rate")
+    assert rates == [None, RATES[1], None, RATES[3], RATES[0]]
 
 
 FIVE = (9.1, 8.9, 8.7, 8.5, 8.4)
 ALL = (True,) * 5
+THREE, RESUMED = megatron(FIVE[:3]), megatron(FIVE, begun=(0, 2), at=60)
 CASES: dict[str, tuple[str, Sequence[bool]]] = {
     "whole": (megatron(FIVE), ALL),
     "lines alone from iteration 1": (lines_alone(megatron(FIVE)), ALL),
@@ -140,15 +140,9 @@ CASES: dict[str, tuple[str, Sequence[bool]]] = {
     "cut in the middle": (cut(megatron((9.3, 9.2, 9.1, *FIVE), first=33), 3), (False, False, True, True, True)),
     "cut, and then resumed": (cut(megatron((9.3, *FIVE[:2])), 1) + "\n" + megatron(FIVE[2:], first=4), (False, False, True, True, True)),
     "two jobs, start-up seen": (megatron(FIVE, begun=(0, 2)), ALL),
-    "two jobs, lines alone": (
-        lines_alone(megatron(FIVE[:3])) + "\n" + lines_alone(megatron(FIVE[3:], first=4, at=60)),
-        (True, True, True, True, False),
-    ),
-    "two processes, one step made twice": (
-        megatron(FIVE[:3]) + "\n" + START + megatron(FIVE, begun=(0, 2), at=60).rpartition(START)[2],
-        ALL,
-    ),
-    "the same, lines alone": (lines_alone(megatron(FIVE[:3])) + "\n" + cut(megatron(FIVE, begun=(0, 2), at=60), 2), ALL),
+    "two jobs, lines alone": (f"{lines_alone(THREE)}\n{lines_alone(megatron(FIVE[3:], first=4, at=60))}", (True, True, True, True, False)),
+    "two processes, one step made twice": (f"{THREE}\n{START}{RESUMED.rpartition(START)[2]}", ALL),
+    "the same, lines alone": (f"{lines_alone(THREE)}\n{cut(RESUMED, 2)}", ALL),
     "a single line": (lines_alone(megatron(FIVE[:1], first=10)), (False,)),
     "a single line of 0.15": (megatron(FIVE[:1], newer=False, first=10), (False,)),
     "the first line of a run of 0.15": (megatron(FIVE[:1], newer=False), (True,)),
@@ -170,10 +164,6 @@ def test_a_loss_is_its_own_steps_or_unknown(case: str) -> None:
     assert any("no loss is known of iteration" in note for note in log.notes) is unknown
 
 
-def test_a_resumed_process_may_have_another_schedule() -> None:
-    assert column(read_log(megatron(FIVE, begun=(0, 2)), "log").rows, "learning_rate") == [None, RATES[1], None, RATES[3], RATES[0]]
-
-
 def test_skipped_steps_are_marked() -> None:
     for text in (megatron(skipped=(1,)), mindformers(overflow=(1,))):
         assert column(read_log(text, "log").rows, "skipped") == [False, True, False]
@@ -185,10 +175,9 @@ def test_skipped_steps_are_marked() -> None:
 def test_the_tails_of_two_equal_logs_do_not_diverge(print_: Callable[..., str], tmp_path: Path) -> None:
     """Iterations 36 to 40 of one log beside all of another."""
     losses = tuple(9.5 - 0.01 * step for step in range(40))
-    whole = recorded(tmp_path / "whole", print_(losses))
     tail = recorded(tmp_path / "tail", cut(print_(losses), 35))
     assert [row.step for row in tail.rows] == list(range(37 if print_ is megatron else 35, 40))
-    outcome = compare(whole, tail)
+    outcome = compare(recorded(tmp_path / "whole", print_(losses)), tail)
     assert (outcome.verdict.exit_code, outcome.first) == (0, None)
 
 
@@ -200,15 +189,14 @@ def test_steps_that_both_runs_skipped_lack_no_loss(tmp_path: Path) -> None:
 
 def test_numbers_that_are_none_are_read_as_such() -> None:
     text = mindformers().replace("loss:[8.765432", "loss:[nan").replace("global_norm: [1.500000]", "global_norm: [inf]")
-    rows = read_log(text, "info.log").rows
-    assert math.isnan(rows[1]["loss"])
-    assert rows[1]["grad_norm"] == math.inf
+    row = read_log(text, "info.log").rows[1]
+    assert math.isnan(row["loss"]) and row["grad_norm"] == math.inf
 
 
-def test_a_line_that_two_handlers_wrote_is_one() -> None:
-    lines = megatron().splitlines()
-    twice = "\n".join(line for each in lines for line in (each, each.replace("(ms): 10", "(ms): 11")))
-    assert read_log(twice, "megatron.log").rows == read_log(megatron(), "megatron.log").rows
+def test_a_line_that_two_handlers_wrote_is_one_and_colours_of_a_terminal_are_no_part_of_it() -> None:
+    twice = "\n".join(line for each in megatron().splitlines() for line in (each, each.replace("(ms): 10", "(ms): 11")))
+    coloured = megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |")
+    assert read_log(twice, "log").rows == read_log(coloured, "log").rows == read_log(megatron(), "log").rows
 
 
 @pytest.mark.parametrize(
@@ -231,18 +219,12 @@ def test_lines_may_end_as_on_any_system(end: str, tmp_path: Path) -> None:
     assert convert(tmp_path / "log", tmp_path / "run")[0].rows == read_log(mindformers(), "log").rows
 
 
-def test_colours_of_a_terminal_are_no_part_of_a_log() -> None:
-    coloured = megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |")
-    assert read_log(coloured, "log").rows == read_log(megatron(), "log").rows
-
-
 def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
     reference, candidate = recorded(tmp_path / "one", megatron()), recorded(tmp_path / "other", mindformers())
     third = recorded(tmp_path / "third", mindformers((9.0512343, 8.77, 8.5)))
     same = compare(reference, candidate)
-    assert {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED} == dict.fromkeys(
-        ("match", "hyper-parameters", "step-0 loss", "clipping", "later losses"), Status.SAME
-    )
+    compared = {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED}
+    assert compared == dict.fromkeys(("match", "hyper-parameters", "step-0 loss", "clipping", "later losses"), Status.SAME)
     logs = [note.arguments["side"] for note in messages(same.notes) if note.id == "notes.log"]
     assert logs == [Side.REFERENCE, Side.CANDIDATE]
     assert compare(reference, third).verdict.exit_code == 1

@@ -27,10 +27,8 @@ def test_charts_that_wandb_exported_of_a_run_of_megatron(tmp_path: Path) -> None
     scalars = convert_curves(charts, tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert run.facts.framework == "Megatron-LM"
-    assert [(row.step, row.loss, row.learning_rate, row.consumed_samples) for row in run.rows] == [
-        (0, 10.9, None, 256),
-        (1, 10.5, 0.001, 512),
-    ]
+    points = [(row.step, row.loss, row.learning_rate, row.consumed_samples) for row in run.rows]
+    assert points == [(0, 10.9, None, 256), (1, 10.5, 0.001, 512)]
     assert run.rows[0].grad_norm == 2.5
     assert math.isnan(run.rows[1].grad_norm or 0.0)
     assert scalars.notes == ["Megatron-LM logs the learning rate of the step after: that of the first step is not known"]
@@ -69,22 +67,15 @@ def test_a_table_by_hand_that_counts_from_1(tmp_path: Path) -> None:
         ("", "holds no number of a step"),
         ("step,a - loss,b - loss\n1,2,3\n", "has curves of 2 runs, 'a', 'b'; export one run at a time"),
         ("step,loss\n1,2\0\n", "has no curve|cannot be read|holds no number"),
+        *((f'{{"step": 1, "loss": 2.0}}\n{line}\n', r"curve\.jsonl:2 is no") for line in ("{", "[1, 2]", '"step"')),
     ],
 )
-def test_what_is_no_table_of_a_run_is_refused_by_name(tmp_path: Path, text: str, why: str) -> None:
-    file = tmp_path / "curve.csv"
+def test_what_is_no_table_and_no_objects_of_a_run_is_refused_by_name(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / ("curve.jsonl" if text.startswith("{") else "curve.csv")
     file.write_text(text)
     with pytest.raises(RecordError, match=why):
         convert_curves(file, tmp_path / "run", "ms")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("line", ["{", "[1, 2]", '"step"'])
-def test_what_is_no_object_of_json_is_refused(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "history.jsonl"
-    file.write_text(f'{{"step": 1, "loss": 2.0}}\n{line}\n')
-    with pytest.raises(RecordError, match=r"history\.jsonl:2 is no"):
-        convert_curves(file, tmp_path / "run", "ms")
 
 
 def test_other_files_are_no_curves(tmp_path: Path) -> None:

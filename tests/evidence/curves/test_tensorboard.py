@@ -28,9 +28,8 @@ def test_a_resumed_run_s_later_points_count(tmp_path: Path) -> None:
     logged(tmp_path / "board", range(3, 7), off=0.5, start=2)
     scalars = convert_curves(tmp_path / "board", tmp_path / "run")
     rows = open_run(tmp_path / "run").rows
-    assert [(row.step, row.loss, row.grad_norm) for row in rows] == [
-        *((0, 9.0, 1.0), (1, 8.0, 2.0), (2, 7.5, 3.0), (3, 6.5, 4.0), (4, 5.5, 5.0), (5, 4.5, 6.0))
-    ]
+    points = [(0, 9.0, 1.0), (1, 8.0, 2.0), (2, 7.5, 3.0), (3, 6.5, 4.0), (4, 5.5, 5.0), (5, 4.5, 6.0)]
+    assert [(row.step, row.loss, row.grad_norm) for row in rows] == points
     assert scalars.notes[0] == "6 points were logged again for the same step, by a resumed run: the later ones count"
 
 
@@ -51,7 +50,10 @@ def test_the_folder_of_one_rank_is_found_and_several_are_refused(tmp_path: Path)
         convert_curves(tmp_path / "board", tmp_path / "refused")
 
 
-def test_events_without_a_curve_and_no_events_are_refused(tmp_path: Path) -> None:
+def test_events_without_a_curve_or_of_no_loss_and_no_events_are_refused(tmp_path: Path) -> None:
+    logged(tmp_path / "other", range(1, 3), "validation")
+    with pytest.raises(RecordError, match=r"has no curve of the loss.*'grad-norm'"):
+        convert_curves(tmp_path / "other", tmp_path / "run", "torch")
     with SummaryWriter(str(tmp_path / "board")) as writer:
         writer.add_text("args", "--lr 1")
     (tmp_path / "events.out.tfevents.1.host").write_bytes(b"nothing of TensorBoard's")
@@ -66,17 +68,10 @@ def test_a_cut_or_a_changed_file_gives_what_stands_before_it(tmp_path: Path) -> 
     content = file.read_bytes()
     file.write_bytes(content[:-20])
     assert [row["step"] for row in convert_curves(file, tmp_path / "cut").rows] == [0, 1, 2, 3]
-    changed = bytearray(content)
-    changed[len(changed) // 2] ^= 1
-    file.write_bytes(changed)
+    half = len(content) // 2
+    file.write_bytes(content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :])
     steps = [row["step"] for row in convert_curves(file, tmp_path / "changed").rows]
     assert 0 < len(steps) < 4 and steps == list(range(len(steps)))
-
-
-def test_a_curve_of_no_loss_names_what_there_is(tmp_path: Path) -> None:
-    logged(tmp_path / "board", range(1, 3), "validation")
-    with pytest.raises(RecordError, match=r"has no curve of the loss.*'grad-norm'"):
-        convert_curves(tmp_path / "board", tmp_path / "run", "torch")
 
 
 def test_what_no_copy_would_mend_is_not_to_be_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
