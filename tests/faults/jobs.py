@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +40,6 @@ class Job:
     asked: tuple[str, ...] = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state", "activations")
     fails: bool = False
     own: tuple[int, ...] | None = None
-
-    def body(self, run: Path, rank: int) -> Callable[[], None]:
-        """What the process of a rank does."""
-        return lambda: record(self, run, rank)
 
 
 def record(job: Job, run: Path, rank: int) -> None:

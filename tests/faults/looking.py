@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from align_hooks import Run, open_run
 from align_hooks.record.problems import Problem
 from faults.jobs import NAME, POINT, batch, job_and_step, put_out, sums, tensor, value
-from faults.model import Table
+from faults.model import STATES, Table
 
 
 class Torn(AssertionError):
@@ -28,47 +28,41 @@ def look(path: Path) -> tuple[Table, list[Problem]]:
             raise Torn(f"step {row['step']} has the row of step {step}")
         table.steps[step] = job
         _whole(run, job, step, ranks)
-    for kind, steps in (
-        ("weights", run.weight_steps()),
-        ("sketches", run.steps_of("sketches/weights")),
-        ("optimizer_state", run.optimizer_state_steps()),
-    ):
-        for number in steps:
-            table.states[kind, number] = _state(run, kind, number, ranks)
+    states = zip(STATES, (run.weight_steps(), run.steps_of("sketches/weights"), run.optimizer_state_steps()), strict=True)
+    for kind, number in ((kind, number) for kind, numbers in states for number in numbers):
+        table.states[kind, number] = _state(run, kind, number, ranks)
     return table, run.problems
 
 
 def _whole(run: Run, job: int, step: int, ranks: range) -> None:
-    asked = run.asked("gradients")
-    if "all" in asked.text:
+    def asked(quantity: str) -> bool:
+        return "all" in run.asked(quantity).text
+
+    if asked("gradients"):
         _same(run.gradients(step)[NAME], _joined("gradients", job, step, ranks), f"gradients of step {step}")
-    if "all" in run.asked("batches").text:
+    if asked("batches"):
         _same(run.batch(step).tokens, batch(job, step)["tokens"], f"tokens of step {step}")
-    if "all" in run.asked("local_norms").text:
+    if asked("local_norms"):
         _same(run.local_norms(step)[NAME] ** 2, len(ranks) * value("norm", job, step), f"norms of step {step}")
-    if "all" in run.asked("sketches").text:
+    if asked("sketches"):
         _same(run.sketches("gradients", step)[NAME], len(ranks) * np.array(sums("gradients", job, step)), f"sketches of step {step}")
-    if "all" in run.asked("activations").text:
+    if asked("activations"):
         recorded, right = run.activations(step), put_out(job, step)
         _same(recorded.tensor(POINT), np.concatenate([right] * len(ranks), axis=2), f"activations of step {step}")
         _same(recorded[POINT].norm ** 2, len(ranks) * float(np.square(right).sum()), f"sums of the activations of step {step}")
 
 
 def _state(run: Run, kind: str, number: int, ranks: range) -> int:
+    """The job that a state is of, all parts of it."""
     if kind == "sketches":
         recorded = run.sketches("weights", number)[NAME]
         job, _ = job_and_step(float(recorded[0]) / len(ranks))
         _same(recorded, len(ranks) * np.array(sums("weights", job, number)), f"sketch of weights {number}")
         return job
-    if kind == "weights":
-        recorded = run.weights(number)[NAME]
-        job, _ = job_and_step(float(recorded[0, 0]))
-        _same(recorded, _joined("weights", job, number, ranks), f"weights {number}")
-        return job
-    moments = run.optimizer_state(number).moments
-    job, _ = job_and_step(float(moments["exp_avg"][NAME][0, 0]))
-    for moment, tensors in moments.items():
-        _same(tensors[NAME], _joined(moment, job, number, ranks), f"{moment} {number}")
+    tensors = {"weights": run.weights(number)} if kind == "weights" else run.optimizer_state(number).moments
+    job, _ = job_and_step(float(next(iter(tensors.values()))[NAME][0, 0]))
+    for name, own in tensors.items():
+        _same(own[NAME], _joined(name, job, number, ranks), f"{name} {number}")
     return job
 
 

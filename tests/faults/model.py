@@ -6,6 +6,8 @@ record that it replaces is no more, or ends where it goes on. When it has comple
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from faults.jobs import BEGUN, COMMITTED, COMMITTING, DESCRIBED, DESCRIBING, FINISHED, KINDS, Job
@@ -19,28 +21,26 @@ class Table:
     states: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
+STATES = ("weights", "sketches", "optimizer_state")
+
+
 @dataclass
 class Progress:
-    """How far each rank of a job has come."""
+    """How far each rank of a job has come: ``reached`` has the ranks that came to a mark."""
 
     job: Job
     before: Table
-    describing: set[int] = field(default_factory=set)
-    described: set[int] = field(default_factory=set)
-    committing: dict[int, set[int]] = field(default_factory=dict)
-    committed: dict[int, set[int]] = field(default_factory=dict)
-    finished: set[int] = field(default_factory=set)
+    reached: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def mark(self, rank: int, number: int) -> bool:
         """A rank has come to a mark; False where it waits for the others there."""
-        step, kind = divmod(number, KINDS)
-        if kind == COMMITTING:
-            self.committing.setdefault(step, set()).add(rank)
-        elif kind == COMMITTED:
-            self.committed.setdefault(step, set()).add(rank)
-        elif kind in (DESCRIBING, DESCRIBED, FINISHED):
-            {DESCRIBING: self.describing, DESCRIBED: self.described, FINISHED: self.finished}[kind].add(rank)
-        return kind != BEGUN
+        self.reached[number].add(rank)
+        return number != BEGUN
+
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks have."""
+        return self.reached[FINISHED] == self.all
 
     @property
     def all(self) -> set[int]:
@@ -57,23 +57,21 @@ class Progress:
     @property
     def untouched(self) -> bool:
         """Whether the earlier record must be exactly as it was."""
-        return not self.describing
+        return not self.reached[DESCRIBING]
 
     @property
     def may_be_refused(self) -> bool:
         """Whether the directory may be no record at all: nothing was there yet, or it is replaced on some ranks and not on others, now or
         by the job before."""
         stays = self.before.steps and (self.untouched or self.continues)
-        return self.described != self.all and not stays
+        return self.reached[DESCRIBED] != self.all and not stays
 
     def wrong(self, record: Table) -> str:
         """What of a record that was read may not be; empty where all of it may."""
         if self.untouched:
             return "" if record == self.before else f"it was {self.before} and nothing has touched it"
-        for table, now, before in (
-            ("step", record.steps, self.before.steps),
-            *((kind, of(record, kind), of(self.before, kind)) for kind in ("weights", "sketches", "optimizer_state")),
-        ):
+        for table in ("step", *STATES):
+            now, before = of(record, table), of(self.before, table)
             for number in sorted({*now, *before, *self.job.steps, self.job.steps.stop}):
                 may = set(self.may_hold(table, number, before.get(number)))
                 if now.get(number) not in may:
@@ -85,46 +83,39 @@ class Progress:
         ours = self.ours(table, number)
         if self.keeps(table, number):
             return [before] if ours == [None] else ours
-        if self.described:
-            return ours
-        return [before, *ours]
+        return ours if self.reached[DESCRIBED] else [before, *ours]
 
     def keeps(self, table: str, number: int) -> bool:
         """Whether the earlier record's is still there when this job goes on."""
-        if not self.continues:
-            return False
         first = self.job.steps.start
-        return number < first or (table != "step" and number == first and table not in self.job.asked)
+        return self.continues and (number < first or (table != "step" and number == first and table not in self.job.asked))
 
     def ours(self, table: str, number: int) -> list[int | None]:
         """Of this job, perhaps or surely; a state is there with the step before it, and the first one with the first step."""
         if table != "step" and table not in self.job.asked:
             return [None]
         first = self.job.steps.start
-        steps = {number} if table == "step" else {max(number - 1, first)}
         if number not in (self.job.steps if table == "step" else range(first, self.job.steps.stop + 1)):
             return [None]
-        (step,) = steps
-        if self.committed.get(step, set()) == self.all:
+        step = number if table == "step" else max(number - 1, first)
+        if self.reached[COMMITTED + KINDS * step] == self.all:
             return [self.job.number]
-        return [None, self.job.number] if self.committing.get(step, set()) == self.all else [None]
+        return [None, self.job.number] if self.reached[COMMITTING + KINDS * step] == self.all else [None]
 
     @property
     def after(self) -> Table:
         """The record once the job has finished."""
-        done = Progress(self.job, self.before, self.all, self.all)
-        done.committed = dict.fromkeys(self.job.steps, self.all)
+        done = Progress(self.job, self.before)
+        done.reached |= dict.fromkeys((DESCRIBING, DESCRIBED, *(COMMITTED + KINDS * step for step in self.job.steps)), self.all)
         numbers = range(min([0, *self.before.steps]), max([*self.before.steps, self.job.steps.stop]) + 2)
-        steps = {number: jobs[0] for number in numbers if (jobs := done.may_hold("step", number, self.before.steps.get(number)))[0]}
-        states = {}
-        for kind in ("weights", "sketches", "optimizer_state"):
-            for number in numbers:
-                (job,) = done.may_hold(kind, number, of(self.before, kind).get(number))
-                if job is not None:
-                    states[kind, number] = job
-        return Table({step: job for step, job in steps.items() if job is not None}, states)
+        held: dict[str, dict[int, int]] = {table: {} for table in ("step", *STATES)}
+        for table, number in itertools.product(held, numbers):
+            (job,) = done.may_hold(table, number, of(self.before, table).get(number))
+            if job is not None:
+                held[table][number] = job
+        return Table(held.pop("step"), {(kind, number): job for kind, jobs in held.items() for number, job in jobs.items()})
 
 
 def of(table: Table, kind: str) -> dict[int, int]:
-    """The states of one kind."""
-    return {number: job for (name, number), job in table.states.items() if name == kind}
+    """The steps, or the states of one kind."""
+    return table.steps if kind == "step" else {number: job for (name, number), job in table.states.items() if name == kind}

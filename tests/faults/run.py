@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from faults.jobs import Job
+from faults.jobs import Job, record
 from faults.looking import Torn, look
 from faults.model import Progress, Table
 from faults.tracer import Traced, traced, unable
@@ -75,7 +76,8 @@ def lived(seed: int, *, restart_every: int = 25) -> Outcome:
     outcome = Outcome()
     with tempfile.TemporaryDirectory(dir=_memory(), prefix="faults.") as folder:
         jobs, run, before = history(seed), Path(folder, "run"), Table()
-        _strangers(run)
+        for path in (*(run / name for name in STRANGERS), run.parent / OUTSIDE):
+            _write(path)
         for job in jobs:
             if before.steps:
                 _write(run / AMONG)
@@ -90,9 +92,8 @@ def lived(seed: int, *, restart_every: int = 25) -> Outcome:
 def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, outcome: Outcome, restart_every: int) -> Table:
     """Live through one job; leaves the directory as one of its stops did, the last or another by chance, and returns what it then holds."""
     progress, chance = Progress(job, before), random.Random(seed * 7 + job.number)
-    kind = (
-        f"{'restarted' if job.own else 'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
-    )
+    start = "restarted" if job.own else "first" if job.exists == "refuse" else job.exists
+    kind = f"{start}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
     left, kept, seen = run.with_name("left"), run.with_name("kept"), 0
 
     def at_stop(processes: Sequence[Traced]) -> bool:
@@ -116,11 +117,10 @@ def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, o
                 _copy(left, kept)
         return True
 
-    traced([job.body(run, rank) for rank in range(job.ranks)], seed=seed, at_stop=at_stop, at_mark=progress.mark)
+    traced([partial(record, job, run, rank) for rank in range(job.ranks)], seed=seed, at_stop=at_stop, at_mark=progress.mark)
     if outcome.wrong:
         return before
-    wrong = _judged(run, progress) or _finished(run, progress)
-    if wrong:
+    if wrong := _judged(run, progress) or _finished(run, progress):
         outcome.wrong.append(f"seed {seed}, job {job.number} ({kind}), at its end: {wrong}")
     elif seen and chance.random() < 0.7:
         _copy(kept, run)
@@ -132,8 +132,7 @@ def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, o
 
 def _judged(path: Path, progress: Progress) -> str:
     """What is wrong with what a moment left; empty where nothing is."""
-    lost = _lost(path, bool(progress.before.steps))
-    if lost:
+    if lost := _lost(path, bool(progress.before.steps)):
         return lost
     try:
         table, problems = look(path)
@@ -141,7 +140,7 @@ def _judged(path: Path, progress: Progress) -> str:
         return "" if progress.may_be_refused or (progress.untouched and not progress.before.steps) else f"it is refused: {error}"
     except Torn as error:
         return f"torn: {error}"
-    if not problems and progress.finished != progress.all and table not in (progress.before, progress.after):
+    if not problems and not progress.finished and table not in (progress.before, progress.after):
         return f"it is said to be whole, and holds {table}"
     return progress.wrong(table)
 
@@ -185,17 +184,9 @@ def _restarted(path: Path, killed: Job, jobs: Sequence[Job], chance: random.Rand
     job = Job(9, ranks, exists, range(first, first + 2), jobs[0].asked, own=own)
     progress = Progress(job, before)
 
-    def at_mark(rank: int, number: int) -> bool:
-        return progress.mark(rank, number)
-
-    traced([job.body(path, rank) for rank in range(ranks)], seed=1, at_stop=lambda processes: True, at_mark=at_mark)
+    traced([partial(record, job, path, rank) for rank in range(ranks)], seed=1, at_stop=lambda processes: True, at_mark=progress.mark)
     wrong = _finished(path, progress)
     return f"after {job.exists} it is not whole: {wrong}" if wrong else _lost(path, False)
-
-
-def _strangers(run: Path) -> None:
-    for path in (*(run / name for name in STRANGERS), run.parent / OUTSIDE):
-        _write(path)
 
 
 def _write(path: Path) -> None:
@@ -212,8 +203,7 @@ def _lost(path: Path, among: bool) -> str:
 
 
 def _copy(source: Path, target: Path) -> None:
-    if target.exists():
-        shutil.rmtree(target)
+    shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, symlinks=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,21 +26,24 @@ def test_no_moment_of_death_tears_loses_or_deletes(seed: int) -> None:
     assert outcome.points.total() > 100
 
 
+def record_alone(run: Path, at_stop: Callable[[Sequence[Traced]], bool]) -> None:
+    traced([lambda: record(Job(1, 1, "refuse", range(3)), run, 0)], seed=0, at_stop=at_stop, at_mark=lambda rank, number: True)
+
+
 def test_a_kill_leaves_what_was_there_at_the_stop(tmp_path: Path) -> None:
     """What is read at a stop is what a real SIGKILL leaves there."""
-    run, seen, stops = tmp_path / "run", {}, 0
+    run, stops = tmp_path / "run", list[dict[Path, bytes]]()
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
     def at_stop(processes: object) -> bool:
-        nonlocal stops
-        stops += 1
-        seen.update({path: path.read_bytes() for path in run.rglob("*") if path.is_file()})
-        for path in [path for path in seen if not path.exists()]:
-            del seen[path]
-        return stops < 90
+        stops.append(files())
+        return len(stops) < 90
 
-    traced([lambda: record(Job(1, 1, "refuse", range(3)), run, 0)], seed=0, at_stop=at_stop, at_mark=lambda rank, number: True)
-    assert stops == 90
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == seen
+    record_alone(run, at_stop)
+    assert len(stops) == 90
+    assert files() == stops[-1]
 
 
 def row_first(self: Writer, *arguments: object, whole: Callable[..., None] = Writer.gradients) -> None:
@@ -76,6 +79,6 @@ def test_what_a_process_leaves_behind_is_ended(tmp_path: Path) -> None:
         pids.extend(process.pid for process in processes)
         return False
 
-    traced([lambda: record(Job(1, 1, "refuse", range(3)), tmp_path, 0)], seed=0, at_stop=at_stop, at_mark=lambda rank, number: True)  # type: ignore[arg-type]
+    record_alone(tmp_path, at_stop)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], signal.SIGCONT)
