@@ -92,9 +92,7 @@ def _entries(top: Path) -> Iterator[tuple[str, Path]]:
 
 def _same(first_path: Path, second_path: Path) -> bool:
     first, second = first_path.lstat(), second_path.lstat()
-    if first.st_ino == second.st_ino:
-        return True
-    return stat.S_ISDIR(first.st_mode) and stat.S_ISDIR(second.st_mode) and first.st_mode == second.st_mode
+    return first.st_ino == second.st_ino or (stat.S_ISDIR(first.st_mode) and first.st_mode == second.st_mode)
 
 
 def _described(path: Path, outside: Path, scene: Path) -> Change:

@@ -62,9 +62,8 @@ def removed(random: Random, scene: Scene) -> str:
 
 
 def _remove(path: Path) -> None:
-    for below in reversed(_below(path)) if path.is_dir() and not path.is_symlink() else ():
-        below.rmdir() if below.is_dir() and not below.is_symlink() else below.unlink()
-    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for place in reversed([path, *(() if path.is_symlink() else _below(path))]):
+        place.rmdir() if place.is_dir() and not place.is_symlink() else place.unlink()
 
 
 def swapped(random: Random, scene: Scene) -> str:

@@ -62,6 +62,11 @@ class Tally:
             return True
         return False
 
+    def facts(self) -> dict[str, object]:
+        """The tally as ``results.json`` keeps it."""
+        ended = {"codes": dict(sorted(self.codes.items())), "faults": dict(self.faults.most_common()), "awaited": self.awaited}
+        return {"inputs": self.inputs, **ended, "slowest": round(self.seconds, 2), "largest": self.memory >> 20}
+
 
 class Worker:
     """A process that judges inputs, and is started again after one that is a fault."""
@@ -192,21 +197,6 @@ def scratch() -> Path | None:
     return memory if os.access(memory, os.W_OK) else None
 
 
-def facts_of(tallies: dict[str, Tally]) -> dict[str, dict[str, object]]:
-    """The tallies as ``results.json`` keeps them."""
-    return {
-        name: {
-            "inputs": tally.inputs,
-            "codes": dict(sorted(tally.codes.items())),
-            "faults": dict(tally.faults.most_common()),
-            "awaited": tally.awaited,
-            "slowest": round(tally.seconds, 2),
-            "largest": tally.memory >> 20,
-        }
-        for name, tally in tallies.items()
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz, and say what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -228,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{sample.target} {sample.name}: {done.fault}", flush=True)
         if count % 5_000 == 0:
             print(f"{count} of {len(inputs)}", flush=True)
-    facts = facts_of({name: tally for name, tally in tallies.items() if tally.inputs})
+    facts = {name: tally.facts() for name, tally in tallies.items() if tally.inputs}
     if given.results:
         RESULTS.write_text(json.dumps({"seed": given.seed, "targets": facts}, indent=1) + "\n")
     print(json.dumps(facts, indent=1))

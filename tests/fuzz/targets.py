@@ -40,21 +40,10 @@ class Place:
     seed: Path
     out: Path
 
-    @property
-    def run(self) -> Path:
-        return self.scene / RUN
-
-    @property
-    def partner(self) -> Path:
-        return self.seed / PARTNER
-
-    @property
-    def json(self) -> Path:
-        return self.out / "out.json"
-
-    @property
-    def html(self) -> Path:
-        return self.out / "out.html"
+    run = property(lambda self: self.scene / RUN)
+    partner = property(lambda self: self.seed / PARTNER)
+    json = property(lambda self: self.out / "out.json")
+    html = property(lambda self: self.out / "out.html")
 
 
 @dataclass(frozen=True, slots=True)

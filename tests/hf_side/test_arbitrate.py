@@ -60,23 +60,23 @@ def held(where: Path, ours: Synthetic, theirs: Synthetic, **options: Any) -> Arb
     return arbitrate(*(open_run(run.write(where / name)) for name, run in (("ours", ours), ("theirs", theirs))), **options)
 
 
-def eps(model: Any) -> None:
-    model.model.norm.variance_epsilon *= 1000
+def times(factor: float, module: str, name: str) -> Change:
+    """A fault: a number of a module is another one."""
+
+    def change(model: Any) -> None:
+        part = model.get_submodule(module)
+        setattr(part, name, factor * getattr(part, name))
+
+    return change
 
 
-def scaled(model: Any) -> None:
-    model.model.layers[1].self_attn.scaling *= 1.01
-
-
-def activation(model: Any) -> None:
-    model.model.layers[0].mlp.act_fn = torch.nn.GELU()
-
-
-def turned(model: Any) -> None:
-    model.model.rotary_emb.inv_freq *= 1.001
-
-
-FAULTS = {function.__name__: function for function in (eps, scaled, activation, turned)}
+EPS, SCALED = times(1000, "model.norm", "variance_epsilon"), times(1.01, "model.layers.1.self_attn", "scaling")
+FAULTS: Mapping[str, Change] = {
+    "eps": EPS,
+    "scaled": SCALED,
+    "activation": lambda model: setattr(model.model.layers[0].mlp, "act_fn", torch.nn.GELU()),
+    "turned": times(1.001, "model.rotary_emb", "inv_freq"),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -118,7 +118,7 @@ def test_sketches_are_enough_where_no_gradients_are_stored(tmp_path: Path) -> No
 
 
 def test_settings_are_the_references_and_are_shown(tmp_path: Path) -> None:
-    other = made("llama", eps)
+    other = made("llama", EPS)
     other.model["rms_norm_eps"] = 1e-4
     said = held(tmp_path, made("llama"), other)
     assert said.ruling is Ruling.CANDIDATE_WRONG
@@ -136,7 +136,7 @@ def test_sides_on_other_weights_are_each_held_against_their_own(tmp_path: Path) 
 
 
 def test_both_wrong_alike_is_said(tmp_path: Path) -> None:
-    said = held(tmp_path, made("llama", eps), made("llama", eps))
+    said = held(tmp_path, made("llama", EPS), made("llama", EPS))
     assert said.ruling is Ruling.NEITHER_RIGHT and said.agreed
 
 
@@ -167,7 +167,7 @@ def test_a_router_that_chooses_otherwise_is_named(tmp_path: Path) -> None:
 
 def test_counts_of_a_near_tie_leave_open_who_is_wrong(tmp_path: Path) -> None:
     """One token elsewhere, by the counts that come with a batch, and losses that may follow from it."""
-    ours, theirs = made("qwen3_moe"), made("qwen3_moe", scaled)
+    ours, theirs = made("qwen3_moe"), made("qwen3_moe", SCALED)
     for run, moved in ((ours, 0), (theirs, 1)):
         counts = np.bincount(chosen("qwen3_moe").reshape(-1), minlength=6)
         counts[:2] += [moved, -moved]
@@ -242,7 +242,7 @@ def test_libraries_that_are_missing_or_others_are_refused_in_one_line(
 
 
 def test_the_command_says_who_is_right_and_writes_all_of_it(tmp_path: Path) -> None:
-    runs = [run.write(tmp_path / name) for name, run in (("ours", made("llama")), ("theirs", made("llama", scaled)))]
+    runs = [run.write(tmp_path / name) for name, run in (("ours", made("llama")), ("theirs", made("llama", SCALED)))]
     done = command("arbitrate", *runs, "--json", tmp_path / "it.json")
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""

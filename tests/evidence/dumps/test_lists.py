@@ -34,10 +34,21 @@ def saved(folder: Path, **arrays: np.ndarray) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["{}", "3_{}", "{}_float32_3", "{}_in_float32_3"])
-def test_names_of_troubleshooter_and_of_tensordump_are_known(tmp_path: Path, name: str) -> None:
-    point = "model.layers.0.mlp.down_proj"
-    (value,) = points_of(read_dump(saved(tmp_path / "step2", **{name.format(point): VALUE}))).values
+POINT = "model.layers.0.mlp.down_proj"
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "point"),
+    [
+        *((name.format(POINT), VALUE, POINT) for name in ("{}", "3_{}", "{}_float32_3", "{}_in_float32_3")),
+        # modules of Megatron-LM have its order of axes
+        ("decoder.layers.1.self_attention.linear_proj_float32_0", VALUE.swapaxes(0, 1), "model.layers.1.self_attn.o_proj"),
+    ],
+)
+def test_names_of_troubleshooter_and_of_tensordump_and_modules_of_megatron_are_known(
+    tmp_path: Path, name: str, array: np.ndarray, point: str
+) -> None:
+    (value,) = points_of(read_dump(saved(tmp_path / "step2", **{name: array}))).values
     assert (value.step, value.point, value.gradient) == (2, point, False)
     assert np.array_equal(value.read(), VALUE)
 
@@ -47,13 +58,6 @@ def test_save_grad_names_gradients(tmp_path: Path) -> None:
     values = points_of(read_dump(saved(tmp_path / "step0", **arrays))).values
     factors = [(value.point, value.gradient, float(value.read()[0, 0, 0] / VALUE[0, 0, 0])) for value in values]
     assert factors == [("model.norm", False, 1.0), ("model.norm", True, 2.0)]
-
-
-def test_modules_of_megatron_have_its_order_of_axes(tmp_path: Path) -> None:
-    name = "decoder.layers.1.self_attention.linear_proj"
-    (value,) = points_of(read_dump(saved(tmp_path, **{f"{name}_float32_0": VALUE.swapaxes(0, 1)}))).values
-    assert value.point == "model.layers.1.self_attn.o_proj"
-    assert np.array_equal(value.read(), VALUE)
 
 
 def test_files_of_one_name_are_micro_batches_by_number(tmp_path: Path) -> None:
@@ -87,16 +91,16 @@ def test_gradients_are_divided_by_the_loss_scale(tmp_path: Path) -> None:
     assert np.array_equal(open_run(tmp_path / "run").activations(0).tensor("model.norm#gradient"), VALUE)
 
 
-def test_gradients_with_numbers_alone_are_refused(tmp_path: Path) -> None:
-    """What the guide's snippet saves, which is a weight unless it was mended."""
-    with pytest.raises(RecordError, match=r"grad_1\.npy is a gradient with a number and no name"):
-        read_dump(saved(tmp_path, grad_1=VALUE))
-
-
-def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
-    np.save(tmp_path / "model.norm.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(RecordError, match="pickled arrays are never loaded"):
-        read_dump(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "array", "why"),
+    [
+        ("grad_1", VALUE, r"grad_1\.npy is a gradient with a number and no name"),  # what the guide's snippet saves unless it was mended
+        ("model.norm", np.array([{}]), "pickled arrays are never loaded"),
+    ],
+)
+def test_gradients_with_numbers_alone_and_pickled_arrays_are_refused(tmp_path: Path, name: str, array: np.ndarray, why: str) -> None:
+    with pytest.raises(RecordError, match=why):
+        read_dump(saved(tmp_path, **{name: array}))
 
 
 @pytest.mark.parametrize("options", ["--side jax", "--loss-scale 0", "--loss-scale nan", "--qkv-concat", "--names x"])
