@@ -32,6 +32,16 @@ def scale(named: dict[str, Any], name: str, factor: float) -> None:
     named[name] = (named[name] * np.float32(factor)) if isinstance(named[name], np.ndarray) else named[name] * factor
 
 
+def change_id(run: Synthetic, name: str, step: int) -> None:
+    run.batches[step][name][1, 2] += 1
+
+
+def asking(run: Synthetic, **switches: str) -> Synthetic:
+    """The run with other switches than it had; tensors that nobody asked for are not written."""
+    run.settings |= switches
+    return run
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unsynced() -> Iterator[None]:
     """Hundreds of small runs, none of which has to outlive a power cut; tests/record keeps the real thing."""

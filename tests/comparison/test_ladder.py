@@ -14,7 +14,7 @@ import pytest
 from align_hooks.comparison.verdict import Quantity, Reason, Status, Verdict, at_step
 from align_hooks.messages import Side, message, terms
 from chosen import every
-from comparison.conftest import HONEST, Compared, scale, scale_row, stage
+from comparison.conftest import HONEST, Compared, change_id, scale, scale_row, stage
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
 from worded import arguments, ids
 
@@ -25,10 +25,6 @@ def retrained(run: Synthetic, step: int, factor: float) -> None:
     """A gradient is other than it was, and everything that follows from it."""
     scale(run.gradients[step], Q, factor)
     run.train(ulps=1)
-
-
-def change_id(run: Synthetic, name: str, step: int) -> None:
-    run.batches[step][name][1, 2] += 1
 
 
 LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "initial optimizer state", "token losses", "step-0 loss"]

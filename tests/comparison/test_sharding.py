@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,23 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.sharding import explanation
-from align_hooks.comparison.verdict import Comparison, Finding, Quantity, Verdict, when
-from align_hooks.messages import Joined, Message, Side, message, sentences, terms
+from align_hooks.comparison.verdict import Comparison, Finding, Place, Quantity, Verdict, when
+from align_hooks.messages import Joined, Message, Side, all_of, message, rendered, sentences, terms
+from align_hooks.record.self_check import Contradiction, Kind
 from comparison.conftest import stage
-from sharded import Grid, Model, write
+from sharded import Array, Grid, Model, write
 from synthetic import NAMES, Synthetic
 
 GRADIENTS = Model().tensors(1)
-DOWN = "model.layers.1.mlp.down_proj.weight"
+DOWN, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
+
+
+def times(factor: float, wrong: int, name: str) -> Callable[[int, str, Array], Array]:
+    """What bends the part of a tensor on one rank."""
+    return lambda rank, each, part: part * np.float32(factor) if (rank, each) == (wrong, name) else part
 
 
 def compared(path: Path, grid: Grid, gradients: Any = None, **planted: Any) -> Comparison:
@@ -58,39 +66,57 @@ def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: 
 
 @pytest.mark.parametrize("factor", [0.5, 0.7])
 def test_a_first_clipping_is_told_before_the_factor_that_it_makes(tmp_path: Path, factor: float) -> None:
-    reference, candidate = Synthetic(), Synthetic()
+    candidate = Synthetic()
     for row in candidate.rows:
         row["grad_norm"] = candidate.optimizer["clip_grad"]
-    runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", reference), ("candidate", candidate)))
+    runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", Synthetic()), ("candidate", candidate)))
     findings = [Finding(name, error=1 - factor, limit=1e-5, scale=factor, direction=0.0, name=name) for name in NAMES[:2]]
-    told = explanation(runs, Quantity.GRADIENTS, 0, findings)
-    assert told == message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
-
-
-def lost(side: Side, name: str, rank: int, place: str, region: Message) -> Message:
-    return message("sharding.rank_holds_the_error_and_zeros", name=name, side=side, rank=rank, place=terms([place]), region=terms([region]))
+    clipped = message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
+    assert explanation(runs, Quantity.GRADIENTS, 0, findings) == clipped
 
 
 def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:
-    outcome = compared(tmp_path, Grid(tp=2), bend=lambda rank, name, part: part * np.float32(0) if (rank, name) == (1, DOWN) else part)
+    outcome = compared(tmp_path, Grid(tp=2), bend=times(0, 1, DOWN))
     assert outcome.verdict is Verdict.DIVERGED
-    assert lost(Side.CANDIDATE, DOWN, 1, "tp 1", message("sharding.columns", first=6, last=11)) in told(outcome)
+    where = {"place": terms(["tp 1"]), "region": terms([message("sharding.columns", first=6, last=11)])}
+    assert message("sharding.rank_holds_the_error_and_zeros", name=DOWN, side=Side.CANDIDATE, rank=1, **where) in told(outcome)
 
 
 def test_a_range_of_a_distributed_optimizer_that_was_dropped_is_named(tmp_path: Path) -> None:
     grid = Grid(dp=2, distributed=True)
     cut = Counter(piece for place in grid.places() for fused, _ in Model().held(place, grid) for piece in fused.pieces)
     name = next(piece for piece, ranks in cut.items() if ranks == 2)
-    outcome = compared(tmp_path, grid, bend=lambda rank, each, part: part * np.float32(0) if (rank, each) == (1, name) else part)
+    outcome = compared(tmp_path, grid, bend=times(0, 1, name))
     assert outcome.verdict is Verdict.DIVERGED
     (where,) = {each for each in told(outcome) if each.arguments.get("name") == name}
     assert where.id == "sharding.rank_holds_the_error_and_zeros"
-    region = where.arguments["region"]
-    assert isinstance(region, Message)
-    assert (where.arguments["rank"], where.arguments["place"], region.id) == (1, terms(["dp 1"]), "sharding.elements")
+    assert (where.arguments["rank"], where.arguments["place"]) == (1, terms(["dp 1"]))
+    assert where.arguments["region"].id == "sharding.elements"
 
 
 def test_an_error_that_several_ranks_share_is_no_ranks(tmp_path: Path) -> None:
     outcome = compared(tmp_path, Grid(tp=2), GRADIENTS | {DOWN: GRADIENTS[DOWN] * np.float32(1.1)})
     assert outcome.verdict is Verdict.DIVERGED
     assert told(outcome) == []
+
+
+# ---- copies that ranks should share and do not: one rule for every layout
+
+
+@pytest.mark.parametrize(("grid", "wrong", "axis"), [(Grid(tp=2), 1, "tp"), (Grid(dp=2), 1, "dp"), (Grid(tp=2, dp=2), 2, "dp")])
+def test_a_gradient_that_is_not_reduced_is_named_with_its_ranks(tmp_path: Path, grid: Grid, wrong: int, axis: str) -> None:
+    found = compared(tmp_path, grid, bend=times(2, wrong, NORM))
+    assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, Place.GRADIENTS)
+    told = found.blame.suspects[0].what
+    assert told.id == "rank_copies.not_reduced"
+    assert (told.arguments["names"], told.arguments["axes"]) == (NORM, all_of(message(f"rank_copies.{axis}")))
+    assert told == stage(found, "self-check").common
+    assert "align-hooks show" in rendered(found.next)
+
+
+def test_what_a_self_check_finds_beside_copies_is_no_missing_reduction(tmp_path: Path) -> None:
+    run = open_run(write(tmp_path / "run", Grid(tp=2), GRADIENTS, bend=times(2, 1, NORM)))
+    (copies, *_) = found = run.self_check.of_layout
+    assert not_shared(run, Side.CANDIDATE, found) is not None
+    assert not_shared(run, Side.CANDIDATE, [*found, Contradiction(0, Kind.BATCH, copies.first, copies.second)]) is None
+    assert not_shared(run, Side.CANDIDATE, []) is None
