@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +29,14 @@ CALLBACK = "[{'type': 'TopkBiasBalanceCallback'}]"
 
 def megatron(model: dict[str, Any], micro: int = 4, batch: int = 8, **arguments: object) -> Facts:
     """What Megatron-LM records: every argument, as text."""
-    given = {"moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": 0.0, "moe_z_loss_coeff": None} | arguments
-    given = {"rotary_scaling_factor": 1.0, "mscale_all_dim": 0.0} | given
+    given = {"moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": 0.0, "moe_z_loss_coeff": None}
+    given |= {"rotary_scaling_factor": 1.0, "mscale_all_dim": 0.0} | balanced(**arguments)
     return Facts(side="torch", model=model, arguments=texts(given), training=Training(micro_batch_size=micro, global_batch_size=batch))
 
 
 def mindformers(model: dict[str, Any], micro: int = 4, batch: int = 8, *, callbacks: str = CALLBACK, **arguments: object) -> Facts:
     """What MindFormers records: what its YAML holds."""
-    given = {f"model.model_config.{name}": value for name, value in arguments.items()}
+    given = {f"model.model_config.{name}": value for name, value in balanced(**arguments).items()}
     training = Training(micro_batch_size=micro, global_batch_size=batch)
     return Facts(side="ms", model=model, arguments=texts(given | {"callbacks": callbacks}), training=training)
 
@@ -44,51 +45,40 @@ def texts(arguments: dict[str, object]) -> dict[str, object]:
     return {name: str(value) for name, value in arguments.items()}
 
 
-def balanced(kind: str, coefficient: float = 0.01) -> dict[str, object]:
-    return {"moe_router_load_balancing_type": kind, "moe_aux_loss_coeff": coefficient}
+def balanced(kind: str | None = None, coefficient: object = 0.01, **arguments: object) -> dict[str, object]:
+    """Arguments, and those of an auxiliary loss of a kind."""
+    return arguments | ({"moe_router_load_balancing_type": kind, "moe_aux_loss_coeff": coefficient} if kind else {})
 
 
 BIAS = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 1e-3}
 MTP = {"mtp_loss_scaling_factor": 0.3}
 PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
-    "coefficient": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, moe_aux_loss_coeff=0.1), ["moe_aux_loss_coeff"]),
-    "no loss, whatever its coefficient": (megatron(EXPERTS, **balanced("none")), mindformers(EXPERTS), []),
-    "no loss on one side": (
-        megatron(EXPERTS, **balanced("none")),
-        mindformers(EXPERTS, **balanced("gbs_aux_loss")),
-        ["moe_aux_loss_coeff"],
-    ),
-    "of a micro-batch": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, **balanced("sub_seq_aux_loss")), []),
-    "by default": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, moe_aux_loss_coeff=0.01), []),
-    "of a rank": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, **balanced("seq_aux_loss")), []),
-    "of the batch": (megatron(EXPERTS, **balanced("global_aux_loss")), mindformers(EXPERTS, 2, **balanced("gbs_aux_loss")), []),
-    "of a batch of one micro-batch": (
-        megatron(EXPERTS, batch=4, **balanced("aux_loss")),
-        mindformers(EXPERTS, batch=4, **balanced("gbs_aux_loss")),
-        [],
-    ),
+    "coefficient": (megatron(EXPERTS, kind="aux_loss"), mindformers(EXPERTS, moe_aux_loss_coeff=0.1), ["moe_aux_loss_coeff"]),
+    "no loss, whatever its coefficient": (megatron(EXPERTS, kind="none"), mindformers(EXPERTS), []),
+    "no loss on one side": (megatron(EXPERTS, kind="none"), mindformers(EXPERTS, kind="gbs_aux_loss"), ["moe_aux_loss_coeff"]),
+    "of a micro-batch": (megatron(EXPERTS, kind="aux_loss"), mindformers(EXPERTS, kind="sub_seq_aux_loss"), []),
+    "by default": (megatron(EXPERTS, kind="aux_loss"), mindformers(EXPERTS, moe_aux_loss_coeff=0.01), []),
+    "of a rank": (megatron(EXPERTS, kind="aux_loss"), mindformers(EXPERTS, kind="seq_aux_loss"), []),
+    "of the batch": (megatron(EXPERTS, kind="global_aux_loss"), mindformers(EXPERTS, 2, kind="gbs_aux_loss"), []),
+    "of a batch of one micro-batch": (megatron(EXPERTS, batch=4, kind="aux_loss"), mindformers(EXPERTS, batch=4, kind="gbs_aux_loss"), []),
     "of a batch of several": (
-        megatron(EXPERTS, batch=8, **balanced("aux_loss")),
-        mindformers(EXPERTS, batch=8, **balanced("gbs_aux_loss")),
+        megatron(EXPERTS, kind="aux_loss"),
+        mindformers(EXPERTS, kind="gbs_aux_loss"),
         ["moe_router_load_balancing_type"],
     ),
     "of a sequence": (
-        megatron(EXPERTS, **balanced("seq_aux_loss")),
-        mindformers(EXPERTS, **balanced("seq_aux_loss")),
+        megatron(EXPERTS, kind="seq_aux_loss"),
+        mindformers(EXPERTS, kind="seq_aux_loss"),
         ["moe_router_load_balancing_type"],
     ),
-    "of the only one": (megatron(EXPERTS, 1, **balanced("seq_aux_loss")), mindformers(EXPERTS, 1, **balanced("seq_aux_loss")), []),
-    "of several kinds": (megatron(EXPERTS, **balanced("['aux_loss', 'seq_aux_loss']")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
-    "of several weights": (megatron(EXPERTS, **balanced("aux_loss", "[0.1]")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of the only one": (megatron(EXPERTS, 1, kind="seq_aux_loss"), mindformers(EXPERTS, 1, kind="seq_aux_loss"), []),
+    "of several kinds": (megatron(EXPERTS, kind="['aux_loss', 'seq_aux_loss']"), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of several weights": (megatron(EXPERTS, kind="aux_loss", coefficient="[0.1]"), mindformers(EXPERTS), []),  # type: ignore[arg-type]
     "of no number": (megatron(LATENT, rotary_scaling_factor="9" * 400, mscale_all_dim="1e300"), mindformers(LATENT, mscale="x"), []),
-    "micro-batch": (
-        megatron(EXPERTS, 2, **balanced("aux_loss")),
-        mindformers(EXPERTS, **balanced("sub_seq_aux_loss")),
-        ["micro_batch_size"],
-    ),
+    "micro-batch": (megatron(EXPERTS, 2, kind="aux_loss"), mindformers(EXPERTS, kind="sub_seq_aux_loss"), ["micro_batch_size"]),
     "micro-batch, no loss": (megatron(EXPERTS, 2), mindformers(EXPERTS, 4), []),
-    "micro-batch, no experts": (megatron({}, 2, **balanced("aux_loss")), megatron({}, 4, **balanced("aux_loss")), []),
-    "two of Megatron": (megatron(EXPERTS, 2, **balanced("aux_loss")), megatron(EXPERTS, 4, **balanced("aux_loss")), ["micro_batch_size"]),
+    "micro-batch, no experts": (megatron({}, 2, kind="aux_loss"), megatron({}, 4, kind="aux_loss"), []),
+    "two of Megatron": (megatron(EXPERTS, 2, kind="aux_loss"), megatron(EXPERTS, 4, kind="aux_loss"), ["micro_batch_size"]),
     "logits": (megatron(EXPERTS, moe_z_loss_coeff=1e-3), mindformers(EXPERTS), ["moe_z_loss_coeff"]),
     "bias": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, **BIAS), []),
     "bias not moved": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, callbacks="[]", **BIAS), ["moe_router_bias_update_rate"]),  # type: ignore[arg-type]
@@ -115,24 +105,15 @@ def test_settings_are_compared_by_what_they_mean(reference: Facts, candidate: Fa
 def with_loss(coefficient: float, run: Synthetic) -> Synthetic:
     """A run whose model has experts and balances them."""
     run.model |= EXPERTS
-    run.facts["arguments"] = megatron(EXPERTS, **balanced("aux_loss", coefficient)).arguments
+    run.facts["arguments"] = megatron(EXPERTS, kind="aux_loss", coefficient=coefficient).arguments
     return run
 
 
-def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Synthetic) -> None:
-    reference = with_loss(0.01, Synthetic())
+def test_a_setting_is_suspected_where_it_acts_and_to_be_set_alike_there(compared: Compared, candidate: Synthetic) -> None:
     bent(with_loss(0.1, candidate), noisy(3))
-    outcome = compared(candidate, against=reference).blame
-    assert (outcome.place, outcome.suspects[0].name) == (Place.GRADIENTS, "moe_aux_loss_coeff")
-    assert outcome.causes[0] == "auxiliary_loss"
-
-
-def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
-    forward, reference = with_loss(0.1, Synthetic().drifted()), with_loss(0.01, Synthetic())
-    tokens(forward, 0)
-    assert ids(compared(forward, against=reference).next)[0] != "next.set_as_told"
-    bent(with_loss(0.1, candidate), noisy(3))
-    assert ids(compared(candidate, against=reference).next)[0] == "next.set_as_told"
+    outcome = compared(candidate, against=with_loss(0.01, Synthetic()))
+    assert (outcome.blame.place, outcome.blame.suspects[0].name) == (Place.GRADIENTS, "moe_aux_loss_coeff")
+    assert (outcome.blame.causes[0], ids(outcome.next)[0]) == ("auxiliary_loss", "next.set_as_told")
 
 
 def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:
@@ -141,6 +122,7 @@ def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Syntheti
     assert outcome.blame.place is Place.FORWARD
     assert "moe_aux_loss_coeff" not in [suspect.name for suspect in outcome.blame.suspects]
     assert [finding.name for finding in outcome.settings] == ["moe_aux_loss_coeff"]
+    assert ids(outcome.next)[0] != "next.set_as_told"
 
 
 def test_where_nothing_shows_it_the_verdict_is_open(compared: Compared, candidate: Synthetic) -> None:
@@ -162,29 +144,37 @@ def seen(stage: Any, names: list[str]) -> Seen:
     return Seen(first, {stage: first, gradients: of_tensors}, (), Parted(), None, 1)
 
 
+def causes_of(seen: Seen, place: Place) -> tuple[str, ...]:
+    return causes(seen, place, suspects(seen, place))
+
+
+def with_findings(seen: Seen, findings: Iterable[Finding]) -> Seen:
+    shown = StageResult(gradients, Status.DIFFERENT, "", tuple(findings))
+    return replace(seen, first=shown, stages={gradients: shown})
+
+
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("model.layers.0.mlp.gate.weight", "router"),
-        ("model.layers.0.block_sparse_moe.gate.weight", "router"),
-        ("model.layers.0.mlp.experts.3.up_proj.weight", "experts"),
-        ("model.layers.0.mlp.shared_experts.up_proj.weight", "shared_experts"),
-        ("model.layers.0.mlp.gate_proj.weight", "mlp"),
-        ("model.layers.0.self_attn.k_norm.weight", "query_and_key_norms"),
-        ("model.layers.0.self_attn.kv_a_layernorm.weight", "latent_norms"),
-        ("model.layers.0.input_layernorm.weight", "norm"),
-        ("model.layers.0.self_attn.q_proj.bias", "attention_biases"),
-        ("model.layers.0.self_attn.q_proj.weight", "attention"),
+        ("mlp.gate.weight", "router"),
+        ("block_sparse_moe.gate.weight", "router"),
+        ("mlp.experts.3.up_proj.weight", "experts"),
+        ("mlp.shared_experts.up_proj.weight", "shared_experts"),
+        ("mlp.gate_proj.weight", "mlp"),
+        ("self_attn.k_norm.weight", "query_and_key_norms"),
+        ("self_attn.kv_a_layernorm.weight", "latent_norms"),
+        ("input_layernorm.weight", "norm"),
+        ("self_attn.q_proj.bias", "attention_biases"),
+        ("self_attn.q_proj.weight", "attention"),
     ],
 )
 def test_a_part_of_a_family_is_a_cause_of_its_own(name: str, cause: str) -> None:
-    forward = seen(token_losses, [name])
-    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD))[0] == cause
+    assert causes_of(seen(token_losses, [f"model.layers.0.{name}"]), Place.FORWARD)[0] == cause
 
 
 def test_several_experts_have_their_router_in_common() -> None:
     up, down, other = (f"model.layers.0.mlp.experts.{part}_proj.weight" for part in ("0.up", "0.down", "1.up"))
-    router = "model.layers.0.mlp.gate.weight"
+    router, elsewhere = "model.layers.0.mlp.gate.weight", "model.layers.1.mlp.experts.1.up_proj.weight"
 
     def named(*wrong: str) -> list[str]:
         return [suspect.name for suspect in suspects(seen(token_losses, list(wrong)), Place.FORWARD)]
@@ -192,12 +182,8 @@ def test_several_experts_have_their_router_in_common() -> None:
     assert named(up, other, down, router) == [up, other, router, down]
     assert named(up, other, down) == [up, other, down]  # it is right
     assert named(up, down, router, other) == [up, down, router, other]
-    assert named(up, other, "model.layers.1.mlp.experts.1.up_proj.weight", router)[2:] == [
-        "model.layers.1.mlp.experts.1.up_proj.weight",
-        router,
-    ]
-    forward = seen(token_losses, [up, other, down, router])
-    assert causes(forward, Place.FORWARD, suspects(forward, Place.FORWARD)) == ("experts", "router")
+    assert named(up, other, elsewhere, router)[2:] == [elsewhere, router]
+    assert causes_of(seen(token_losses, [up, other, down, router]), Place.FORWARD) == ("experts", "router")
 
 
 @pytest.mark.parametrize(
@@ -210,20 +196,16 @@ def test_several_experts_have_their_router_in_common() -> None:
     ],
 )
 def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: str) -> None:
-    backward = seen(gradients, wrong)
-    assert causes(backward, Place.GRADIENTS, suspects(backward, Place.GRADIENTS))[0] == cause
+    assert causes_of(seen(gradients, wrong), Place.GRADIENTS)[0] == cause
 
 
 def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_loss() -> None:
     """A tenth of its gradient at most is left: that of the auxiliary loss."""
-    backward, other = (seen(gradients, NAMES[:8][::-1]) for _ in range(2))
-    of_tensors = backward.stages[gradients]
-    lost = tuple(replace(one, error=0.99, limit=1e-6, scale=0.01) if one.name == NAMES[7] else one for one in of_tensors.findings)
-    shown = replace(of_tensors, findings=lost)
-    backward = replace(backward, first=shown, stages={gradients: shown})
-    named = [causes(one, Place.GRADIENTS, suspects(one, Place.GRADIENTS)) for one in (backward, other)]
-    assert named[0][:2] == ("router_detached", "auxiliary_loss")
-    assert "router_detached" not in named[1]
+    other = seen(gradients, NAMES[:8][::-1])
+    findings = other.stages[gradients].findings
+    lost = with_findings(other, (replace(one, error=0.99, limit=1e-6, scale=0.01) if one.name == NAMES[7] else one for one in findings))
+    assert causes_of(lost, Place.GRADIENTS)[:2] == ("router_detached", "auxiliary_loss")
+    assert "router_detached" not in causes_of(other, Place.GRADIENTS)
 
 
 def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compared: Compared, candidate: Synthetic) -> None:
@@ -243,13 +225,8 @@ def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compar
 
 def test_of_estimated_errors_that_large_the_furthest_beyond_its_limit_comes_first() -> None:
     """A sketch tells the size of an error by a few tens of percent, which ranks no tensors that are lost."""
-    backward = seen(gradients, [NAMES[1], NAMES[0]])
-    findings = tuple(
-        Finding(name, error=error, limit=limit, name=name, step=0) for name, error, limit in ((NAMES[1], 0.8, 0.1), (NAMES[0], 1.1, 0.2))
-    )
-    shown = StageResult(gradients, Status.DIFFERENT, "", findings)
-    stored = replace(backward, first=shown, stages={gradients: shown})
-    assert [[one.name for one in each.wrong] for each in (stored, replace(stored, estimated=True))] == [
-        [NAMES[0], NAMES[1]],
-        [NAMES[1], NAMES[0]],
-    ]
+    errors = ((NAMES[1], 0.8, 0.1), (NAMES[0], 1.1, 0.2))
+    findings = [Finding(name, error=error, limit=limit, name=name, step=0) for name, error, limit in errors]
+    stored = with_findings(seen(gradients, [NAMES[1], NAMES[0]]), findings)
+    assert [one.name for one in stored.wrong] == [NAMES[0], NAMES[1]]
+    assert [one.name for one in replace(stored, estimated=True).wrong] == [NAMES[1], NAMES[0]]

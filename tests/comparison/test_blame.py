@@ -19,7 +19,7 @@ from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES, SIG
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Place, Status
 from align_hooks.messages import Side
-from comparison.conftest import HONEST, Compared, scale_row, stage
+from comparison.conftest import HONEST, Compared, asking, scale_row, stage
 from messages.test_catalogues import ENGLISH_ENTRIES
 from synthetic import NAMES, SHAPES, VOCABULARY, Synthetic, squared_sum
 from worded import arguments, ids
@@ -33,8 +33,7 @@ def bent(run: Synthetic, change: Callable[[str, np.ndarray], np.ndarray]) -> Non
     for name, gradient in run.gradients[0].items():
         run.gradients[0][name] = change(name, gradient).astype(np.float32)
         run.norms[0][name] = squared_sum(run.gradients[0][name])
-    run.settings |= {"weights": "0", "optimizer_state": "none"}
-    run.weights, run.moments = {0: run.weights[0]}, {}
+    asking(run, weights="0", optimizer_state="none")
 
 
 def noisy(seed: int) -> Callable[[str, np.ndarray], np.ndarray]:
@@ -52,23 +51,14 @@ def forgotten(run: Synthetic) -> None:
         del batch["token_losses"]
 
 
-def nudged(run: Synthetic) -> None:
-    scale_row(run, 0, "loss", 1 + 2e-7)
-
-
-def epsilon(run: Synthetic) -> None:
-    run.model["rms_norm_eps"] = 1e-6
-
-
-def decayed(run: Synthetic) -> None:
-    run.optimizer["groups"][1]["weight_decay"] = 0.1
-
-
 CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], Place, str, str | None]] = {
     "scores": ([lambda run: tokens(run, 1)], Place.FORWARD, "token_losses.*", "attention_scores"),
     "window": ([lambda run: tokens(run, 2)], Place.FORWARD, "token_losses.*", "attention_forgets"),
     "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], Place.FORWARD, "model.*", None),
-    "setting": ([lambda run: tokens(run, 0), epsilon], Place.FORWARD, "rms_norm_eps", "norm_epsilon"),
+    "setting": (
+        [lambda run: tokens(run, 0), lambda run: run.model.update(rms_norm_eps=1e-6)],
+        *(Place.FORWARD, "rms_norm_eps", "norm_epsilon"),
+    ),
     "clip": ([lambda run: run.train(clip=0.5)], Place.CLIPPING, "*", None),
     "objective": ([lambda run: scale_row(run, 0, "objective_loss", 2)], Place.NORMALISATION, "sharding.*", None),
     "factor": ([lambda run: bent(run, lambda name, each: each * 2)], Place.GRADIENTS, "sharding.*", None),
@@ -77,7 +67,7 @@ CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], Place, str, str | None]
     "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], Place.GRADIENTS, "*", None),
     "backward": ([lambda run: bent(run, noisy(3))], Place.GRADIENTS, "frontier.*", "backward_of_loss"),
     "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], Place.CONFIGURATION, "betas", None),
-    "decay": ([decayed], Place.CONFIGURATION, "weight_decay", "other_decay"),
+    "decay": ([lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)], Place.CONFIGURATION, "weight_decay", "other_decay"),
 }
 
 
@@ -86,11 +76,11 @@ def test_without_token_losses_on_either_side_the_forward_pass_is_blamed(compared
     reference = deepcopy(HONEST)
     for run in (reference, candidate):
         forgotten(run)
-    nudged(candidate)
+    scale_row(candidate, 0, "loss", 1 + 2e-7)
     bent(candidate, noisy(3))
-    outcome = compared(candidate, against=reference).blame
-    assert outcome.place is Place.FORWARD
-    assert fnmatchcase(outcome.suspects[0].name, "model.*")
+    blame = compared(candidate, against=reference).blame
+    assert blame.place is Place.FORWARD
+    assert fnmatchcase(blame.suspects[0].name, "model.*")
 
 
 @pytest.mark.parametrize(("bends", "place", "suspect", "cause"), CASES.values(), ids=CASES.keys())
@@ -133,12 +123,9 @@ def test_an_optimizer_of_ones_own_is_suspected_where_updates_part(compared: Comp
     assert compared(candidate).blame is None
     for row in candidate.rows[1:]:
         row["loss"] *= 1.01
-    candidate.settings |= {"gradients": "0", "weights": "0", "optimizer_state": "none"}
-    candidate.weights, candidate.moments, candidate.gradients = {0: candidate.weights[0]}, {}, {0: candidate.gradients[0]}
-    outcome = compared(candidate).blame
-    assert outcome.place is Place.NEXT_LOSS
-    assert arguments("blame.own_optimizer", outcome.suspects[0].what) == {"side": Side.CANDIDATE, "type": "TeamAdamW"}
-    assert outcome.causes == ("own_optimizer",)
+    blame = compared(asking(candidate, gradients="0", weights="0", optimizer_state="none")).blame
+    assert (blame.place, blame.causes) == (Place.NEXT_LOSS, ("own_optimizer",))
+    assert arguments("blame.own_optimizer", blame.suspects[0].what) == {"side": Side.CANDIDATE, "type": "TeamAdamW"}
 
 
 def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:
@@ -156,9 +143,9 @@ def test_gradients_that_are_gone_are_named_together(compared: Compared, candidat
     """Nothing of the loss depends on these parameters."""
     gone = NAMES[:2]
     for name in gone:
-        candidate.gradients[0][name] = np.zeros_like(candidate.gradients[0][name])
+        candidate.gradients[0][name][:] = 0
     blame = compared(candidate).blame
-    assert blame is not None and blame.place is Place.GRADIENTS
+    assert blame.place is Place.GRADIENTS
     told = arguments("blame.gone", *(suspect.what for suspect in blame.suspects))["names"]
     assert arguments("names.and_more", told)["count"] == len(gone) - 1
     assert {*gone} <= {suspect.name for suspect in blame.suspects}
@@ -175,7 +162,7 @@ def test_the_part_of_a_tied_weight_that_is_off_is_told_by_its_rows(compared: Com
     gradient[np.unique(reference.batches[0]["tokens"]) if rows == "looked up" else slice(None)] *= np.float32(0.5)
     gradient[0] += np.float32(1)  # and no factor that they share
     blame = compared(candidate, against=reference).blame
-    assert blame is not None and blame.causes[0] == "tied_weight"
+    assert blame.causes[0] == "tied_weight"
     assert part in ids(*blame.likely)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from align_hooks.messages import Argument, Side, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.report.text import to_change
 from chosen import every
-from comparison.conftest import HONEST, Compared, scale, scale_row, stage
-from synthetic import NAMES, STEPS, Synthetic, row, scalars_only
+from comparison.conftest import HONEST, Compared, asking, scale, scale_row, stage
+from synthetic import HONEST_SKETCHED, NAMES, STEPS, Synthetic, row, scalars_only
 from worded import arguments, ids, result
 
 Q = NAMES[1]
@@ -77,10 +77,11 @@ def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, ca
 # ---- nothing compared is never aligned
 
 
+NOTHING = (None, None, None)
+
+
 @pytest.mark.parametrize(
-    ("losses", "against"),
-    [((None, None, None), (9.0, 8.9, 8.8)), ((None, None, None), (None, None, None)), ((), ())],
-    ids=["of one", "of either", "no steps"],
+    ("losses", "against"), [(NOTHING, (9.0, 8.9, 8.8)), (NOTHING, NOTHING), ((), ())], ids=["of one", "of either", "no steps"]
 )
 def test_runs_without_a_number_in_common_are_never_aligned(compared: Compared, losses: Any, against: Any) -> None:
     assert compared(scalars_only(losses), against=scalars_only(against)).verdict is not Verdict.ALIGNED
@@ -101,20 +102,20 @@ def test_a_tensor_that_is_missing_in_one_file_is_refused(
         compared(candidate)
 
 
+@pytest.mark.parametrize(
+    ("steps", "sides"),
+    [([0], 1), ([1], 1), ([2], 1), (range(STEPS + 1), 1), (range(STEPS + 1), 2)],
+    ids=["step 0", "step 1", "step 2", "all", "all of both"],
+)
 @pytest.mark.parametrize("kind", ["batches", "gradients", "weights", "norms"])
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_a_step_asked_for_that_one_run_lacks_is_never_aligned(compared: Compared, candidate: Synthetic, kind: str, step: int) -> None:
-    del getattr(candidate, kind)[step]
-    assert compared(candidate).verdict is not Verdict.ALIGNED
-
-
-@pytest.mark.parametrize("lacking", ["one", "both"])
-@pytest.mark.parametrize("kind", ["batches", "gradients", "weights", "norms"])
-def test_a_kind_asked_for_that_is_not_there_is_never_aligned(compared: Compared, candidate: Synthetic, kind: str, lacking: str) -> None:
-    each = deepcopy(HONEST)
-    for run in [candidate] if lacking == "one" else [each, candidate]:
-        getattr(run, kind).clear()
-    assert compared(candidate, against=each).verdict is not Verdict.ALIGNED
+def test_what_was_asked_for_and_is_not_there_is_never_aligned(
+    compared: Compared, candidate: Synthetic, kind: str, steps: Iterable[int], sides: int
+) -> None:
+    reference = deepcopy(HONEST)
+    for run in (candidate, reference)[:sides]:
+        for step in steps:
+            getattr(run, kind).pop(step, None)
+    assert compared(candidate, against=reference).verdict is not Verdict.ALIGNED
 
 
 def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compared) -> None:
@@ -126,9 +127,7 @@ def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compa
 
 
 def test_a_kind_that_only_one_was_asked_for_is_not_compared(compared: Compared, candidate: Synthetic) -> None:
-    candidate.settings["gradients"] = "none"
-    candidate.gradients.clear()
-    outcome = compared(candidate)
+    outcome = compared(asking(candidate, gradients="none"))
     assert outcome.verdict is Verdict.ALIGNED
     assert stage(outcome, "gradients") == result("gradients", Status.NOT_COMPARED, message("gaps.one_recorded", side=Side.REFERENCE))
 
@@ -149,9 +148,7 @@ def at_rest() -> Synthetic:
 def test_a_step_on_equal_weights_has_tight_limits(compared: Compared, candidate: Synthetic, equal: str) -> None:
     reference = HONEST
     if equal == "a rate of 0":
-        reference, candidate = at_rest(), at_rest()
-        for run in (reference, candidate):
-            run.weights, run.settings["weights"] = {}, "none"
+        reference, candidate = (asking(at_rest(), weights="none") for _ in range(2))
     else:
         candidate.weights[2], candidate.gradients[2] = deepcopy(HONEST.weights[2]), deepcopy(HONEST.gradients[2])
     scale(candidate.gradients[2], Q, 1.0001)
@@ -159,24 +156,18 @@ def test_a_step_on_equal_weights_has_tight_limits(compared: Compared, candidate:
     assert (outcome.first.name, outcome.first.findings[0].what) == ("gradients", at_step(Q, 2))
 
 
-def test_weights_that_move_at_a_rate_of_0_on_one_side_are_never_aligned(compared: Compared) -> None:
-    reference, candidate = at_rest(), at_rest()
+@pytest.mark.parametrize("recorded", ["all", "0-2"])
+def test_weights_that_move_at_a_rate_of_0_on_one_side_are_never_aligned(compared: Compared, recorded: str) -> None:
+    reference, candidate = (asking(at_rest(), weights=recorded) for _ in range(2))
     for step in (1, 2, 3):
         scale(candidate.weights[step], Q, 1.5)
-    assert compared(candidate, against=reference).verdict is not Verdict.ALIGNED
-    for run in (reference, candidate):
-        del run.weights[3]
-        run.settings["weights"] = "0-2"
     assert compared(candidate, against=reference).verdict is not Verdict.ALIGNED
 
 
 def test_runs_that_start_at_different_steps_have_no_exact_step(compared: Compared) -> None:
-    reference, candidate = Synthetic(), Synthetic()
-    for run in (reference, candidate):
-        run.weights, run.settings = {}, {"batches": "all", "local_norms": "all", "gradients": "all"}
+    reference, candidate = (asking(Synthetic(), weights="none", optimizer_state="none") for _ in range(2))
     del candidate.rows[0]
-    outcome = compared(candidate, against=reference)
-    assert stage(outcome, "gradients").summary == message("same_weights.no_exact_step")
+    assert stage(compared(candidate, against=reference), "gradients").summary == message("same_weights.no_exact_step")
 
 
 def test_a_resumed_pair_is_judged_from_its_first_step(compared: Compared) -> None:
@@ -206,10 +197,13 @@ def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) 
 
 
 def test_comparing_changes_neither_run(compared: Compared, reference: Path, candidate: Synthetic, tmp_path: Path) -> None:
+    def changes() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for run in (reference, changed) for path in run.rglob("*")}
+
     changed = candidate.write(tmp_path / "other")
-    before = {path: path.stat().st_mtime_ns for run in (reference, changed) for path in run.rglob("*")}
+    before = changes()
     compared(changed)
-    assert {path: path.stat().st_mtime_ns for run in (reference, changed) for path in run.rglob("*")} == before
+    assert changes() == before
 
 
 # ---- what hides
@@ -222,9 +216,8 @@ def test_model_settings_that_differ_are_never_aligned(compared: Compared, candid
     assert (outcome.verdict, [finding.what for finding in outcome.first.findings]) == (Verdict.INCONCLUSIVE, ["rope_theta"])
 
 
-def of_no_family(run: Synthetic) -> None:
-    """Make a run's model one that no family knows, of the same sizes."""
-    run.model = {NO_FAMILY: ["activation is odd"], NEAREST: "Llama"}
+STRANGER = {NO_FAMILY: ["activation is odd"], NEAREST: "Llama"}
+"""Of a model that no family knows, of the same sizes."""
 
 
 @pytest.mark.parametrize("side", list(Side))
@@ -233,7 +226,7 @@ def test_a_model_that_one_side_alone_was_not_recognised_as_is_told_with_its_reas
 ) -> None:
     """Nothing that only the other's family holds is told as a setting that differs."""
     reference = deepcopy(HONEST)
-    of_no_family(candidate if side is Side.CANDIDATE else reference)
+    (candidate if side is Side.CANDIDATE else reference).model = STRANGER
     outcome = compared(candidate, against=reference)
     assert (outcome.verdict, [finding.name for finding in outcome.settings]) == (Verdict.INCONCLUSIVE, [FAMILY])
     assert arguments("model_settings.not_recognised", outcome.headline)["side"] is side
@@ -245,21 +238,19 @@ def test_a_model_that_one_side_alone_was_not_recognised_as_is_told_with_its_reas
 def test_where_such_a_pair_parts_the_reason_is_suspected_and_no_change_of_a_family_is_told(
     compared: Compared, candidate: Synthetic
 ) -> None:
-    of_no_family(candidate)
+    candidate.model = STRANGER
     for arrays, scalars in zip(candidate.batches.values(), candidate.rows, strict=True):
         arrays["token_losses"] *= np.float32(1.01)
         scalars.update(loss=1.01 * scalars["loss"], objective_loss=1.01 * scalars["objective_loss"])
     outcome = compared(candidate)
-    assert arguments("blame.family", outcome.blame.suspects[0].what)["side"] is Side.CANDIDATE
-    assert outcome.blame.suspects[0].name == FAMILY
+    (suspect, *_) = outcome.blame.suspects
+    assert (suspect.name, arguments("blame.family", suspect.what)["side"]) == (FAMILY, Side.CANDIDATE)
     assert to_change(outcome) == []
 
 
 def test_two_models_of_no_family_are_compared_by_their_numbers(compared: Compared, candidate: Synthetic) -> None:
-    reference = deepcopy(HONEST)
-    for run in (reference, candidate):
-        of_no_family(run)
-    assert compared(candidate, against=reference).verdict is Verdict.ALIGNED
+    candidate.model = STRANGER
+    assert compared(candidate, against=Synthetic(model=STRANGER)).verdict is Verdict.ALIGNED
 
 
 @pytest.mark.parametrize(
@@ -288,12 +279,11 @@ def test_micro_batches_of_unequal_masks_are_not_comparable(compared: Compared) -
 
 
 def test_steps_that_both_skipped_are_left_out_and_leave_the_weights(compared: Compared) -> None:
-    reference, candidate = deepcopy(HONEST), deepcopy(HONEST)
-    for run in (reference, candidate):
-        run.rows[0] |= {"skipped": True, "grad_norm": None, "clip_coefficient": None}
-        run.gradients[0][Q] = np.full_like(run.gradients[0][Q], np.inf)
-        run.norms[0][Q] = math.inf
-        run.weights[1] = deepcopy(run.weights[0])
+    reference = deepcopy(HONEST)
+    reference.rows[0] |= {"skipped": True, "grad_norm": None, "clip_coefficient": None}
+    reference.gradients[0][Q][:], reference.norms[0][Q] = np.inf, math.inf
+    reference.weights[1] = deepcopy(reference.weights[0])
+    candidate = deepcopy(reference)
     assert compared(candidate, against=reference).verdict is Verdict.ALIGNED
     scale(candidate.gradients[1], Q, 1.0001)  # beyond an exact step's limit, and well within a free one's
     assert compared(candidate, against=reference).verdict is Verdict.DIVERGED
@@ -304,50 +294,46 @@ def curve(*shifts: float) -> Synthetic:
     return scalars_only([9.0, *(9.0 * (1 + shift) for shift in shifts)])
 
 
+PLAIN = curve(*[0.0] * 19)
+
+
 def test_a_bias_that_no_single_step_shows_is_seen_in_the_curve(compared: Compared) -> None:
-    plain = curve(*[0.0] * 19)
-    to_and_fro = compared(curve(*[1.8e-6, -1.8e-6] * 9, 0.0), against=plain)
-    assert stage(to_and_fro, "curve").status is Status.SAME
-    assert stage(to_and_fro, "curve").summary == message("curve.compared", count=20, above=9)
-    aside = compared(curve(*[1.8e-6] * 19), against=plain)
+    to_and_fro = stage(compared(curve(*[1.8e-6, -1.8e-6] * 9, 0.0), against=PLAIN), "curve")
+    assert (to_and_fro.status, to_and_fro.summary) == (Status.SAME, message("curve.compared", count=20, above=9))
+    aside = compared(curve(*[1.8e-6] * 19), against=PLAIN)
     assert stage(aside, "later losses").status is Status.SAME
     assert (aside.verdict, aside.first.name) == (Verdict.INCONCLUSIVE, "curve")
 
 
-def test_a_loss_that_parts_late_is_blamed_on_the_curve(compared: Compared) -> None:
-    plain = curve(*[0.0] * 19)
-    places = [compared(curve(*shifts), against=plain).blame for shifts in ([0.0] * 10 + [0.1] * 9, [0.1] * 19)]
-    assert [blame and blame.place for blame in places] == ["curve", "next loss"]
+@pytest.mark.parametrize(("late", "place"), [(10, "curve"), (0, "next loss")])
+def test_a_loss_that_parts_late_is_blamed_on_the_curve(compared: Compared, late: int, place: str) -> None:
+    assert compared(curve(*[0.0] * late, *[0.1] * (19 - late)), against=PLAIN).blame.place == place
 
 
-def test_limits_follow_the_depth(compared: Compared, candidate: Synthetic) -> None:
+@pytest.mark.parametrize(("layers", "status"), [(2, Status.DIFFERENT), (32, Status.SAME)])
+def test_limits_follow_the_depth(compared: Compared, layers: int, status: Status) -> None:
     """Twice the default of two layers: within the limit of 32."""
+    reference, candidate = (asking(run, local_norms="none") for run in (deepcopy(HONEST), HONEST.drifted()))
+    for run in (reference, candidate):
+        run.norms, run.model = {}, run.model | {"num_hidden_layers": layers}
     scale(candidate.gradients[0], Q, 1 + 1.9e-5)
-    candidate.norms.clear()
-    for layers, status in ((2, Status.DIFFERENT), (32, Status.SAME)):
-        sides = [deepcopy(run) for run in (candidate, HONEST)]
-        for run in sides:
-            run.model = run.model | {"num_hidden_layers": layers}
-            run.settings["local_norms"] = "none"
-        assert stage(compared(sides[0], against=sides[1]), "gradients").status is status
+    assert stage(compared(candidate, against=reference), "gradients").status is status
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_an_update_is_judged_by_what_it_changed(compared: Compared, candidate: Synthetic, at: int) -> None:
+def test_an_update_is_judged_by_what_it_changed(compared: Compared, at: int) -> None:
     """A tensor that an update left alone, with no tensor stored: a thousandth of the weight, all of the update."""
-    reference = deepcopy(HONEST)
-    for run in (reference, candidate):
-        run.settings = {"batches": "all", "local_norms": "all", "sketches": "all"}
+    candidate = HONEST_SKETCHED.drifted()
     candidate.weights[at][Q] = candidate.weights[at - 1][Q].copy()
-    outcome = compared(candidate, against=reference)
+    outcome = compared(candidate, against=HONEST_SKETCHED)
     assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "first updates")
     assert (outcome.blame.place, outcome.blame.suspects[0].what) == ("optimizer", at_step(Q, at - 1))
 
 
-def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: Synthetic) -> None:
-    reference = deepcopy(HONEST)
+def test_a_factor_of_every_first_update_is_told(compared: Compared) -> None:
+    reference, candidate = deepcopy(HONEST_SKETCHED), HONEST_SKETCHED.drifted()
     for run in (reference, candidate):
-        run.settings = {"batches": "all", "local_norms": "0", "sketches": "0-1"}
+        asking(run, local_norms="0", sketches="0-1")
     for name, weight in reference.weights[0].items():
         candidate.weights[1][name] = weight + 2 * (reference.weights[1][name] - weight)
     outcome = compared(candidate, against=reference)
@@ -357,9 +343,9 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
 
 
 def test_the_curve_follows_measured_noise(compared: Compared, tmp_path: Path) -> None:
-    plain, repeat, aside = (curve(*[shift] * 19) for shift in (0.0, 2e-6, 3e-6))
-    assert compared(aside, against=plain).verdict is not Verdict.ALIGNED
-    assert stage(compared(aside, against=plain, noise=[open_run(repeat.write(tmp_path / "noise"))]), "curve").status is Status.SAME
+    repeat, aside = (curve(*[shift] * 19) for shift in (2e-6, 3e-6))
+    assert compared(aside, against=PLAIN).verdict is not Verdict.ALIGNED
+    assert stage(compared(aside, against=PLAIN, noise=[open_run(repeat.write(tmp_path / "noise"))]), "curve").status is Status.SAME
 
 
 def test_losses_that_are_infinite_both_ways_make_no_curve(compared: Compared) -> None:

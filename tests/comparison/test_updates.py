@@ -13,13 +13,14 @@ from align_hooks.comparison.formula import FITS
 from align_hooks.comparison.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
 from align_hooks.messages import Argument, Message, Side, message
 from chosen import every, slow_but
-from comparison.conftest import Compared, scale
+from comparison.conftest import Compared, asking, scale
 from comparison.conftest import stage as stage_of
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
 from synthetic import row as synthetic_row
 from worded import messages
 
 NORM = "model.norm.weight"
+Bend = Callable[[Synthetic], Synthetic]
 LARGE = {name: tuple(8 * size for size in shape) for name, shape in SHAPES.items()}
 
 
@@ -106,16 +107,6 @@ def value(of: Any) -> list[float] | str:
     return (list(inner.arguments.values()) or inner.id) if isinstance(inner, Message) else [inner]
 
 
-def without_state(run: Synthetic) -> Synthetic:
-    run.moments, run.settings["optimizer_state"] = {}, "none"
-    return run
-
-
-def without_gradients(run: Synthetic) -> Synthetic:
-    run.gradients, run.settings["gradients"] = {}, "none"
-    return run
-
-
 def unexplained(run: Synthetic) -> Synthetic:
     """A run whose weights grow by a thousandth with every update."""
     for step in range(1, STEPS + 1):
@@ -128,13 +119,13 @@ def changed(found: StageResult) -> dict[Term | None, Any]:
     return {finding.term: value(finding.candidate) for finding in found.findings}
 
 
-@pytest.mark.parametrize("state", slow_but([True, False], False), ids=["state", "no state"])
+@pytest.mark.parametrize("state", slow_but(["all", "none"], "none"), ids=["state", "no state"])
 @pytest.mark.parametrize("term", every(2, TERMS))
-def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: Compared, honest: Synthetic, term: str, state: bool) -> None:
+def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: Compared, honest: Synthetic, term: str, state: str) -> None:
     train, named, recorded, used = TERMS[term]
     run = large()
     train(run)
-    outcome = stage(compared(run if state else without_state(run), against=honest))
+    outcome = stage(compared(asking(run, optimizer_state=state), against=honest))
     assert outcome.status is Status.DIFFERENT
     assert changed(outcome) == {named: pytest.approx(used, rel=5e-4) if isinstance(used, list) else used}
     (finding,) = outcome.findings
@@ -192,17 +183,14 @@ def test_tensors_that_are_never_updated_are_named_beside_what_else_is_wrong(comp
     first, second = stage(compared(run, against=honest)).findings
     assert (first.name, first.quantity, first.term) == (NORM, Quantity.UPDATES, None)
     assert arguments(first.candidate, "after_update.never_updated") != []
-    assert second.term is Term.BETAS
-    assert of_side(second) is Side.CANDIDATE
+    assert (second.term, of_side(second)) == (Term.BETAS, Side.CANDIDATE)
 
 
 def test_gradients_that_were_summed_and_not_averaged_are_named_as_a_scale(compared: Compared, honest: Synthetic) -> None:
     run = large()
-    for gradients in run.gradients.values():
-        for name in gradients:
-            scale(gradients, name, 8)
+    run.gradients = {step: {name: 8 * each for name, each in gradients.items()} for step, gradients in honest.gradients.items()}
     run.train()
-    run.gradients = large().gradients
+    run.gradients = honest.gradients
     assert changed(stage(compared(run, against=honest))) == {Term.GRADIENT_SCALE: pytest.approx([8.0], rel=1e-3)}
 
 
@@ -217,7 +205,7 @@ def test_a_term_that_explains_the_updates_is_named_whatever_the_other_run_does(c
     reference, candidate = large(), large()
     settings(betas=[0.9, 0.999])(candidate)
     if recorded == "reference unchecked":
-        without_gradients(reference)
+        asking(reference, gradients="none")
     else:
         settings(eps=1e-6)(reference)
     outcome = stage(compared(candidate, against=reference))
@@ -226,42 +214,40 @@ def test_a_term_that_explains_the_updates_is_named_whatever_the_other_run_does(c
     assert value(outcome.findings[-1].candidate) == pytest.approx([0.9, 0.999], rel=5e-4)
 
 
-def test_updates_that_nothing_explains_are_inconclusive_where_the_other_run_says_nothing(compared: Compared) -> None:
-    reference, candidate = without_gradients(large()), unexplained(large())
-    assert stage(compared(candidate, against=reference)).status is Status.INCONCLUSIVE
-
-
-def test_updates_that_neither_run_makes_by_the_formula_judge_neither(compared: Compared) -> None:
-    outcome = stage(compared(unexplained(large()), against=unexplained(large())))
-    assert outcome.status is Status.NOT_COMPARED
-    assert arguments(outcome.summary, "after_update.neither_follows") != []
-
-
-def test_one_run_alone_that_follows_is_no_comparison(compared: Compared, honest: Synthetic) -> None:
-    assert stage(compared(without_gradients(deepcopy(honest)), against=honest)).status is Status.NOT_COMPARED
-
-
-def test_states_that_both_were_asked_for_and_one_lacks_are_incomplete(compared: Compared, honest: Synthetic) -> None:
-    run = deepcopy(honest)
+def lacking_a_state(run: Synthetic) -> Synthetic:
     del run.moments[2]
-    assert stage(compared(run, against=honest)).status is Status.INCOMPLETE
+    return run
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "status", "said"),
+    [
+        (unexplained, lambda run: asking(run, gradients="none"), Status.INCONCLUSIVE, None),
+        (unexplained, unexplained, Status.NOT_COMPARED, "after_update.neither_follows"),
+        (lambda run: asking(run, gradients="none"), lambda run: run, Status.NOT_COMPARED, None),
+        (lacking_a_state, lambda run: run, Status.INCOMPLETE, None),
+    ],
+    ids=["nothing explains them beside nothing", "neither by the formula", "one follows alone", "one lacks a state that was asked for"],
+)
+def test_updates_of_which_one_run_or_the_formula_says_too_little(
+    compared: Compared, candidate: Bend, reference: Bend, status: Status, said: str | None
+) -> None:
+    outcome = stage(compared(candidate(large()), against=reference(large())))
+    assert outcome.status is status
+    assert said is None or arguments(outcome.summary, said) != []
 
 
 def test_the_last_updates_are_checked_too(compared: Compared) -> None:
-    shapes = {name: SHAPES[name] for name in NAMES}
     gradients = {step: tensors(step) for step in range(12)}
-    rows = [synthetic_row(step) for step in range(12)]
-    reference = Synthetic(shapes=shapes, rows=rows, batches={}, gradients=gradients)
+    reference = Synthetic(rows=[synthetic_row(step) for step in range(12)], batches={}, gradients=gradients)
     candidate = deepcopy(reference)
     candidate.weights[12] = {name: weight * np.float32(1 + 1e-5) for name, weight in candidate.weights[12].items()}
     outcome = stage(compared(candidate, against=reference))
-    assert outcome.status is Status.DIFFERENT
-    assert following(outcome) == [8]
+    assert (outcome.status, following(outcome)) == (Status.DIFFERENT, [8])
 
 
 def test_what_the_evidence_cannot_show_is_said(compared: Compared) -> None:
-    run = large()
-    without_state(run)
+    run = asking(large(), optimizer_state="none")
     run.rows, run.gradients, run.weights = run.rows[:1], {0: run.gradients[0]}, {step: run.weights[step] for step in (0, 1)}
     outcome = stage(compared(run, against=run))
     assert [each["terms"].parts[:2] for each in arguments(outcome.summary, "after_update.follow_but")] == [(Term.BETA1, Term.BETA2)] * 2
@@ -282,23 +268,19 @@ def test_a_reference_that_is_not_as_recorded_is_named_as_the_one(compared: Compa
 
 
 def test_without_a_recorded_state_clip_and_eps_cannot_be_told_apart_and_both_are_named(compared: Compared, honest: Synthetic) -> None:
-    run = large()
+    run = asking(large(), optimizer_state="none")
     settings(clip=0.9)(run)
-    finding = stage(compared(without_state(run), against=honest)).findings[0]
+    finding = stage(compared(run, against=honest)).findings[0]
     assert [each["others"].parts for each in arguments(finding.what, "after_update.term_or_alone")] == [(Term.EPS,)]
 
 
-@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
-def test_three_wrong_terms_are_named_together(compared: Compared, honest: Synthetic, state: bool) -> None:
-    run = large()
-    for group in run.optimizer["groups"]:
-        group["betas"] = [0.9, 0.949]
-    run.optimizer["groups"][0]["weight_decay"] = 0.11
-    run.train(rate=1.001)
-    run.optimizer = large().optimizer
-    outcome = changed(stage(compared(run if state else without_state(run), against=honest)))
+@pytest.mark.parametrize("state", ["all", "none"], ids=["state", "no state"])
+def test_three_wrong_terms_are_named_together(compared: Compared, honest: Synthetic, state: str) -> None:
+    run = asking(large(), optimizer_state=state)
+    settings((0.11, 0.0), betas=[0.9, 0.949], rate=1.001)(run)
     expected = {Term.LEARNING_RATE: [0.001001], Term.BETAS: [0.9, 0.949], Term.WEIGHT_DECAY: [0.11]}
-    assert outcome == {term: pytest.approx(used, rel=1e-3) for term, used in expected.items()}
+    found = changed(stage(compared(run, against=honest)))
+    assert found == {term: pytest.approx(used, rel=1e-3) for term, used in expected.items()}
 
 
 def test_one_parameter_among_many_is_named(compared: Compared, honest: Synthetic) -> None:
@@ -329,29 +311,27 @@ def test_a_resumed_run_is_checked_from_where_its_state_is_on_record(compared: Co
     for kind in (run.gradients, run.norms, run.batches, run.weights):
         del kind[0]
     run.rows = run.rows[1:]
-    outcome = stage(compared(run, against=run))
-    assert following(outcome) == [2]
-    outcome = stage(compared(without_state(deepcopy(run)), against=run))
-    assert [each["side"] for each in arguments(outcome.summary, "after_update.not_checked")] == [Side.CANDIDATE]
-    assert arguments(outcome.summary, "formula.no_whole_update") != []
+    assert following(stage(compared(run, against=run))) == [2]
+    summary = stage(compared(asking(deepcopy(run), optimizer_state="none"), against=run)).summary
+    assert [each["side"] for each in arguments(summary, "after_update.not_checked")] == [Side.CANDIDATE]
+    assert arguments(summary, "formula.no_whole_update") != []
 
 
-@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
-def test_an_update_that_both_skipped_is_none(compared: Compared, honest: Synthetic, state: bool) -> None:
-    run = deepcopy(honest)
+@pytest.mark.parametrize("state", ["all", "none"], ids=["state", "no state"])
+def test_an_update_that_both_skipped_is_none(compared: Compared, honest: Synthetic, state: str) -> None:
+    run = asking(deepcopy(honest), optimizer_state=state)
     run.rows[1]["skipped"] = True
     run.train()
-    run = run if state else without_state(run)
     assert following(stage(compared(run, against=run))) == [2]
 
 
 def test_a_run_that_clips_where_no_clipping_is_on_record(compared: Compared, honest: Synthetic) -> None:
     reference, candidate = deepcopy(honest), large()
     settings(clip=0.9)(candidate)
-    for run in (reference, candidate):
-        run.optimizer["clip_grad"] = None
-    assert changed(stage(compared(candidate, against=reference))) == {Term.CLIP_COEFFICIENT: pytest.approx([0.9], rel=5e-4)}
-    assert value(stage(compared(candidate, against=reference)).findings[0].reference) == "after_update.not_clipped"
+    reference.optimizer["clip_grad"] = candidate.optimizer["clip_grad"] = None
+    outcome = stage(compared(candidate, against=reference))
+    assert changed(outcome) == {Term.CLIP_COEFFICIENT: pytest.approx([0.9], rel=5e-4)}
+    assert value(outcome.findings[0].reference) == "after_update.not_clipped"
 
 
 REASONS: dict[str, Callable[[Synthetic], Any]] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from align_hooks import Run
 from align_hooks.cli import app
 from align_hooks.comparison.band.watching import Sign, Watch, Watched
 from align_hooks.errors import RecordError
-from align_hooks.messages import message, rendered
 from align_hooks.record.ending import HowEnded
 from invoked import invoke
 from synthetic import Array, scalars_only
+from worded import words
 
 STEPS = drifting.STEPS
 AFTER = np.arange(STEPS) >= 250
@@ -47,6 +48,14 @@ def watched(runs: Sequence[Run], path: Path, *options: str) -> tuple[int, str, d
     return done.exit_code, done.output, json.loads(said.read_text()) if said.exists() else {}
 
 
+def seen(runs: Sequence[Run], rows: Run) -> Watch:
+    """What watched all rows of a run."""
+    watch = Watch(runs[0], runs[1:3])
+    for row in rows.rows:
+        watch.see(row)
+    return watch
+
+
 def test_an_honest_job_ends_in_the_band(runs: list[Run], tmp_path: Path) -> None:
     code, output, said = watched(runs, written(tmp_path / "run"))
     assert (code, said["outcome"], said["alarms"], said["steps"]) == (0, "stayed", [], STEPS)
@@ -62,26 +71,23 @@ def test_a_job_is_called_off_near_the_step_at_which_it_left(runs: list[Run], tmp
     assert "step 250" in output
 
 
-def test_a_job_that_still_runs_is_called_off_at_once(runs: list[Run], tmp_path: Path) -> None:
-    code, _, said = watched(runs, written(tmp_path / "run", 0.03 * AFTER, ended=None, steps=300))
-    assert (code, said["outcome"]) == (1, "left")
+SOON = ("--patience", "0.002")
+ENDS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], int, dict[str, object], str]] = {
+    "it still runs and has left": (lambda path: written(path, 0.03 * AFTER, ended=None, steps=300), (), 1, {"outcome": "left"}, ""),
+    "it makes no step": (lambda path: written(path, ended=None, steps=100), SOON, 3, {"outcome": "stopped", "steps": 100}, "no new step"),
+    "it never begins": (lambda path: path, SOON, 3, {"outcome": "stopped"}, ""),
+    "it failed": (lambda path: written(path, ended="failed", steps=100), (), 3, {"outcome": "stopped"}, "failed"),
+    "it has no loss": (lambda path: scalars_only([None] * STEPS).write(path), (), 4, {"outcome": "open"}, words("watch.no_loss")),
+}
 
 
-def test_a_job_that_makes_no_step_is_taken_for_dead(runs: list[Run], tmp_path: Path) -> None:
-    code, output, said = watched(runs, written(tmp_path / "run", ended=None, steps=100), "--patience", "0.002")
-    assert (code, said["outcome"], said["steps"]) == (3, "stopped", 100)
-    assert "no new step" in output
-
-
-def test_a_job_that_never_begins_is_taken_for_dead(runs: list[Run], tmp_path: Path) -> None:
-    code, _, said = watched(runs, tmp_path / "never", "--patience", "0.002")
-    assert (code, said["outcome"]) == (3, "stopped")
-
-
-def test_a_job_that_failed_stopped(runs: list[Run], tmp_path: Path) -> None:
-    code, output, said = watched(runs, written(tmp_path / "run", ended="failed", steps=100))
-    assert (code, said["outcome"]) == (3, "stopped")
-    assert "failed" in output
+@pytest.mark.parametrize(("make", "options", "code", "told", "printed"), ENDS.values(), ids=ENDS)
+def test_a_job_that_is_not_whole_is_called_off_or_taken_for_dead(
+    runs: list[Run], tmp_path: Path, make: Any, options: tuple[str, ...], code: int, told: dict[str, object], printed: str
+) -> None:
+    ended, output, said = watched(runs, make(tmp_path / "run"), *options)
+    assert (ended, said | told) == (code, said)
+    assert printed in " ".join(output.split())
 
 
 def test_without_repeats_the_guides_limits_judge(runs: list[Run], tmp_path: Path) -> None:
@@ -95,17 +101,14 @@ def test_without_repeats_the_guides_limits_judge(runs: list[Run], tmp_path: Path
 def test_a_number_that_is_not_finite_is_an_alarm_at_once(runs: list[Run], tmp_path: Path) -> None:
     losses = drifting.losses(drifting.differences(3, hard=drifting.hardness(1)))
     losses[30] = math.nan
-    watch = Watch(runs[0], runs[1:3])
-    for row in drifting.open_run(scalars_only(losses).write(tmp_path / "run")).rows:
-        watch.see(row)
+    watch = seen(runs, drifting.open_run(scalars_only(losses).write(tmp_path / "run")))
     assert [(alarm.sign, alarm.step) for alarm in watch.alarms] == [(Sign.NOT_FINITE, 30)]
     assert watch.outcome(ended=False) is Watched.LEFT
 
 
 def test_what_was_watched_is_the_same_in_one_look_and_in_many(runs: list[Run]) -> None:
-    whole, parts = Watch(runs[0], runs[1:3]), Watch(runs[0], runs[1:3])
+    whole, parts = seen(runs, runs[3]), Watch(runs[0], runs[1:3])
     for row in runs[3].rows:
-        whole.see(row)
         parts.see(row)
         assert parts.outcome(ended=True) is Watched.STAYED
     assert [number.evidence for number in whole.numbers.values()] == [number.evidence for number in parts.numbers.values()]
@@ -114,34 +117,19 @@ def test_what_was_watched_is_the_same_in_one_look_and_in_many(runs: list[Run]) -
 def test_what_is_no_repeat_is_refused(runs: list[Run], tmp_path: Path) -> None:
     other = scalars_only([9.0] * 5)
     other.compute_type = "bfloat16"
-    stranger = other.write(tmp_path / "other")
-    done = invoke(app, ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(stranger)])
-    assert isinstance(done.exception, RecordError)
-    assert str(stranger) in str(done.exception)
+    for stranger in (other.write(tmp_path / "other"), runs[0].path):  # nor is the reference one of itself
+        done = invoke(app, ["watch", str(runs[0].path), str(written(tmp_path / f"run_{stranger.name}")), "--noise", str(stranger)])
+        assert isinstance(done.exception, RecordError)
+        assert str(stranger) in str(done.exception)
 
 
-def test_a_reference_is_no_repeat_of_itself(runs: list[Run], tmp_path: Path) -> None:
-    words = ["watch", str(runs[0].path), str(written(tmp_path / "run")), "--noise", str(runs[0].path)]
-    assert isinstance(invoke(app, words).exception, RecordError)
-
-
-def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run], tmp_path: Path) -> None:
+def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run]) -> None:
     from align_hooks.report.watch_page import MOST, watch_page
 
-    watch = Watch(runs[0], runs[1:3])
-    for row in runs[3].rows:
-        watch.see(row)
-    running = watch_page(watch, "runs/candidate", None, None, "0", 10)
-    ended = watch_page(watch, "runs/candidate", Watched.STAYED, None, "0", 10)
+    watch = seen(runs, runs[3])
+    running, ended = (watch_page(watch, "runs/candidate", outcome, None, "0", 10) for outcome in (None, Watched.STAYED))
     assert '<meta http-equiv="refresh" content="10">' in running
     assert 'http-equiv="refresh"' not in ended
     assert max(len(curve.steps) for curve in watch.curves(MOST)) <= MOST + 1
     assert len(watch.curves(50)[0].steps) <= 51
     assert watch.curves(50)[0].steps[-1] == STEPS - 1
-
-
-def test_a_job_without_a_loss_is_in_no_band(runs: list[Run], tmp_path: Path) -> None:
-    run = scalars_only([None] * STEPS)
-    code, output, said = watched(runs, run.write(tmp_path / "run"))
-    assert (code, said["outcome"]) == (4, "open")
-    assert rendered(message("watch.no_loss")) in " ".join(output.split())
