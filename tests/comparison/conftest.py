@@ -13,7 +13,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Comparison, StageResult
-from synthetic import Synthetic
+from synthetic import Synthetic, grown, optimizer
 
 HONEST = Synthetic()
 Compared = Callable[..., Comparison]
@@ -39,6 +39,13 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
 def asking(run: Synthetic, **switches: str) -> Synthetic:
     """The run with other switches than it had; tensors that nobody asked for are not written."""
     run.settings |= switches
+    return run
+
+
+def with_one_more(name: str) -> Synthetic:
+    """The honest run of a model that has one more tensor, which is in no group of its optimizer."""
+    run = grown(HONEST.shapes | {name: (2,)})
+    run.optimizer = optimizer()
     return run
 
 

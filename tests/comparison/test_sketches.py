@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from align_hooks.comparison.verdict import Status, Verdict, at_step
 from align_hooks.messages import Message, message
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
-from comparison.conftest import HONEST, Compared, scale, stage
+from comparison.conftest import HONEST, Compared, asking, scale, stage
 from rewritten import bend_rows, relisted
-from synthetic import HONEST_SKETCHED, STEPS, Synthetic, grown, sketched, squared_sum
+from synthetic import HONEST_SKETCHED, STEPS, Array, Synthetic, grown, sketched, squared_sum
 from worded import arguments, messages
 
 Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
+NORM = "model.norm.weight"
+FIRST = np.arange(24).reshape(6, 4) == 0
+"""The first element of the tensor ``Q``."""
 
 
 @pytest.fixture
@@ -49,14 +52,9 @@ def test_stored_tensors_of_one_side_meet_sketches_of_the_other(compared: Compare
 @pytest.mark.parametrize(("times", "status"), [(1 + 5e-7, Status.SAME), (1 + 1e-4, Status.DIFFERENT)])
 def test_squared_sums_are_as_exact_as_their_recorders(compared: Compared, tmp_path: Path, times: float, status: Status) -> None:
     """A recorder sums fp32 in chunks, and the reader, where only the tensor was stored, fp64: equal weights are equal nevertheless."""
-
-    def rounded(row: dict[str, Any]) -> None:
-        for sums in row["sums"].values():
-            sums[0] *= times
-
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    bend_rows(run / "sketches/weights/rank_0.jsonl", rounded)
-    assert stage(compared(relisted(run), against=HONEST), "initial weights").status is status
+    with_sums(run, "weights", lambda name, sums: sums.__setitem__(0, times * sums[0]))
+    assert stage(compared(run, against=HONEST), "initial weights").status is status
 
 
 def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthetic) -> None:
@@ -67,26 +65,22 @@ def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthet
     assert outcome.blame.suspects[0].what == Q
 
 
-def nudged(run: Synthetic) -> None:
-    run.weights[0][Q][0, 0] = np.nextafter(run.weights[0][Q][0, 0], np.float32(9))
-
-
 WEIGHTS = {
-    "moved by one rounding": (nudged, []),
-    "negated": (lambda run: run.weights[0].update({Q: -run.weights[0][Q]}), [message("conversion.sign_turned", name=Q)]),
+    "moved by one rounding": (lambda weights: np.nextafter(weights[Q], np.float32(9), out=weights[Q], where=FIRST), []),
+    "negated": (lambda weights: weights.update({Q: -weights[Q]}), [message("conversion.sign_turned", name=Q)]),
     "exchanged": (
-        lambda run: run.weights[0].update({HEAD: run.weights[0][EMBEDDING], EMBEDDING: run.weights[0][HEAD]}),
+        lambda weights: weights.update({HEAD: weights[EMBEDDING], EMBEDDING: weights[HEAD]}),
         [message("conversion.exchanged", name=HEAD, other=EMBEDDING)],
     ),
-    "turned about": (lambda run: run.weights[0].update({Q: run.weights[0][Q][::-1].copy()}), [message("conversion.same_numbers", name=Q)]),
+    "turned about": (lambda weights: weights.update({Q: weights[Q][::-1].copy()}), [message("conversion.same_numbers", name=Q)]),
 }
 
 
 @pytest.mark.parametrize(("bend", "told"), WEIGHTS.values(), ids=WEIGHTS)
 def test_weights_that_differ_are_found_and_what_a_conversion_did_is_told(
-    compared: Compared, candidate: Synthetic, bend: Callable[[Synthetic], None], told: list[Message]
+    compared: Compared, candidate: Synthetic, bend: Callable[[dict[str, Array]], object], told: list[Message]
 ) -> None:
-    bend(candidate)
+    bend(candidate.weights[0])
     outcome = compared(candidate, against=HONEST_SKETCHED)
     assert outcome.first.name == "initial weights"
     assert [words for words in messages(outcome.first.common) if words in told] == told
@@ -100,9 +94,8 @@ def test_a_sketch_that_both_were_asked_for_and_one_lacks_is_never_aligned(compar
 def test_noise_is_measured_by_sketches_too(compared: Compared, candidate: Synthetic, tmp_path: Path) -> None:
     repeat = deepcopy(HONEST_SKETCHED)
     for run, size in ((repeat, 1e-3), (candidate, 2e-3)):
-        scale(run.gradients[0], Q, 1 + size)
+        scale(asking(run, local_norms="none", sketches="0").gradients[0], Q, 1 + size)
         run.norms.clear()
-        run.settings |= {"local_norms": "none", "sketches": "0"}
     assert compared(candidate, against=HONEST_SKETCHED).verdict is Verdict.DIVERGED
     outcome = compared(candidate, against=HONEST_SKETCHED, noise=[open_run(repeat.write(tmp_path / "repeat"))])
     assert stage(outcome, "gradients").findings[0].limit == pytest.approx(2 * 1e-3)  # twice the largest that is ever measured
@@ -118,24 +111,22 @@ def test_a_zero_tensor_and_one_that_is_not_finite_have_distances_too() -> None:
 
 
 def test_equal_weights_make_a_later_step_exact(compared: Compared) -> None:
-    run = deepcopy(HONEST_SKETCHED)
+    run = asking(deepcopy(HONEST_SKETCHED), local_norms="none")
     scale(run.gradients[2], Q, 1.0001)
     run.norms.clear()
-    run.settings |= {"local_norms": "none"}
     gradients = stage(compared(run, against=HONEST_SKETCHED), "gradients")
     assert (gradients.status, gradients.findings[0].what) == (Status.DIFFERENT, at_step(Q, STEPS - 1))
 
 
-def test_distances_of_sketches_are_near_those_of_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.3])
+def test_distances_of_sketches_are_near_those_of_tensors(size: float) -> None:
     """Within the range that the definition promises, on tensors of a size that has one."""
     random = np.random.default_rng(3)
     reference = random.standard_normal((128, 96)).astype(np.float32)
-    for size in (1e-6, 1e-3, 0.3):
-        second = (reference + size * random.standard_normal(reference.shape)).astype(np.float32)
-        sides = [{"x": sketch(each, Shard("x", reference.shape, "x", "float32"))} for each in (reference, second)]
-        error = next(of_sketches(*sides)).error
-        true = float(np.linalg.norm(second - reference) / np.linalg.norm(reference))
-        assert 0.4 < error / true < 1.9
+    second = (reference + size * random.standard_normal(reference.shape)).astype(np.float32)
+    sides = [{"x": sketch(each, Shard("x", reference.shape, "x", "float32"))} for each in (reference, second)]
+    true = float(np.linalg.norm(second - reference) / np.linalg.norm(reference))
+    assert 0.4 < next(of_sketches(*sides)).error / true < 1.9
 
 
 def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
@@ -143,12 +134,12 @@ def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
     assert list(weights(run, run, 0, 1e-7)) == []
 
 
-def with_first_sum(run: Path, kind: str, place: int, change: Callable[[float], object]) -> Path:
-    """A record in which one of the sums of a tensor at step 0 is another."""
+def with_sums(run: Path, kind: str, change: Callable[[str, list[Any]], object], steps: Sequence[int] = range(STEPS + 1)) -> Path:
+    """A record in which the sums of tensors at some steps are others."""
 
     def bend(row: dict[str, Any]) -> None:
-        if row["step"] == 0:
-            row["sums"][Q][place] = change(row["sums"][Q][place])
+        for name, sums in row["sums"].items() if row["step"] in steps else ():
+            change(name, sums)
 
     bend_rows(run / "sketches" / kind / "rank_0.jsonl", bend)
     return relisted(run)
@@ -156,7 +147,8 @@ def with_first_sum(run: Path, kind: str, place: int, change: Callable[[float], o
 
 def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compared, candidate: Synthetic, tmp_path: Path) -> None:
     """A record whose signed sums agree and whose squared sums do not."""
-    run = with_first_sum(candidate.write(tmp_path / "run"), "weights", 0, lambda squared: 4 * squared)
+    run = candidate.write(tmp_path / "run")
+    with_sums(run, "weights", lambda name, sums: sums.__setitem__(0, 4 * sums[0]) if name == Q else None, [0])
     outcome = compared(run, against=HONEST_SKETCHED)
     assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "initial weights")
     assert outcome.first.findings[0].error == pytest.approx(1.0)
@@ -164,64 +156,52 @@ def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compa
 
 @pytest.mark.parametrize("place", [0, 1, 16])
 def test_a_sum_that_is_not_finite_is_never_aligned(compared: Compared, candidate: Synthetic, tmp_path: Path, place: int) -> None:
-    run = with_first_sum(candidate.write(tmp_path / "run"), "gradients", place, lambda total: "nan")
+    run = candidate.write(tmp_path / "run")
+    with_sums(run, "gradients", lambda name, sums: sums.__setitem__(place, "nan") if name == Q else None, [0])
     outcome = compared(run, against=HONEST_SKETCHED)
     assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "gradients")
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "float16"])
 def test_a_tensor_that_is_never_updated_is_seen_at_any_depth(compared: Compared, candidate: Synthetic, compute_type: str) -> None:
-    reference, second = deepcopy(HONEST_SKETCHED), candidate
-    for run in (reference, second):
+    reference = deepcopy(HONEST_SKETCHED)
+    for run in (reference, candidate):
         run.compute_type, run.model = compute_type, run.model | {"num_hidden_layers": 80}
-    for step in range(1, STEPS + 1):
-        second.weights[step] = deepcopy(second.weights[0])
-    outcome = compared(second, against=reference)
+    candidate.weights = dict.fromkeys(candidate.weights, candidate.weights[0])
+    outcome = compared(candidate, against=reference)
     assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "first updates")
 
 
-def test_one_element_that_adam_moves_the_other_way_is_honest(compared: Compared, candidate: Synthetic) -> None:
+def test_one_element_that_adam_moves_the_other_way_is_honest(compared: Compared) -> None:
     """A gradient that is next to nothing, of one sign here and of the other there: the rate, twice, in a tensor of four."""
-    norm = "model.norm.weight"
-    wide = {name: (shape[0], 64) if len(shape) == 2 else (64,) for name, shape in HONEST.shapes.items()}
-    reference = grown(wide)
-    reference.settings = dict(HONEST_SKETCHED.settings)
-    reference.gradients[0][norm][0] = 3e-7
-    reference.norms[0][norm] = squared_sum(reference.gradients[0][norm])
-    second = deepcopy(reference)
-    second.gradients[0][norm][0] = -3e-7
-    reference.train()
-    second.train()
-    assert compared(second, against=reference).verdict is Verdict.ALIGNED
+    sides = [grown({name: (shape[0], 64) if len(shape) == 2 else (64,) for name, shape in HONEST.shapes.items()}) for _ in range(2)]
+    for run, gradient in zip(sides, (3e-7, -3e-7), strict=True):
+        run.settings = dict(HONEST_SKETCHED.settings)
+        run.gradients[0][NORM][0] = gradient
+        run.norms[0][NORM] = squared_sum(run.gradients[0][NORM])
+        run.train()
+    assert compared(sides[1], against=sides[0]).verdict is Verdict.ALIGNED
 
 
 def test_an_update_that_the_reference_s_type_rounds_away_is_no_distance(compared: Compared, candidate: Synthetic) -> None:
-    norm = "model.norm.weight"
-    reference, second = deepcopy(HONEST_SKETCHED), candidate
-    reference.side, reference.compute_type = "ms", "bfloat16"
-    second.compute_type = "bfloat16"
+    reference = deepcopy(HONEST_SKETCHED)
+    reference.side, reference.compute_type, candidate.compute_type = "ms", "bfloat16", "bfloat16"
+    first = reference.weights[0][NORM]
     for step in range(1, STEPS + 1):
-        reference.weights[step][norm] = reference.weights[0][norm].copy()
-        second.weights[step][norm] = reference.weights[0][norm] * np.float32(1 + 1e-3)
-    outcome = compared(second, against=reference)
-    assert stage(outcome, "first updates").status is Status.SAME
+        reference.weights[step][NORM], candidate.weights[step][NORM] = first, first * np.float32(1 + 1e-3)
+    assert stage(compared(candidate, against=reference), "first updates").status is Status.SAME
 
 
 def test_a_row_that_nothing_lists_does_not_count(tmp_path: Path) -> None:
+    """One that says of step 1 what the first says of step 0, and a torn one after it."""
     path = HONEST_SKETCHED.write(tmp_path / "run")
     expected = open_run(path).sketches("weights", 1)
-    run = open_run(with_another_row(path))
+    file = path / "sketches/weights/rank_0.jsonl"
+    another = file.read_text().splitlines()[0].replace('"step": 0', '"step": 1')
+    file.write_text(file.read_text() + another + '\n{"step": 2, "sums": {"torn')
+    run = open_run(path)
     np.testing.assert_equal(run.sketches("weights", 1), expected)
     assert (run.sketch_steps("weights"), run.problems) == ([0, 1, 2, 3], [])
-
-
-def with_another_row(run: Path) -> Path:
-    """A run with one more row of sketches, which says of step 1 what the first says of step 0, and a torn one after it."""
-    path = run / "sketches" / "weights" / "rank_0.jsonl"
-    first, *_ = path.read_text().splitlines()
-    with path.open("a") as file:
-        file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
-    return run
 
 
 def test_equal_weights_whose_norms_two_recorders_round_otherwise_are_equal() -> None:
