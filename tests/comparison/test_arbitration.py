@@ -34,21 +34,17 @@ def test_a_distance_is_counted_in_roundings_of_the_compute_type() -> None:
 
 
 def test_the_limit_is_that_of_compare_or_what_an_honest_model_is_off_by_several_times() -> None:
-    assert away(1e-5).right
-    assert not away(1.1e-5).right
-    assert away(1e-3, honest=2e-4).limit == MARGIN * 2e-4
-    assert away(1e-3, honest=2e-4).right
+    assert (away(1e-5).right, away(1.1e-5).right) == (True, False)
+    assert (away(1e-3, honest=2e-4).limit, away(1e-3, honest=2e-4).right) == (MARGIN * 2e-4, True)
     assert away(0.0, honest=math.nan).limit == 1e-5
     losses = distance(PointKind.VALUE, "token_losses", 1e-6, 1.0, 1e-8, compute_type="float32", layers=2)
     assert losses.limit == 3e-6
 
 
-def test_sketches_and_deep_models_have_wider_limits() -> None:
-    given = {"compute_type": "float32", "layers": 32}
-    deep = distance(PointKind.GRADIENT, "model.norm", 0.0, 1.0, 0.0, **given)  # type: ignore[arg-type]
-    assert deep.limit == pytest.approx(2e-5)
-    sketched = distance(PointKind.GRADIENT, "model.norm", 0.0, 1.0, 0.0, estimated=True, **given)  # type: ignore[arg-type]
-    assert sketched.limit == 2 * deep.limit
+@pytest.mark.parametrize(("estimated", "limit"), [(False, 2e-5), (True, 4e-5)])
+def test_sketches_and_deep_models_have_wider_limits(estimated: bool, limit: float) -> None:
+    deep = distance(PointKind.GRADIENT, "model.norm", 0.0, 1.0, 0.0, compute_type="float32", layers=32, estimated=estimated)
+    assert deep.limit == pytest.approx(limit)
 
 
 @pytest.mark.parametrize("error", [math.nan, math.inf])
@@ -143,18 +139,14 @@ def test_it_is_one_where_anything_behind_it_or_in_the_backward_pass_is_wrong() -
     assert alone.ruling is Ruling.CANDIDATE_WRONG  # nothing behind it is on record
 
 
-def test_a_gradient_is_handed_back_to_what_its_point_is_made_from() -> None:
-    of_query, of_projection = (
-        judged(name, 0.0, error, PointKind.GRADIENT) for name, error in ((QUERY, 1.0), ("model.layers.0.self_attn.q_proj", 0.0))
-    )
-    assert arbitration(of_query, of_projection).ruling is Ruling.BOTH_RIGHT
-    wrong = judged("model.layers.0.self_attn.q_proj", 0.0, 1.0, PointKind.GRADIENT)
-    assert arbitration(of_query, wrong).ruling is Ruling.CANDIDATE_WRONG
+@pytest.mark.parametrize(("error", "ruling"), [(0.0, Ruling.BOTH_RIGHT), (1.0, Ruling.CANDIDATE_WRONG)])
+def test_a_gradient_is_handed_back_to_what_its_point_is_made_from(error: float, ruling: Ruling) -> None:
+    of_query = judged(QUERY, 0.0, 1.0, PointKind.GRADIENT)
+    assert arbitration(of_query, judged("model.layers.0.self_attn.q_proj", 0.0, error, PointKind.GRADIENT)).ruling is ruling
 
 
 def test_points_of_few_kinds_in_many_layers_are_told_in_no_time() -> None:
     """A point's sources lie behind those that are not on record, on paths that fork in every block."""
     points = [judged(f"model.layers.{layer}.self_attn.core", 0.0, float(layer == 50)) for layer in range(100)]
     said = arbitration(*points)
-    assert said.ruling is Ruling.BOTH_RIGHT
-    assert said.healed(CANDIDATE) == [points[50]]
+    assert (said.ruling, said.healed(CANDIDATE)) == (Ruling.BOTH_RIGHT, [points[50]])

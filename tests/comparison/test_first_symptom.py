@@ -9,8 +9,8 @@ import pytest
 from align_hooks.comparison.diagnosis.symptom import Phase, first_symptom, moment
 from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Verdict, at_step
 from align_hooks.messages import Side, all_of, message, terms
-from comparison.conftest import Compared, stage
-from synthetic import STEPS, Synthetic, row
+from comparison.conftest import Compared, asking, change_id, scale_row, stage
+from synthetic import STEPS, Synthetic, row, scalars_only
 from worded import arguments, result
 
 
@@ -56,7 +56,7 @@ def test_weights_are_made_by_the_update_before() -> None:
 def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compared: Compared, candidate: Synthetic) -> None:
     candidate.model["rope_theta"] = 10100.0
     candidate.batches[0]["token_losses"] *= 1.01
-    candidate.rows[2]["learning_rate"] *= 0.9
+    scale_row(candidate, 2, "learning_rate", 0.9)
     outcome = compared(candidate)
     assert (outcome.first.name, outcome.blame.place, outcome.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
     assert outcome.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
@@ -64,7 +64,7 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
 
 
 def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:
-    candidate.rows[2]["learning_rate"] *= 0.9
+    scale_row(candidate, 2, "learning_rate", 0.9)
     outcome = compared(candidate)
     assert (outcome.verdict, outcome.blame.place) == (Verdict.DIVERGED, "configuration")
     assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
@@ -98,16 +98,13 @@ def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
 
 def curve_apart(first: int, peak: int) -> Synthetic:
     """Forty steps of nothing but rows, whose losses part at ``first`` and are furthest apart at ``peak``."""
-    rows = [row(step, loss=9.0, objective_loss=9.0) for step in range(40)]
-    for step in range(first, 40):
-        rows[step]["loss"] *= 1 + 1e-2 / (1 + abs(step - peak))
-    return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
+    return scalars_only([9.0 * (1 + (step >= first) * 1e-2 / (1 + abs(step - peak))) for step in range(40)])
 
 
 def test_when_a_difference_begins_is_told_by_its_first_step_and_not_by_its_worst(compared: Compared) -> None:
     candidate = curve_apart(3, 25)
-    for scalars in candidate.rows[10:]:
-        scalars["learning_rate"] *= 1.01
+    for step in range(10, 40):
+        scale_row(candidate, step, "learning_rate", 1.01)
     outcome = compared(candidate, against=curve_apart(40, 0))
     assert (outcome.first.name, outcome.first.findings[-1].step) == ("later losses", 3)
 
@@ -115,22 +112,16 @@ def test_when_a_difference_begins_is_told_by_its_first_step_and_not_by_its_worst
 def test_a_batch_that_differs_may_have_differed_since_the_last_that_agreed(compared: Compared, candidate: Synthetic) -> None:
     reference = Synthetic()
     for run in (reference, candidate):
-        run.settings |= {"batches": "0,2"}
-        del run.batches[1]
-    candidate.batches[2]["tokens"][0, 0] += 1
-    candidate.rows[1]["loss"] *= 1.01
-    outcome = compared(candidate, against=reference)
-    assert outcome.blame.place == "data"
-
-
-def drawing_otherwise() -> tuple[Synthetic, Synthetic]:
-    """Two runs that agree, and draw from generators in other states at every step."""
-    rows = [[row(step) | {"random": [{"torch": f"{name}{step}"}]} for step in range(STEPS)] for name in "ab"]
-    return Synthetic(rows=rows[0]), Synthetic(rows=rows[1])
+        del asking(run, batches="0,2").batches[1]
+    change_id(candidate, "tokens", 2)
+    scale_row(candidate, 1, "loss", 1.01)
+    assert compared(candidate, against=reference).blame.place == "data"
 
 
 def test_random_states_are_not_blamed_where_the_forward_pass_agrees_or_a_setting_differs(compared: Compared) -> None:
-    reference, candidate = drawing_otherwise()
+    """Two runs that agree, and draw from generators in other states at every step."""
+    states = ([row(step) | {"random": [{"torch": f"{name}{step}"}]} for step in range(STEPS)] for name in "ab")
+    reference, candidate = (Synthetic(rows=rows) for rows in states)
     candidate.norms[0]["model.norm.weight"] *= 4
     assert compared(candidate, against=reference).blame.place == "reduced gradients"
     candidate.model["rope_theta"] = 5e5

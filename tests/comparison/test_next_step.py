@@ -23,7 +23,7 @@ from align_hooks.messages import CHINESE, ENGLISH, message, rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
 from chosen import in_one
-from comparison.conftest import HONEST, Compared
+from comparison.conftest import HONEST, Compared, asking
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 from worded import ids
 
@@ -58,18 +58,26 @@ def test_commands_name_variables_that_exist() -> None:
     assert named <= known
 
 
+def laddered(folder: Path, reference: Synthetic = HONEST, candidate: Synthetic = HONEST) -> Ladder:
+    pair = Pair(*(open_run(run.write(folder / name)) for name, run in (("one", reference), ("other", candidate))))
+    return Ladder(pair, Noise(pair, []), (), silent)
+
+
 def test_every_message_of_the_advice_is_filled_in(tmp_path: Path) -> None:
-    pair = Pair(*(open_run(HONEST.write(tmp_path / name)) for name in ("reference", "candidate")))
-    filled = slots(Ladder(pair, Noise(pair, []), (), silent), [], None)
+    filled = slots(laddered(tmp_path), [], None)
     words = {(each.id, language): rendered(message(each.id, **filled), language) for each in ADVICE for language in (ENGLISH, CHINESE)}
     assert [where for where, text in words.items() if "{" in text] == []
 
 
+def negated(run: Synthetic) -> Synthetic:
+    """A run whose first gradients have the other sign."""
+    run.gradients[0] = {name: -gradient for name, gradient in run.gradients[0].items()}
+    return run
+
+
 def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     """A record of norms and sketches holds no weights to load."""
-    candidate = HONEST_SKETCHED.drifted()
-    candidate.gradients[0] = {name: -reference for name, reference in candidate.gradients[0].items()}
-    outcome = compared(candidate, against=HONEST_SKETCHED)
+    outcome = compared(negated(HONEST_SKETCHED.drifted()), against=HONEST_SKETCHED)
     assert outcome.verdict is Verdict.DIVERGED
     again, fed, _ = lines(outcome)
     assert "ALIGN_HOOKS_WEIGHTS=0 " in again
@@ -78,10 +86,8 @@ def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
 
 def test_a_reference_that_was_fed_is_fed_again(compared: Compared) -> None:
     """By a third run: without its batches and weights it would be another run, or none."""
-    reference, candidate = HONEST_SKETCHED.drifted(), HONEST_SKETCHED.drifted()
-    reference.settings |= {"replay_batches": "/third@all", "load_weights": "/third@0"}
-    candidate.gradients[0] = {name: -gradient for name, gradient in candidate.gradients[0].items()}
-    again, fed, _ = lines(compared(candidate, against=reference))
+    reference = asking(HONEST_SKETCHED.drifted(), replay_batches="/third@all", load_weights="/third@0")
+    again, fed, _ = lines(compared(negated(HONEST_SKETCHED.drifted()), against=reference))
     assert {"ALIGN_HOOKS_REPLAY_BATCHES=/third@all", "ALIGN_HOOKS_LOAD_WEIGHTS=/third@0"} <= set(again.split())
     assert "third" not in fed
 
@@ -104,15 +110,7 @@ def test_the_paths_of_the_pair_are_filled_in(compared: Compared, candidate: Synt
 
 def test_a_side_is_recorded_again_as_it_was(compared: Compared, candidate: Synthetic) -> None:
     """Seed, determinism and device as they were, and what was recorded."""
-    candidate.settings |= {
-        "seed": "42",
-        "deterministic": "1",
-        "device": "cpu",
-        "local_norms_point": "local",
-        "batches": "0-1",
-        "weights": "none",
-    }
-    candidate.weights = {}
+    asking(candidate, seed="42", deterministic="1", device="cpu", local_norms_point="local", batches="0-1", weights="none")
     candidate.batches[1]["tokens"] = candidate.batches[1]["tokens"][:, ::-1].copy()
     outcome = compared(candidate)
     assert outcome.blame.place is Place.DATA
@@ -124,14 +122,12 @@ def test_a_side_is_recorded_again_as_it_was(compared: Compared, candidate: Synth
 
 @pytest.mark.parametrize(("recorded", "advice"), [("0-2", "next.inject_gradients"), ("0", "next.store_updates")])
 def test_gradients_are_injected_only_where_there_are_enough(compared: Compared, candidate: Synthetic, recorded: str, advice: str) -> None:
-    reference, other = deepcopy(HONEST), HONEST.drifted()
-    for run in (reference, other):
-        run.settings = {**run.settings, "gradients": recorded, "weights": "0", "optimizer_state": "none"}
-        run.weights, run.moments = {0: run.weights[0]}, {}
-        run.gradients = {step: run.gradients[step] for step in run.gradients if step == 0 or recorded != "0"}
-    for row in other.rows[1:]:
+    reference = deepcopy(HONEST)
+    for run in (reference, candidate):
+        asking(run, gradients=recorded, weights="0", optimizer_state="none")
+    for row in candidate.rows[1:]:
         row["loss"] *= 1.01
-    outcome = compared(other, against=reference)
+    outcome = compared(candidate, against=reference)
     assert ids(outcome.next)[0] == advice
     *_, injected, judge = lines(outcome)
     fed = re.search(r"ALIGN_HOOKS_INJECT_GRADIENTS=(\S+)@0-2", injected)[1]
@@ -167,13 +163,9 @@ def pasted(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[Ladder]:
     """Two pairs: whose commands are not on record, and whose commands are."""
-    made = []
-    for facts in ({}, {"command": "echo 'it trains'", "directory": "/"}):
-        folder = tmp_path_factory.mktemp("pair")
-        runs = [replace(run, facts=facts).write(folder / name) for name, run in (("one", HONEST), ("other", HONEST.drifted()))]
-        pair = Pair(*map(open_run, runs))
-        made.append(Ladder(pair, Noise(pair, []), (), silent))
-    return made
+    of_each = ({}, {"command": "echo 'it trains'", "directory": "/"})
+    pairs = [[replace(run, facts=facts) for run in (HONEST, HONEST.drifted())] for facts in of_each]
+    return [laddered(tmp_path_factory.mktemp("pair"), *pair) for pair in pairs]
 
 
 @pytest.mark.parametrize("advice", sorted(PASTED))

@@ -24,8 +24,9 @@ from align_hooks.record.pieces import write_tensors
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors, Whole
 from comparison.conftest import HONEST, stage
+from sharded import part_of
 
-SHAPE = (6, 4)
+SHAPE, FILE = (6, 4), "step_0/rank_0/gradients.safetensors"
 Cut = list[tuple[tuple[tuple[int, int], ...], tuple[int, int] | None]]
 
 
@@ -43,20 +44,15 @@ def cuts(draw: st.DrawFn) -> Cut:
     return draw(st.permutations(cut))
 
 
-def recorded(folder: Path, tensor: np.ndarray, cut: Cut) -> Tensors:
-    """A tensor written by as many ranks as its cut has parts."""
+def whole(folder: Path, tensor: np.ndarray, cut: Cut | None = None) -> Whole:
+    """A tensor written by as many ranks as its cut has parts, or by one."""
     files, tables = {}, {}
-    for rank, (box, flat) in enumerate(cut):
+    for rank, (box, flat) in enumerate(cut or [(tuple((0, size) for size in tensor.shape), None)]):
         shard = Shard("w", tensor.shape, "w", "float32", box=box, flat=flat)
-        part = tensor[tuple(slice(*bounds) for bounds in box)]
-        write_tensors(folder, 0, rank, "gradients.safetensors", {"w": (part.reshape(-1)[slice(*flat)] if flat else part).copy()})
+        write_tensors(folder, 0, rank, "gradients.safetensors", {"w": part_of(tensor, shard)})
         files[rank] = [(folder / f"step_0/rank_{rank}/gradients.safetensors", None)]
         tables[rank] = [shard]
-    return Tensors(files, tables)
-
-
-def whole(folder: Path, tensor: np.ndarray, cut: Cut | None = None) -> Whole:
-    return recorded(folder, tensor, cut or [(tuple((0, size) for size in tensor.shape), None)]).whole("w")
+    return Tensors(files, tables).whole("w")
 
 
 @settings(max_examples=60)
@@ -86,14 +82,15 @@ def test_blocks_end_anywhere(size: int) -> None:
 
 def test_two_orders_of_one_cut_are_read_block_by_block_and_two_cuts_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensor = np.ones(SHAPE, np.float32)
-    columns: Cut = [(((0, 6), (0, 2)), None), (((0, 6), (2, 4)), None)]
-    rows: Cut = [(((0, 3), (0, 4)), None), (((3, 6), (0, 4)), None)]
-    made = {name: whole(tmp_path / name, tensor + add, cut) for name, add, cut in (("c", 0, columns), ("d", 1, columns), ("r", 2, rows))}
+    in_columns: Cut = [(((0, 6), (0, 2)), None), (((0, 6), (2, 4)), None)]
+    in_rows: Cut = [(((0, 3), (0, 4)), None), (((3, 6), (0, 4)), None)]
+    columns, more = (whole(tmp_path / str(add), tensor + add, in_columns) for add in (0, 1))
+    rows, alone = whole(tmp_path / "rows", tensor + 2, in_rows), whole(tmp_path / "alone", tensor)
     monkeypatch.setattr(Whole, "read", lambda self: pytest.fail("a tensor was put together"))
-    assert measure(Task(made["c"], made["d"])).apart == pytest.approx(np.sqrt(24))
-    assert measure(Task(made["r"], whole(tmp_path / "w", tensor))).apart == pytest.approx(np.sqrt(4 * 24))
+    assert measure(Task(columns, more)).apart == pytest.approx(np.sqrt(24))
+    assert measure(Task(rows, alone)).apart == pytest.approx(np.sqrt(4 * 24))
     with pytest.raises(pytest.fail.Exception, match="put together"):
-        measure(Task(made["c"], made["r"]))
+        measure(Task(columns, rows))
 
 
 def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +102,8 @@ def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: p
     assert measure(Task(reference, candidate, norm=9.5)) == streams.Measured(0.0, 9.5, 9.5, by_digest=True)
     assert not read
     assert measure(Task(reference, candidate)).reference == pytest.approx(np.sqrt(96))
-    assert [part.path for part in read] == [tmp_path / "one/step_0/rank_0/gradients.safetensors"]
-    other = whole(tmp_path / "changed", tensor * 2)
-    assert not measure(Task(reference, other, norm=9.5)).by_digest
+    assert [part.path for part in read] == [tmp_path / "one" / FILE]
+    assert not measure(Task(reference, whole(tmp_path / "changed", tensor * 2), norm=9.5)).by_digest
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -135,23 +131,17 @@ def test_an_element_is_held_once(tmp_path: Path, cut: Cut, why: str) -> None:
 def test_a_byte_that_changed_or_a_file_that_was_replaced_is_refused_in_blocks_too(tmp_path: Path) -> None:
     tensor = np.arange(24, dtype=np.float32).reshape(SHAPE)
     reference, candidate = whole(tmp_path / "one", tensor), whole(tmp_path / "other", tensor + 1)
-    path = tmp_path / "other/step_0/rank_0/gradients.safetensors"
+    path = tmp_path / "other" / FILE
     content = bytearray(path.read_bytes())
     path.write_bytes(content)
     with pytest.raises(RecordError, match="was replaced while it was being read"):
         measure(Task(reference, candidate))
     content[-1] ^= 1
     path.write_bytes(content)
-    changed = recorded_again(candidate, path)
+    (held,), facts = candidate.held, path.stat()
+    known = replace(held.part, known=(facts.st_ino, facts.st_size, facts.st_mtime_ns))  # what is known of the file now
     with pytest.raises(RecordError, match="was changed since it was recorded"):
-        measure(Task(reference, changed))
-
-
-def recorded_again(tensor: Whole, path: Path) -> Whole:
-    """The same with what is known of its file now."""
-    (held,) = tensor.held
-    facts = path.stat()
-    return replace(tensor, held=(replace(held, part=replace(held.part, known=(facts.st_ino, facts.st_size, facts.st_mtime_ns))),))
+        measure(Task(reference, replace(candidate, held=(replace(held, part=known),))))
 
 
 def test_a_summary_says_how_many_are_equal_by_digest(tmp_path: Path) -> None:

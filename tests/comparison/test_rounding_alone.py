@@ -12,18 +12,16 @@ from align_hooks import open_run
 from align_hooks.comparison.rounding_alone import TIMES, alike, drift
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.record.norms import squared_sum
-from comparison.conftest import Compared, stage
+from comparison.conftest import Compared, asking, stage
 from synthetic import STEPS, Synthetic
 
 NAME, EPS = "model.norm.weight", 2.0**-23
-SETTINGS = {"gradients": "0"}
-"""Its updates cannot be checked against the formula at every step, as in a run as users record it."""
 
 
 def of_rounding(seed: int, size: float = 5e-9) -> Synthetic:
-    """A run that trains a bias, 0 at first, of gradients that are all rounding; those of later steps are apart by it too."""
-    run = Synthetic().drifted()
-    run.settings |= SETTINGS
+    """A run that trains a bias, 0 at first, of gradients that are all rounding; those of later steps are apart by it too. Its updates
+    cannot be checked against the formula at every step, as in a run as users record it."""
+    run = asking(Synthetic().drifted(), gradients="0")
     run.weights[0][NAME] = np.zeros(4, np.float32)
     random = np.random.default_rng(seed)
     for step in range(STEPS):
@@ -36,10 +34,8 @@ def of_rounding(seed: int, size: float = 5e-9) -> Synthetic:
 @pytest.mark.parametrize("size", [5e-9, 2e-8, 0.0])
 @pytest.mark.parametrize("sketched", [False, True])
 def test_an_honest_pair_is_aligned(size: float, sketched: bool, compared: Compared) -> None:
-    runs = of_rounding(1), of_rounding(2, size)
-    for run in runs:
-        run.settings |= {"weights": "0", "sketches": "all"} if sketched else {}
-    judged = compared(runs[1], runs[0])
+    asked = {"weights": "0", "sketches": "all"} if sketched else {}
+    judged = compared(asking(of_rounding(2, size), **asked), against=asking(of_rounding(1), **asked))
     assert judged.verdict is Verdict.ALIGNED
     assert stage(judged, "first updates").status is stage(judged, "free-running steps").status is Status.SAME
 
@@ -64,19 +60,16 @@ def test_weights_that_went_further_than_rates_allow_are_told(compared: Compared)
     """A weight that is 40 whole rates away was not moved there by two updates."""
     candidate = of_rounding(2)
     candidate.weights[2][NAME] = candidate.weights[2][NAME] + np.float32(0.04)
-    judged = compared(candidate, of_rounding(1))
-    (finding,) = (found for found in stage(judged, "free-running steps").findings if found.name == NAME and found.step == 2)
-    assert finding.excess > 1
+    findings = stage(compared(candidate, of_rounding(1)), "free-running steps").findings
+    assert [found.excess > 1 for found in findings if found.name == NAME and found.step == 2] == [True]
 
 
 def test_only_of_what_was_rounding_at_every_step_before(tmp_path: Path) -> None:
     runs = [of_rounding(seed) for seed in (1, 2)]
     for run in runs:
         run.norms[1][NAME] = 1.0
-    ours, theirs = (open_run(run.write(tmp_path / str(index))) for index, run in enumerate(runs))
-    assert drift(ours, theirs, 0, EPS) == {}
-    assert drift(ours, theirs, 1, EPS) == pytest.approx({NAME: 2 * 1e-3 * 2})
-    assert drift(ours, theirs, 2, EPS) == {}
+    sides = [open_run(run.write(tmp_path / str(index))) for index, run in enumerate(runs)]
+    assert [drift(*sides, step, EPS) for step in range(3)] == [{}, pytest.approx({NAME: 2 * 1e-3 * 2}), {}]
 
 
 @pytest.mark.parametrize("times", [0.0, 1e-3, 0.5, 1.0, 2.0, 1e3])
