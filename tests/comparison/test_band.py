@@ -1,23 +1,36 @@
-"""The band of a long run: honest pairs stay in it, drifts and jumps are found, and the first step is told."""
+"""The band of a long run, ended or still going on: honest pairs stay in it, drifts and jumps are found, and the first step is told."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import drifting
+from align_hooks import Run
+from align_hooks.cli import app
 from align_hooks.comparison.band import drift
 from align_hooks.comparison.band.detector import SLOPES, Detector, cost, leaves, room
 from align_hooks.comparison.band.drift import drifts, error_of_mean, parts
 from align_hooks.comparison.band.level import CUT, GAINS, Honest, Level, honest, innovations
+from align_hooks.comparison.band.watching import Sign, Watch, Watched
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.verdict import Comparison, StageResult, Status, Verdict
-from synthetic import Array
+from align_hooks.errors import RecordError
+from align_hooks.record.ending import HowEnded
+from invoked import invoke
+from synthetic import Array, scalars_only
+from worded import words
 
 STEPS = drifting.STEPS
+AT = np.arange(STEPS)
+AFTER = AT >= 250
 
 
 def pair(seed: int, repeats: int = 2) -> tuple[Array, Array]:
@@ -36,13 +49,11 @@ def test_of_honest_pairs_no_more_leave_the_band_than_is_promised() -> None:
     assert alarms <= 1
 
 
-@pytest.mark.parametrize(("fault", "late"), [("jump", 20), ("drift", 120)])
-def test_a_fault_is_found_and_its_first_step_told(fault: str, late: int) -> None:
+@pytest.mark.parametrize(("added", "late"), [(0.03 * (AT >= 200), 20), (5e-4 * np.maximum(0, AT - 200), 120)], ids=["jump", "drift"])
+def test_a_fault_is_found_and_its_first_step_told(added: Array, late: int) -> None:
     found = []
     for seed in range(20):
         candidate, repeats = pair(seed)
-        steps = np.arange(STEPS)
-        added = {"jump": 0.03 * (steps >= 200), "drift": 5e-4 * np.maximum(0, steps - 200)}[fault]
         alarm = leaves(candidate + added, honest(repeats))
         assert alarm is not None, seed
         assert alarm.seen < 200 + late
@@ -54,7 +65,6 @@ def test_one_step_that_is_far_beyond_all_others_is_an_alarm_by_itself() -> None:
     candidate, repeats = pair(2)
     candidate[300] += 0.5
     alarm = leaves(candidate, honest(repeats))
-    assert alarm is not None
     assert (alarm.start, alarm.seen) == (300, 300)
 
 
@@ -94,7 +104,7 @@ def test_the_level_follows_and_what_is_left_is_not_alike() -> None:
 
 
 def test_growing_rounding_is_left_out() -> None:
-    grows = np.minimum(1.0, np.exp((np.arange(STEPS) - 150) / 10))
+    grows = np.minimum(1.0, np.exp((AT - 150) / 10))
     candidate, repeats = pair(3)
     model = honest(repeats * grows)
     assert 100 < model.settled < 160
@@ -127,12 +137,9 @@ def test_a_product_is_at_most_1_on_average(shape: str, repeats: int) -> None:
 
 def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None:
     detector = Detector(Honest(0.1, np.ones(200), 0, 2), 200 / 1e4)
-    for step in range(100):
-        assert not detector.see(step, step, 0.0)
+    assert not any(detector.see(step, step, 0.0) for step in range(100))
     assert detector.evidence < np.log(1e4) / 2
-    for step in range(100, 130):
-        if detector.see(step, step, 10.0 + step):
-            break
+    assert any(detector.see(step, step, 10.0 + step) for step in range(100, 130))
     assert detector.alarm
     assert detector.start == 100
 
@@ -157,19 +164,15 @@ def stage_of(comparison: Comparison) -> StageResult | None:
 def test_an_honest_long_pair_is_no_difference(tmp_path: Path) -> None:
     """Of 400 steps some is far beyond three times what two repeats show at that very step."""
     comparison = compared(tmp_path)
-    stage = stage_of(comparison)
-    assert stage is not None
-    assert stage.status is Status.SAME
-    assert comparison.verdict is Verdict.ALIGNED
+    assert (comparison.verdict, stage_of(comparison).status) == (Verdict.ALIGNED, Status.SAME)
 
 
 def test_a_late_jump_is_named_with_its_step(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, 0.03 * (np.arange(STEPS) >= 250))
-    stage = stage_of(comparison)
+    comparison = compared(tmp_path, 0.03 * AFTER)
     assert comparison.verdict is Verdict.DIVERGED
-    assert stage is not None and comparison.first is stage
-    assert stage.findings[0].step == 250
-    assert comparison.next is not None and "--plan" in str(comparison.next)
+    assert comparison.first is stage_of(comparison)
+    assert comparison.first.findings[0].step == 250
+    assert "--plan" in str(comparison.next)
 
 
 def test_short_runs_and_runs_without_repeats_have_no_band(tmp_path: Path) -> None:
@@ -183,3 +186,116 @@ def test_a_long_part_is_drawn_from_means_of_neighbours(monkeypatch: pytest.Monke
     of_neighbours = error_of_mean(series)
     monkeypatch.setattr(drift, "MOST", 8000)
     assert of_neighbours == pytest.approx(error_of_mean(series), rel=0.3)
+
+
+# ---- a running job held against a finished reference, row by row
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """A reference, two repeats, and an honest candidate."""
+    folder, hard = tmp_path_factory.mktemp("runs"), drifting.hardness(1)
+    return [drifting.recorded(folder / str(number), drifting.differences(number, hard=hard)) for number in range(4)]
+
+
+def written(path: Path, added: Array | float = 0.0, ended: str | None = "finished", steps: int = STEPS) -> Path:
+    """A candidate's record."""
+    apart = drifting.differences(3, hard=drifting.hardness(1)) + added
+    run = scalars_only(drifting.losses(apart)[:steps])
+    run.ended = None if ended is None else HowEnded(ended)
+    return run.write(path)
+
+
+def watched(runs: Sequence[Run], path: Path, *options: str) -> tuple[int, str, dict[str, object]]:
+    """Exit code, output and JSON of the command, which looks often."""
+    said = path.with_suffix(".json")
+    noise = [word for run in runs[1:3] for word in ("--noise", str(run.path))]
+    done = invoke(app, ["watch", str(runs[0].path), str(path), *noise, "--json", str(said), "--every", "0.1", *options])
+    return done.exit_code, done.output, json.loads(said.read_text()) if said.exists() else {}
+
+
+def seen(runs: Sequence[Run], rows: Run) -> Watch:
+    """What watched all rows of a run."""
+    watch = Watch(runs[0], runs[1:3])
+    for row in rows.rows:
+        watch.see(row)
+    return watch
+
+
+def test_an_honest_job_ends_in_the_band(runs: list[Run], tmp_path: Path) -> None:
+    code, output, said = watched(runs, written(tmp_path / "run"))
+    assert (code, said["outcome"], said["alarms"], said["steps"]) == (0, "stayed", [], STEPS)
+    assert said["repeats"] == 2
+    assert output.count("\n") < 16  # and not a line a step
+
+
+def test_a_job_is_called_off_near_the_step_at_which_it_left(runs: list[Run], tmp_path: Path) -> None:
+    code, output, said = watched(runs, written(tmp_path / "run", 0.03 * AFTER))
+    (alarm,) = said["alarms"]
+    assert (code, said["outcome"], alarm["number"], alarm["since"]) == (1, "left", "loss", 250)
+    assert 250 <= alarm["seen"] < 270
+    assert "step 250" in output
+
+
+SOON = ("--patience", "0.002")
+ENDS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], int, dict[str, object], str]] = {
+    "it still runs and has left": (lambda path: written(path, 0.03 * AFTER, ended=None, steps=300), (), 1, {"outcome": "left"}, ""),
+    "it makes no step": (lambda path: written(path, ended=None, steps=100), SOON, 3, {"outcome": "stopped", "steps": 100}, "no new step"),
+    "it never begins": (lambda path: path, SOON, 3, {"outcome": "stopped"}, ""),
+    "it failed": (lambda path: written(path, ended="failed", steps=100), (), 3, {"outcome": "stopped"}, "failed"),
+    "it has no loss": (lambda path: scalars_only([None] * STEPS).write(path), (), 4, {"outcome": "open"}, words("watch.no_loss")),
+}
+
+
+@pytest.mark.parametrize(("make", "options", "code", "told", "printed"), ENDS.values(), ids=ENDS)
+def test_a_job_that_is_not_whole_is_called_off_or_taken_for_dead(
+    runs: list[Run], tmp_path: Path, make: Any, options: tuple[str, ...], code: int, told: dict[str, object], printed: str
+) -> None:
+    ended, output, said = watched(runs, make(tmp_path / "run"), *options)
+    assert (ended, said | told) == (code, said)
+    assert printed in " ".join(output.split())
+
+
+def test_without_repeats_the_guides_limits_judge(runs: list[Run], tmp_path: Path) -> None:
+    _, output, said = watched(runs[:1], written(tmp_path / "honest"))
+    assert (said["outcome"], said["repeats"], said["false_alarms"]) == ("stayed", 0, None)
+    assert "--noise" in output
+    code, _, said = watched(runs[:1], written(tmp_path / "off", 0.05 * AFTER))
+    assert (code, said["alarms"][0]["sign"]) == (1, Sign.BEYOND_GUIDE.value)
+
+
+def test_a_number_that_is_not_finite_is_an_alarm_at_once(runs: list[Run], tmp_path: Path) -> None:
+    losses = drifting.losses(drifting.differences(3, hard=drifting.hardness(1)))
+    losses[30] = math.nan
+    watch = seen(runs, drifting.open_run(scalars_only(losses).write(tmp_path / "run")))
+    assert [(alarm.sign, alarm.step) for alarm in watch.alarms] == [(Sign.NOT_FINITE, 30)]
+    assert watch.outcome(ended=False) is Watched.LEFT
+
+
+def test_what_was_watched_is_the_same_in_one_look_and_in_many(runs: list[Run]) -> None:
+    whole, parts = seen(runs, runs[3]), Watch(runs[0], runs[1:3])
+    for row in runs[3].rows:
+        parts.see(row)
+        assert parts.outcome(ended=True) is Watched.STAYED
+    assert [number.evidence for number in whole.numbers.values()] == [number.evidence for number in parts.numbers.values()]
+
+
+def test_what_is_no_repeat_is_refused(runs: list[Run], tmp_path: Path) -> None:
+    other = scalars_only([9.0] * 5)
+    other.compute_type = "bfloat16"
+    for stranger in (other.write(tmp_path / "other"), runs[0].path):  # nor is the reference one of itself
+        done = invoke(app, ["watch", str(runs[0].path), str(written(tmp_path / f"run_{stranger.name}")), "--noise", str(stranger)])
+        assert isinstance(done.exception, RecordError)
+        assert str(stranger) in str(done.exception)
+
+
+def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run]) -> None:
+    from align_hooks.report.watch_page import MOST, watch_page
+
+    watch = seen(runs, runs[3])
+    running, ended = (watch_page(watch, "runs/candidate", outcome, None, "0", 10) for outcome in (None, Watched.STAYED))
+    assert '<meta http-equiv="refresh" content="10">' in running
+    assert 'http-equiv="refresh"' not in ended
+    assert max(len(curve.steps) for curve in watch.curves(MOST)) <= MOST + 1
+    assert len(watch.curves(50)[0].steps) <= 51
+    assert watch.curves(50)[0].steps[-1] == STEPS - 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from align_hooks.comparison.diagnosis.symptom import first_symptom
+from align_hooks.comparison.findings import furthest, telling, telling_of, without_reference
 from align_hooks.comparison.limits import DEFAULTS, limits_for
 from align_hooks.comparison.measures import BLOCK, ratio, relative_difference
 from align_hooks.comparison.settings import FAMILY, as_written, equal, hyper_parameters, model_settings, show
@@ -243,3 +244,17 @@ def test_with_nothing_compared_it_is_never_aligned() -> None:
 
 def test_verdicts_carry_the_contracts_exit_codes() -> None:
     assert {verdict.text: verdict.exit_code for verdict in Verdict} == {"aligned": 0, "diverged": 1, "not comparable": 3, "inconclusive": 4}
+
+
+ERRORS = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, math.inf])
+
+
+@given(st.lists(st.tuples(ERRORS, st.booleans()), max_size=40))
+def test_findings_that_are_chosen_before_they_are_made_are_those_that_tell(steps: list[tuple[float, bool]]) -> None:
+    findings = [
+        Finding("", math.nan if lost else 1.0, 1.0, math.nan if lost else error, 1.0, step=step) for step, (error, lost) in enumerate(steps)
+    ]
+    chosen = [findings[index] for index in telling_of([each.excess for each in findings], [*map(without_reference, findings)])]
+    assert furthest(chosen) == furthest(findings)
+    assert any(map(without_reference, chosen)) == any(map(without_reference, findings))
+    assert {*map(id, telling(findings))} <= {*map(id, chosen)} and len(chosen) <= len(telling(findings)) + 1

@@ -1,10 +1,13 @@
-"""Steps without updates: what stands out is named with its data, and can be run alone."""
+"""Steps without updates: what stands out is named with its data, has an id in common or not, and can be run alone."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace as Of
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from msgspec import convert
 
 from align_hooks import open_run
 from align_hooks.cli import app
+from align_hooks.comparison.shared_ids import Shared, shared_ids
 from align_hooks.comparison.unmoved import LEAST, outliers, unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.record.schema import Row
@@ -129,3 +133,48 @@ def test_a_step_taken_out_keeps_a_mask_that_is_not_causal(tmp_path: Path) -> Non
     alone = open_run(taken_out(reference, 1, tmp_path / "alone"))
     assert alone.batch(0).attention_mask is not None
     assert "ALIGN_HOOKS_ACTIVATIONS=all" in command(tmp_path / "alone", reference.path, tmp_path / "again")
+
+
+# ---- what the batches of some steps have in common, and others have not
+
+BATCHES = 100
+ODD = 500
+"""An id that no batch holds by itself."""
+
+
+def batches_of(odd: Mapping[int, int], size: int = 512) -> Any:
+    """Batches of 200 ids that any may hold; ``odd`` are others, by step."""
+    random = np.random.default_rng(0)
+    tokens = {step: random.integers(0, 200, (4, size // 4)) for step in range(BATCHES)}
+    for step, id in odd.items():
+        tokens[step][1, 7] = id
+    return Of(batch=lambda step, names=("tokens",): Of(tokens=tokens[step]))
+
+
+def others(*steps: int) -> list[int]:
+    return [step for step in range(BATCHES) if step not in steps]
+
+
+FOUR = [3, 40, 41, 77]
+
+
+@pytest.mark.parametrize(
+    ("steps", "also", "found"),
+    [(FOUR, [], [Shared(ODD, 4, 0)]), (FOUR, [50], [Shared(ODD, 4, 1)]), (FOUR[:2], [], []), (FOUR[:1], [], []), ([], [], [])],
+    ids=["these steps alone", "few others", "two steps", "one step", "no step"],
+)
+def test_an_id_that_several_steps_hold_and_few_others_is_found(steps: list[int], also: list[int], found: list[Shared]) -> None:
+    assert shared_ids(batches_of(dict.fromkeys([*steps, *also], ODD)), steps, others(*steps)) == found
+
+
+def test_ids_that_are_in_common_by_chance_are_not_told() -> None:
+    """Every batch of 100 of 200 ids holds two fifths of them: four have some in common."""
+    for steps in (FOUR, [0, 1, 2], [90, 5, 17]):
+        assert shared_ids(batches_of({}, 100), steps, others(*steps)) == []
+
+
+def test_where_many_ids_fit_none_is_told() -> None:
+    made = batches_of({})
+    for step in FOUR:
+        made.batch(step).tokens[0, :8] = range(ODD, ODD + 8)
+    assert shared_ids(made, FOUR, others(*FOUR)) == []
