@@ -16,7 +16,7 @@ from align_hooks.comparison.acceptance import Outcome, acceptance, observed, out
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.record.schema import Row
-from invoked import invoke
+from invoked import Result, invoke
 from synthetic import row, scalars_only
 from worded import words
 
@@ -78,40 +78,36 @@ def test_what_the_criteria_come_to() -> None:
     assert [each.exit_code for each in (Outcome.ACCEPTED, Outcome.REFUSED, Outcome.OPEN)] == [0, 1, 4]
 
 
-def accepted(*arguments: object) -> tuple[int, str]:
-    done = invoke(app, ["accept", *map(str, arguments)])
-    return done.exit_code, done.stdout
+def accepted(*arguments: object) -> Result:
+    return invoke(app, ["accept", *map(str, arguments)])
 
 
 def test_a_pipeline_reads_the_exit_code_and_the_file(tmp_path: Path) -> None:
-    reference, again = (scalars_only().write(tmp_path / name) for name in ("reference", "again"))
-    code, text = accepted(reference, again, "--noise", scalars_only().write(tmp_path / "repeat"), "--json", tmp_path / "accepted.json")
-    assert code == 4
-    assert " ".join(text.split()).startswith(f"{rendered(Outcome.OPEN)}: {words('acceptance.unknown')}")
-    assert words("acceptance.repeats", count=1, needed=2) in " ".join(text.split())
+    reference, again, repeat = (scalars_only().write(tmp_path / name) for name in ("reference", "again", "repeat"))
+    done = accepted(reference, again, "--noise", repeat, "--json", tmp_path / "accepted.json")
+    text = " ".join(done.stdout.split())
+    assert done.exit_code == 4
+    assert text.startswith(f"{rendered(Outcome.OPEN)}: {words('acceptance.unknown')}")
+    assert words("acceptance.repeats", count=1, needed=2) in text
     said = json.loads((tmp_path / "accepted.json").read_text())
     assert (said["outcome"], said["exit_code"]) == ("open", 4)
-    assert {each["name"]: each["passed"] for each in said["criteria"]} == {
-        "steps": None,
-        "first_loss": True,
-        "mean_loss": True,
-        "mean_norm": True,
-    }
+    passed = {each["name"]: each["passed"] for each in said["criteria"]}
+    assert passed == {"steps": None, "first_loss": True, "mean_loss": True, "mean_norm": True}
     assert all(each["reference_own"] is not None for each in said["criteria"][1:])
 
 
 def test_a_repeat_that_is_the_run_itself_is_refused(tmp_path: Path) -> None:
     reference, candidate = (scalars_only().write(tmp_path / name) for name in ("reference", "candidate"))
-    done = invoke(app, ["accept", str(reference), str(candidate), "--noise", str(reference)])
-    assert type(done.exception).__name__ == "RecordError"
+    done = accepted(reference, candidate, "--noise", reference)
+    assert isinstance(done.exception, RecordError)
     assert words("noise.compared_itself") in str(done.exception)
 
 
 def test_logs_and_tables_are_judged_as_they_are(tmp_path: Path) -> None:
     table = "step,loss,grad_norm\n" + "".join(f"{step},{9 - step / 1000},1.5\n" for step in range(1200))
-    (tmp_path / "reference.csv").write_text(table)
-    (tmp_path / "candidate.csv").write_text(table.replace("1100,7.9,", "1100,7.95,"))
-    near = invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv")])
-    assert isinstance(near.exception, RecordError)  # whose they are, nobody says
-    near = invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv"), "--side", "torch"])
+    files = tmp_path / "reference.csv", tmp_path / "candidate.csv"
+    files[0].write_text(table)
+    files[1].write_text(table.replace("1100,7.9,", "1100,7.95,"))
+    assert isinstance(accepted(*files).exception, RecordError)  # whose they are, nobody says
+    near = accepted(*files, "--side", "torch")
     assert near.exit_code == 0, near.output

@@ -15,9 +15,7 @@ Array = NDArray[np.float32]
 Q, K, NORM = "q_proj", "k_proj", "norm"
 RANDOM = np.random.default_rng(2)
 OURS: dict[str, Array] = {
-    Q: RANDOM.standard_normal((16, 16)).astype(np.float32),
-    K: RANDOM.standard_normal((16, 16)).astype(np.float32),
-    NORM: RANDOM.standard_normal(16).astype(np.float32),
+    name: RANDOM.standard_normal(shape).astype(np.float32) for name, shape in ((Q, (16, 16)), (K, (16, 16)), (NORM, 16))
 }
 SIZES = {name: float(np.linalg.norm(array)) for name, array in OURS.items()}
 
@@ -98,13 +96,11 @@ def test_a_sketch_is_of_another_tensor_only_where_that_is_the_only_one_of_its_sh
 
 
 def test_two_recorders_norms_of_the_same_numbers_are_a_rounding_apart() -> None:
-    ours = sums(a=RANDOM.standard_normal(64), b=RANDOM.standard_normal(64))
+    ours, shapes = sums(a=RANDOM.standard_normal(64), b=RANDOM.standard_normal(64)), {"a": (64,), "b": (64,)}
     rounded = {name: sketch * np.array([1 + 1e-7] + [1.0] * 16) for name, sketch in ours.items()}
-    shapes = {"a": (64,), "b": (64,)}
+    turned, moved = ({"a": rounded["a"] * np.array([1.0] + [factor] * 16)} for factor in (-1.0, 0.5))
     assert mistake_by_sketches(ours, {"a": rounded["b"]}, "a", shapes) == taken("a", "b")
-    turned = {"a": rounded["a"] * np.array([1.0] + [-1.0] * 16)}
     assert mistake_by_sketches(ours, turned, "a", shapes) == Mistake("a", message("conversion.sign_turned", name="a"))
-    moved = {"a": rounded["a"] * np.array([1.0] + [0.5] * 16)}
     assert mistake_by_sketches(ours, moved, "a", shapes) == Mistake("a", message("conversion.same_numbers", name="a"))
     large = {"a": (50_000, 40_000), "b": (64,)}  # of so many numbers any two norms may be as close
     assert mistake_by_sketches(ours, moved, "a", large) is None

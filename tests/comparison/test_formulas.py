@@ -1,4 +1,4 @@
-"""Updates that are not plain AdamW's: by other formulas, each found from the numbers on record, and of gradients that are rounding alone."""
+"""Updates that are not plain AdamW's: by other formulas, each found from the numbers on record, and of gradients that are only rounding."""
 
 from __future__ import annotations
 

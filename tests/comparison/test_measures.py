@@ -131,8 +131,7 @@ def test_a_later_free_step_may_be_further_off() -> None:
     ],
 )
 def test_settings_are_equal_within_fp32(one: Any, other: Any, same: bool) -> None:
-    assert equal(one, other) is same
-    assert equal(other, one) is same
+    assert equal(one, other) is equal(other, one) is same
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[Finding]:
@@ -155,8 +154,8 @@ def test_optimizers_whose_decay_follows_a_schedule_on_both_sides_do_not_differ()
 
 def test_equal_optimizers_have_no_findings_however_they_are_grouped() -> None:
     candidate = optimizer()
-    first = candidate["groups"][0]
-    candidate["groups"] = [first | {"parameters": [name]} for name in first["parameters"]] + candidate["groups"][1:]
+    first, second = candidate["groups"]
+    candidate["groups"] = [*(first | {"parameters": [name]} for name in first["parameters"]), second]
     assert differing(optimizer(), candidate) == []
 
 
@@ -180,12 +179,10 @@ def test_a_difference_is_one_finding_with_names_where_not_all_differ(other: dict
 
 
 def test_differing_model_settings_are_listed_by_name() -> None:
+    none = message("settings.none")
     outcome = model_settings({"a": 1, "rope_theta": 10000.0, "same": 2}, {"rope_theta": 10100.0, "same": 2, "z": 3})
-    assert [(each.what, each.reference, each.candidate) for each in outcome] == [
-        ("a", 1, message("settings.none")),
-        ("rope_theta", 10000.0, 10100.0),
-        ("z", message("settings.none"), 3),
-    ]
+    found = [(each.what, each.reference, each.candidate) for each in outcome]
+    assert found == [("a", 1, none), ("rope_theta", 10000.0, 10100.0), ("z", none, 3)]
 
 
 def test_what_a_model_of_a_family_alone_holds_is_no_setting_that_differs() -> None:
@@ -203,17 +200,16 @@ def test_what_a_model_of_a_family_alone_holds_is_no_setting_that_differs() -> No
 
 
 def test_fp32s_view_of_a_setting_is_shown_as_people_wrote_it() -> None:
-    assert show(float(np.float32(0.1))) == "0.1"
-    assert as_written(float(np.float32(0.1))) == 0.1
+    assert (show(float(np.float32(0.1))), as_written(float(np.float32(0.1)))) == ("0.1", 0.1)
     assert show([0.9, (1, "x")]) == "[0.9, [1, x]]"
-
-
-def stages(*statuses: Status) -> list[StageResult]:
-    return [StageResult(LADDER[index], status, "") for index, status in enumerate(statuses)]
 
 
 SAME, DIFFERENT, INCONCLUSIVE = Status.SAME, Status.DIFFERENT, Status.INCONCLUSIVE
 NOT_COMPARABLE, INCOMPLETE, NOT_COMPARED = Status.NOT_COMPARABLE, Status.INCOMPLETE, Status.NOT_COMPARED
+
+
+def stages(*statuses: Status) -> list[StageResult]:
+    return [StageResult(stage, status, "") for stage, status in zip(LADDER, statuses, strict=False)]
 
 
 @pytest.mark.parametrize(
@@ -231,15 +227,13 @@ NOT_COMPARABLE, INCOMPLETE, NOT_COMPARED = Status.NOT_COMPARABLE, Status.INCOMPL
     ],
 )
 def test_the_first_stage_that_decides_is_named(statuses: tuple[Status, ...], verdict: Verdict, first: int | None) -> None:
-    outcome, stage = decide(stages(*statuses), first_symptom(stages(*statuses), 0), compared=1)
-    assert outcome is verdict
-    assert (stage.stage if stage else None) is (None if first is None else LADDER[first])
+    results = stages(*statuses)
+    assert decide(results, first_symptom(results, 0), compared=1) == (verdict, None if first is None else results[first])
 
 
 def test_with_nothing_compared_it_is_never_aligned() -> None:
     outcome, stage = decide(stages(SAME, SAME), None, compared=0)
-    assert outcome is Verdict.NOT_COMPARABLE
-    assert ids(stage.summary) == ["match.nothing_compared"]
+    assert (outcome, ids(stage.summary)) == (Verdict.NOT_COMPARABLE, ["match.nothing_compared"])
 
 
 def test_verdicts_carry_the_contracts_exit_codes() -> None:

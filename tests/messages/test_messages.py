@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.messages import CHINESE, ENGLISH, all_of, any_of, catalogue, message, rendered, sentences, terms
+from align_hooks.messages import CHINESE, ENGLISH, Argument, all_of, any_of, catalogue, message, rendered, sentences, terms
 
 WORDS = {
     ENGLISH: """
@@ -52,38 +52,27 @@ def catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     catalogue.catalogue.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("language", "words"), [(ENGLISH, "the left lost 2 rows, model.norm.weight"), (CHINESE, "左丢失了2行、model.norm.weight")]
-)
-def test_messages_within_messages(language: str, words: str) -> None:
-    text = message("lost", side=Side.LEFT, what=terms([message("rows", count=2), "model.norm.weight"]))
-    assert rendered(text, language) == words
+ONE, TWO = (message("rows", count=count) for count in (1, 2))
+TEXTS: dict[str, tuple[Argument, str, str]] = {
+    "messages within messages": (
+        message("lost", side=Side.LEFT, what=terms([TWO, "model.norm.weight"])),
+        *("the left lost 2 rows, model.norm.weight", "左丢失了2行、model.norm.weight"),
+    ),
+    "one": (ONE, "1 row", "1行"),
+    "many": (TWO, "2 rows", "2行"),
+    "a number as the template says": (message("error", error=0.000123, name="loss"), "error 1.23e-04 at loss", "loss的误差1.23e-04"),
+    "what a language lacks is English": (message("untranslated"), "only in English", "only in English"),
+    "parts that are none are left out": (sentences(message("untranslated"), None, ONE), "only in English; 1 row", "only in English；1行"),
+    "of two parts one that is none": (sentences(ONE, None), "1 row", "1行"),
+    "all of": (all_of("a", "b"), "a and b", "a和b"),
+    "any of": (any_of("a", "b"), "a or b", "a或b"),
+    "what people wrote is the same, braces and all": (
+        message("lost", side="{what}", what="{0.__class__} rows"),
+        *("the {what} lost {0.__class__} rows", "{what}丢失了{0.__class__} rows"),
+    ),
+}
 
 
-def test_one_and_many() -> None:
-    counted = [message("rows", count=count) for count in (1, 2)]
-    assert [rendered(text) for text in counted] == ["1 row", "2 rows"]
-    assert [rendered(text, CHINESE) for text in counted] == ["1行", "2行"]
-
-
-def test_the_template_says_how_a_number_is_written() -> None:
-    text = message("error", error=0.000123, name="loss")
-    assert rendered(text) == "error 1.23e-04 at loss"
-    assert rendered(text, CHINESE) == "loss的误差1.23e-04"
-
-
-def test_what_a_language_lacks_is_text_in_english() -> None:
-    assert rendered(message("untranslated"), CHINESE) == "only in English"
-
-
-def test_parts_that_are_none_are_left_out() -> None:
-    assert rendered(sentences(message("untranslated"), None, message("rows", count=1))) == "only in English; 1 row"
-    assert rendered(sentences(message("rows", count=1), None), CHINESE) == "1行"
-    assert rendered(all_of("a", "b")) == "a and b"
-    assert rendered(any_of("a", "b"), CHINESE) == "a或b"
-
-
-def test_what_people_wrote_is_the_same_in_every_language_braces_and_all() -> None:
-    text = message("lost", side="{what}", what="{0.__class__} rows")
-    assert rendered(text) == "the {what} lost {0.__class__} rows"
-    assert rendered(text, CHINESE) == "{what}丢失了{0.__class__} rows"
+@pytest.mark.parametrize(("text", "english", "chinese"), TEXTS.values(), ids=TEXTS)
+def test_words_of_a_message(text: Argument, english: str, chinese: str) -> None:
+    assert (rendered(text), rendered(text, CHINESE)) == (english, chinese)

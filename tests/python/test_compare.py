@@ -7,9 +7,9 @@ import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from html.parser import HTMLParser
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -28,10 +28,8 @@ from synthetic import NAMES, Synthetic, grown
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here, run = tmp_path_factory.mktemp("compare"), Synthetic()
-    run.write(here / "reference")
-    run.drifted().write(here / "honest")
-    run.drifted(1e-5).write(here / "noise")
-    other_forward(run).write(here / "faulty")
+    for name, each in {"reference": run, "honest": run.drifted(), "noise": run.drifted(1e-5), "faulty": other_forward(run)}.items():
+        each.write(here / name)
     return here
 
 
@@ -48,40 +46,35 @@ def test_it_is_the_comparison_of_the_command(here: Path, faulty: Comparison) -> 
 
 
 def test_a_run_may_be_a_text_a_path_or_open(here: Path) -> None:
-    places = [str(here / "reference"), here / "reference", open_run(here / "reference")]
-    assert {compare(place, here / "honest").verdict for place in places} == {Verdict.ALIGNED}
-    run = open_run(here / "honest")
-    assert compare(here / "reference", run).candidate is run
+    run, reference = open_run(here / "honest"), here / "reference"
+    assert {compare(place, run).verdict for place in (str(reference), reference, open_run(reference))} == {Verdict.ALIGNED}
+    assert compare(reference, run).candidate is run
 
 
 def test_one_repeat_and_one_pattern_need_no_list(here: Path, tmp_path: Path) -> None:
     measured = [compare(here / "reference", here / "honest", noise=noise) for noise in (here / "noise", [str(here / "noise")])]
     assert measured[0].calibration == measured[1].calibration != {}
-    grown(dict.fromkeys([*NAMES, "model.layers.1.more"], (2, 4))).write(tmp_path / "more")
-    grown(dict.fromkeys(NAMES, (2, 4))).write(tmp_path / "fewer")
-    stages = [compare(tmp_path / "more", tmp_path / "fewer", allow_missing=allowed).stage("match") for allowed in ((), "*.more")]
-    assert [bool(stage.findings) for stage in stages] == [True, False]
+    more, fewer = (grown(dict.fromkeys(names, (2, 4))) for names in ([*NAMES, "model.layers.1.more"], NAMES))
+    pair = more.write(tmp_path / "more"), fewer.write(tmp_path / "fewer")
+    assert [bool(compare(*pair, allow_missing=allowed).stage("match").findings) for allowed in ((), "*.more")] == [True, False]
 
 
-@pytest.mark.parametrize("executor", ["threads:2", None])
-def test_who_reads_does_not_matter(here: Path, faulty: Comparison, executor: str | None) -> None:
-    if executor is None:
-        with ThreadPoolExecutor(2) as pool:
-            assert compare(here / "reference", here / "faulty", executor=pool).to_dict() == faulty.to_dict()
-    else:
-        assert compare(here / "reference", here / "faulty", executor=executor).to_dict() == faulty.to_dict()
+def test_who_reads_does_not_matter(here: Path, faulty: Comparison) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for executor in ("threads:2", pool):
+            assert compare(here / "reference", here / "faulty", executor=executor).to_dict() == faulty.to_dict()
 
 
 def test_what_cannot_be_read_is_an_error_and_what_cannot_be_compared_a_verdict(here: Path, tmp_path: Path) -> None:
+    reference = here / "reference"
     with pytest.raises(RecordError, match="is not a directory"):
-        compare(here / "reference", tmp_path / "nowhere")
+        compare(reference, tmp_path / "nowhere")
     (tmp_path / "a.log").write_text("iteration 1")
     with pytest.raises(RecordError, match=r"a.log is a file and no run; .*align-hooks convert \S+a.log \S+a.log_run makes one"):
-        compare(here / "reference", tmp_path / "a.log")
+        compare(reference, tmp_path / "a.log")
     with pytest.raises(AlignHooksError, match="--executor"):
-        compare(here / "reference", here / "honest", executor="horses")
-    grown({"model.norm.weight": (4,)}).write(tmp_path / "other")
-    assert compare(here / "reference", tmp_path / "other").verdict is Verdict.NOT_COMPARABLE
+        compare(reference, here / "honest", executor="horses")
+    assert compare(reference, grown({"model.norm.weight": (4,)}).write(tmp_path / "other")).verdict is Verdict.NOT_COMPARABLE
 
 
 def test_stages_and_findings(faulty: Comparison) -> None:
@@ -120,13 +113,12 @@ class Text(HTMLParser):
         self.text += data
 
 
-def test_a_notebook_shows_the_same_and_a_record_says_no_markup(faulty: Comparison, tmp_path: Path) -> None:
+def test_a_notebook_shows_the_same_and_a_record_says_no_markup(here: Path, faulty: Comparison, tmp_path: Path) -> None:
     shown = Text(faulty._repr_html_())
     assert [line.rstrip() for line in shown.text.rstrip().splitlines()] == str(faulty).splitlines()
-    evil = deepcopy(Synthetic())
+    evil = Synthetic()
     evil.model |= {"<script>alert(1)</script>": 1}
-    Synthetic().write(tmp_path / "reference")
-    shown = Text(compare(tmp_path / "reference", evil.write(tmp_path / "evil"))._repr_html_())
+    shown = Text(compare(here / "reference", evil.write(tmp_path / "evil"))._repr_html_())
     assert "<script>" in shown.text
     assert shown.elements == {"pre", "span"}
 
@@ -145,15 +137,12 @@ def test_a_frame_has_a_row_a_finding(faulty: Comparison) -> None:
     assert (worst.step, worst.error, worst.limit, worst.times_its_limit) == (0, finding.error, finding.limit, finding.excess)
     assert worst.what == rendered(finding.what)
     assert {"Int64", "float64", "object"} >= {str(kind).replace("str", "object") for kind in frame.dtypes}
-    assert frame[frame.stage == "local_norms"].set_index("name").reference.to_dict()[NAMES[0]] == pytest.approx(
-        faulty.reference.local_norms(0)[NAMES[0]]
-    )
+    norm = frame[frame.stage == "local_norms"].set_index("name").reference[NAMES[0]]
+    assert norm == pytest.approx(faulty.reference.local_norms(0)[NAMES[0]])
 
 
-def test_a_finding_without_an_error_is_not_beyond_its_limit(tmp_path: Path) -> None:
-    Synthetic().write(tmp_path / "a")
-    grown({"model.norm.weight": (4,)}).write(tmp_path / "b")
-    frame = compare(tmp_path / "a", tmp_path / "b").to_frame()
+def test_a_finding_without_an_error_is_not_beyond_its_limit(here: Path, tmp_path: Path) -> None:
+    frame = compare(here / "reference", grown({"model.norm.weight": (4,)}).write(tmp_path / "other")).to_frame()
     assert len(frame) > 0 and all(math.isnan(times) for times in frame.times_its_limit)
     assert frame.step.isna().all()
 
@@ -172,29 +161,32 @@ def test_the_page_and_the_dict_are_those_of_the_command(here: Path, faulty: Comp
     assert (told["verdict"], told["reference"], told["align_hooks"]) == ("diverged", str(here / "reference"), align_hooks.__version__)
 
 
+def python(code: str, *arguments: object) -> list[str]:
+    """The lines that a process of Python prints."""
+    line = [sys.executable, "-c", dedent(code), *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+
+
 def test_the_package_imports_numpy_and_pandas_only_when_asked() -> None:
-    code = (
-        "import sys, align_hooks\n"
-        "print(sorted({'numpy', 'pandas', 'msgspec', 'rich'} & set(sys.modules)))\n"
-        "print([name for name in align_hooks.__all__ if name not in dir(align_hooks)])\n"
-        "align_hooks.compare, align_hooks.Comparison, align_hooks.Verdict, align_hooks.Run, align_hooks.Batch, align_hooks.open_run\n"
-        "print(sorted({'numpy', 'pandas', 'rich'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.splitlines() == ["[]", "[]", "['numpy']"]
+    code = """
+        import sys, align_hooks
+        print(sorted({'numpy', 'pandas', 'msgspec', 'rich'} & set(sys.modules)))
+        print([name for name in align_hooks.__all__ if name not in dir(align_hooks)])
+        align_hooks.compare, align_hooks.Comparison, align_hooks.Verdict, align_hooks.Run, align_hooks.Batch, align_hooks.open_run
+        print(sorted({'numpy', 'pandas', 'rich'} & set(sys.modules)))
+    """
+    assert python(code) == ["[]", "[]", "['numpy']"]
 
 
 @pytest.mark.parametrize(("package", "use", "extra"), [("jinja2", "made.write_html('x')", "html"), ("pandas", "made.to_frame()", "pandas")])
 @pytest.mark.slow
 def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, extra: str) -> None:
-    code = (
-        f"import sys; sys.modules[{package!r}] = None\n"
-        "import align_hooks\n"
-        "made = align_hooks.compare(*sys.argv[1:])\n"
-        f"try: {use}\n"
-        "except align_hooks.errors.AlignHooksError as error: print(error)\n"
-    )
-    line = [sys.executable, "-c", code, str(here / "reference"), str(here / "honest")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
-    assert f"needs {package}, which is not installed; {installing(extra)}" in done.stdout
-    assert done.stdout.count("\n") == 1
+    code = f"""
+        import sys; sys.modules[{package!r}] = None
+        import align_hooks
+        made = align_hooks.compare(*sys.argv[1:])
+        try: {use}
+        except align_hooks.errors.AlignHooksError as error: print(error)
+    """
+    (printed,) = python(code, here / "reference", here / "honest")
+    assert f"needs {package}, which is not installed; {installing(extra)}" in printed

@@ -30,20 +30,24 @@ STEPS = 40
 def written(path: Path, odd: int | None = None, rate: float = 0.0, steps: int = STEPS) -> Path:
     """A run without updates on recorded batches; the loss of the step ``odd`` is another."""
     random = np.random.default_rng(3)
-    rows = [row(step, learning_rate=rate) for step in range(steps)]
-    run = Synthetic(settings={"batches": "all"}, rows=rows, batches={step: batch(step) for step in range(steps)}, weights={}, gradients={})
-    if odd is not None:
-        for each in run.rows:
-            noise = 1 + 1e-8 * random.standard_normal() + (1e-3 if each["step"] == odd else 0)
-            each["loss"], each["objective_loss"] = each["loss"] * noise, each["objective_loss"] * noise
+    run = frozen(rate, steps)
+    for each in run.rows if odd is not None else ():
+        noise = 1 + 1e-8 * random.standard_normal() + (1e-3 if each["step"] == odd else 0)
+        each["loss"], each["objective_loss"] = each["loss"] * noise, each["objective_loss"] * noise
     return run.write(path)
+
+
+def frozen(rate: float = 0.0, steps: int = STEPS, **sizes: int) -> Synthetic:
+    rows = [row(step, learning_rate=rate) for step in range(steps)]
+    batches = {step: batch(step, **sizes) for step in range(steps)}
+    return Synthetic(settings={"batches": "all"}, rows=rows, batches=batches, weights={}, gradients={})
 
 
 def judged(folder: Path, *options: str) -> tuple[int, str, dict[str, object]]:
     said = folder / "said.json"
     words = ["frozen", "--run", str(folder / "candidate"), "--from", str(folder / "reference"), "--json", str(said), *options]
     done = invoke(app, words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
+    if done.exception is not None:
         raise done.exception
     return done.exit_code, done.output, json.loads(said.read_text())
 
@@ -52,37 +56,28 @@ def test_honest_steps_agree_and_none_stands_out(tmp_path: Path) -> None:
     written(tmp_path / "reference")
     written(tmp_path / "candidate", odd=-1)
     code, output, said = judged(tmp_path)
-    assert (code, said["verdict"]) == (0, "aligned")
-    assert said["commands"] == {}
+    assert (code, said["verdict"], said["commands"]) == (0, "aligned", {})
     assert "1000" in output  # which the guide asks for
 
 
 def test_a_step_that_stands_out_is_named_with_its_data_and_can_be_run_alone(tmp_path: Path) -> None:
-    written(tmp_path / "reference")
+    tokens = open_run(written(tmp_path / "reference")).batch(17).tokens
     written(tmp_path / "candidate", odd=17)
     code, output, said = judged(tmp_path)
-    assert code == 1
-    assert said["numbers"][0]["standing_out"][0]["step"] == 17
-    commands = said["commands"]["17"]
-    given = dict(word.split("=", 1) for word in shlex.split(commands[1]))
+    assert (code, said["numbers"][0]["standing_out"][0]["step"]) == (1, 17)
+    given = dict(word.split("=", 1) for word in shlex.split(said["commands"]["17"][1]))
     assert Settings.from_environment(given).learning_rate == 0
-    alone = open_run(given["ALIGN_HOOKS_REPLAY_BATCHES"])
-    np.testing.assert_array_equal(alone.batch(0).tokens, open_run(tmp_path / "reference").batch(17).tokens)
-    first = " ".join(map(str, open_run(tmp_path / "reference").batch(17).tokens[0].tolist()))
-    assert first in output
+    np.testing.assert_array_equal(open_run(given["ALIGN_HOOKS_REPLAY_BATCHES"]).batch(0).tokens, tokens)
+    assert " ".join(map(str, tokens[0].tolist())) in output
 
 
 def test_what_the_steps_that_stand_out_have_in_common_is_told(tmp_path: Path) -> None:
-    steps = (3, 17, 18, 30)
-    for side in ("reference", "candidate"):
-        rows = [row(step, learning_rate=0.0) for step in range(STEPS)]
-        for each in rows:
-            each["loss"] *= 1 + 1e-3 * (side == "candidate" and each["step"] in steps)
-            each["objective_loss"] = each["loss"]
-        batches = {step: batch(step, vocabulary=20) for step in range(STEPS)}
-        for step in steps:
-            batches[step]["tokens"][0, 1] = 25
-        run = Synthetic(settings={"batches": "all"}, rows=rows, batches=batches, weights={}, gradients={})
+    for side, moved in (("reference", 0.0), ("candidate", 1e-3)):
+        run = frozen(vocabulary=20)
+        for step in (3, 17, 18, 30):
+            run.rows[step]["loss"] *= 1 + moved
+            run.rows[step]["objective_loss"] = run.rows[step]["loss"]
+            run.batches[step]["tokens"][0, 1] = 25
         run.write(tmp_path / side)
     _, output, said = judged(tmp_path)
     assert said["shared_ids"] == [{"id": 25, "steps": 4, "elsewhere": 0}]
@@ -90,15 +85,14 @@ def test_what_the_steps_that_stand_out_have_in_common_is_told(tmp_path: Path) ->
 
 
 def test_runs_that_moved_are_refused(tmp_path: Path) -> None:
-    written(tmp_path / "reference", rate=1e-3)
-    written(tmp_path / "candidate", rate=1e-3)
+    for side in ("reference", "candidate"):
+        written(tmp_path / side, rate=1e-3)
     with pytest.raises(AlignHooksError, match="not 0 at step 0"):
         judged(tmp_path)
 
 
 def test_neither_a_command_nor_a_run_is_refused(tmp_path: Path) -> None:
-    done = invoke(app, ["frozen", "--run", str(tmp_path / "run")])
-    assert isinstance(done.exception, AlignHooksError)
+    assert isinstance(invoke(app, ["frozen", "--run", str(tmp_path / "run")]).exception, AlignHooksError)
 
 
 def test_what_is_usual_is_told_by_the_steps_themselves() -> None:
@@ -127,11 +121,10 @@ def test_each_side_is_told_what_to_record_and_what_it_is_fed(tmp_path: Path) -> 
 
 
 def test_a_step_taken_out_keeps_a_mask_that_is_not_causal(tmp_path: Path) -> None:
-    run = Synthetic(settings={"batches": "all"}, weights={}, gradients={})
+    run = frozen(steps=3)
     run.batches[1]["attention_mask"] = np.zeros((4, 1, 5, 5), bool)
     reference = open_run(run.write(tmp_path / "reference"))
-    alone = open_run(taken_out(reference, 1, tmp_path / "alone"))
-    assert alone.batch(0).attention_mask is not None
+    assert open_run(taken_out(reference, 1, tmp_path / "alone")).batch(0).attention_mask is not None
     assert "ALIGN_HOOKS_ACTIVATIONS=all" in command(tmp_path / "alone", reference.path, tmp_path / "again")
 
 
