@@ -214,9 +214,9 @@ PADDED = HONEST.shapes | {"lm_head.weight#padding": (6, 4)}
 @pytest.mark.parametrize("other", [HONEST.shapes, HONEST.shapes | {"lm_head.weight#padding": (2, 4)}], ids=["none", "less"])
 def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[str, tuple[int, ...]]) -> None:
     for each, two in ((PADDED, other), (other, PADDED)):
-        first = compared(grown(each), against=grown(two)).first
-        assert (first.status, first.reason) == (Status.NOT_COMPARABLE, Reason.OTHER_PADDING)
-        assert ids(first.summary) == ["match.other_padding", "match.laid_out"]
+        outcome = compared(grown(each), against=grown(two))
+        assert (outcome.verdict, outcome.first.reason) == (Verdict.NOT_COMPARABLE, Reason.OTHER_PADDING)
+        assert ids(outcome.first.summary) == ["match.other_padding", "match.laid_out"]
 
 
 def test_models_of_other_sizes_are_said_to_be_before_their_padding(compared: Compared) -> None:

@@ -93,7 +93,9 @@ def candidate() -> Synthetic:
 
 def without(run: Synthetic, *points: str) -> Synthetic:
     """A run that recorded no such points."""
-    run.activations = {step: {name: values[name] for name in values.keys() - {*points}} for step, values in run.activations.items()}
+    for values in run.activations.values():
+        for point in points:
+            del values[point]
     return run
 
 
