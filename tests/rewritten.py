@@ -42,6 +42,16 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+def flip(path: Path) -> None:
+    """Change one bit of the last byte of a file."""
+    *kept, last = path.read_bytes()
+    path.write_bytes(bytes([*kept, last ^ 1]))
+
+
+def cut_last_line(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
 def sealed(text: str) -> bytes:
     """A JSON object with its digest."""
     return digests.seal(text.encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +70,13 @@ def described(path: Path, steps: range, **switches: str) -> Writer:
     writer = begun(path, **switches)
     writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=whole_shards(), facts={}, steps=steps)
     return writer
+
+
+def finished(writer: Writer, steps: Iterable[int], **changes: float | None) -> None:
+    """Write the rows of ``steps``, and end as a job that made all of them."""
+    for step in steps:
+        writer.scalars(row(step, **changes))
+    writer.finish(HowEnded("finished"), hooks={})
 
 
 def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "float32") -> list[Shard]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from align_hooks.record.ending import HowEnded
+import pytest
+
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
-from synthetic import begun, job, row
+from synthetic import EVERYTHING, Synthetic, begun, finished, job
 
 Place = dict[str, int]
 DP2: tuple[Place, Place] = ({"dp": 0}, {"dp": 1})
@@ -28,11 +30,9 @@ def of_ranks(
     for rank, place in enumerate(places):
         writer = begun(path, job(rank, len(places)), **switches)
         writer.describe(place=place, shards=shards[rank] if shards else [], facts={}, steps=steps)
-        for step in () if record else steps:
-            writer.scalars(row(step))
         if record:
             record(writer, rank)
-        writer.finish(HowEnded("finished"), hooks={})
+        finished(writer, () if record else steps)
     return path
 
 
@@ -48,3 +48,15 @@ def failing(number: int) -> Callable[..., None]:
 def contents(path: Path) -> dict[str, bytes]:
     """The content of a directory: bytes of files by path, and no bytes for directories, which count too."""
     return {str(entry.relative_to(path)): entry.read_bytes() if entry.is_file() else b"" for entry in path.rglob("*")}
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that holds one of everything, which tests only read."""
+    return Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path_factory.mktemp("honest") / "run")
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path) -> Path:
+    """A whole run that a test may change."""
+    return Path(shutil.copytree(honest, tmp_path / "run"))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,20 +18,10 @@ from align_hooks.record.ending import End, HowEnded, Writing
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.schema import Facts, Handed
+from holder import Holder
 from record.conftest import DP2, contents, of_ranks
-from rewritten import edit, relisted, sealed
-from synthetic import NAMES, STEPS, Synthetic, begun, described, job, row, scalars_only
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Synthetic().write(tmp_path_factory.mktemp("whole") / "run")
-
-
-@pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    """A whole run to be broken."""
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+from rewritten import cut_last_line, edit, relisted, sealed
+from synthetic import NAMES, STEPS, Synthetic, begun, described, finished, job, row, scalars_only
 
 
 @pytest.mark.parametrize(("name", "message"), [("no", "is not a directory"), ("", "holds no run")])
@@ -51,9 +38,7 @@ def test_a_torn_last_row_does_not_count_and_is_cut_before_a_continued_run_writes
     path = run / "scalars/rank_0.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     assert open_run(run).steps == [0, 1]
-    writer = described(run, range(2, 3), run_exists="continue")
-    writer.scalars(row(2, loss=1.5))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(described(run, range(2, 3), run_exists="continue"), [2], loss=1.5)
     assert losses(run) == [9.0, 8.9, 1.5]
 
 
@@ -79,10 +64,9 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: Path) -> None:
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], env=environment, check=False)
-    assert done.returncode == -9
+    killed = Holder(tmp_path / "run", code=KILLED)
+    killed.process.communicate()
+    assert killed.process.returncode == -9
     run = open_run(tmp_path / "run")
     assert run.steps == run.gradient_steps() == run.batch_steps() == [0, 1]
     assert run.gradients(1)[NAMES[0]].shape == (10, 4)
@@ -93,8 +77,7 @@ def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: 
 
 def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None:
     path = Synthetic(ended=None).write(tmp_path / "run")
-    rows = path / "scalars/rank_0.jsonl"
-    rows.write_text("".join(line + "\n" for line in rows.read_text().splitlines()[:2]))
+    cut_last_line(path / "scalars/rank_0.jsonl")
     run = open_run(path)
     assert run.steps == run.batch_steps() == run.gradient_steps() == run.local_norm_steps() == [0, 1]
 
@@ -107,52 +90,33 @@ def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
     assert problem.message == sentences(message("rank.stopped", **stopped), message("run.last_whole_step", step=2, iteration=3))
 
 
-def two_ranks(path: Path) -> Path:
-    """Rank 1 ends a step before rank 0."""
-    return of_ranks(path, DP2, lambda writer, rank: [writer.scalars(row(step)) for step in range(STEPS - rank)], steps=range(2))
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A run of two ranks, of which rank 1 ends a step before rank 0."""
+    rows = {rank: [row(step) for step in range(STEPS - rank)] for rank in (0, 1)}
+    return of_ranks(tmp_path / "pair", DP2, lambda writer, rank: [*map(writer.scalars, rows[rank])], steps=range(2))
 
 
-def test_a_rank_that_ended_early_bounds_the_run(tmp_path: Path) -> None:
-    assert open_run(two_ranks(tmp_path / "run")).steps == [0, 1]
-
-
-def test_a_missing_rank_is_named(tmp_path: Path) -> None:
-    (two_ranks(tmp_path / "run") / "manifest/rank_1.json").unlink()
-    run = open_run(tmp_path / "run")
+def test_a_rank_that_ended_early_bounds_the_run_and_one_that_is_missing_is_named(pair: Path) -> None:
+    assert open_run(pair).steps == [0, 1]
+    (pair / "manifest/rank_1.json").unlink()
+    run = open_run(pair)
     assert run.steps == [0, 1, 2]
     assert [(problem.kind, problem.rank) for problem in run.problems] == [(ProblemKind.RANKS_MISSING, 1)]
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"launch": job(1, 2, "two").facts(), "run_id": None}, {"launch": job(1, 4).facts()}],
-    ids=["of another name", "of another size"],
-)
-def test_a_rank_of_another_job_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    path = two_ranks(tmp_path / "run")
-    edit(path / "manifest/rank_1.json", **changes)
-    with pytest.raises(RecordError, match="rank 1 belongs to another job than rank 0"):
-        open_run(path)
-
-
-@pytest.mark.parametrize("number", [0, 2, "1", None])
-def test_a_foreign_format_is_refused(run: Path, number: object) -> None:
-    edit(run / "manifest/rank_0.json", format=number)
-    with pytest.raises(RecordError, match="this version reads 1; use the version that wrote it"):
-        open_run(run)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
+    ("rank", "changes", "message"),
     [
-        *(("manifest/rank_0.json", text) for text in ("", "{", "[]", "null", '{"format": 1}', '{"format": 1, "launch": null}')),
-        *(("run.json", text) for text in ("", "{", "[]")),
+        pytest.param(1, {"launch": job(1, 2, "two").facts(), "run_id": None}, "rank 1 belongs to another job than rank 0", id="other name"),
+        pytest.param(1, {"launch": job(1, 4).facts()}, "rank 1 belongs to another job than rank 0", id="other size"),
+        *((0, {"format": number}, "this version reads 1; use the version that wrote it") for number in (0, 2, "1", None)),
     ],
 )
-def test_a_file_of_facts_that_holds_none_is_refused(run: Path, name: str, text: str) -> None:
-    (run / name).write_text(text)
-    with pytest.raises(RecordError, match=name):
-        open_run(run)
+def test_a_manifest_of_another_job_or_format_is_refused(pair: Path, rank: int, changes: dict[str, Any], message: str) -> None:
+    edit(pair / f"manifest/rank_{rank}.json", **changes)
+    with pytest.raises(RecordError, match=message):
+        open_run(pair)
 
 
 def test_a_run_without_run_json_is_readable(run: Path) -> None:
@@ -160,7 +124,7 @@ def test_a_run_without_run_json_is_readable(run: Path) -> None:
     assert (open_run(run).facts, open_run(run).steps) == (Facts(), [0, 1, 2])
 
 
-TOKENS = "step_1/rank_0/tokens.npy"
+TOKENS, GRADIENTS = "step_1/rank_0/tokens.npy", "step_1/rank_0/gradients.safetensors"
 
 
 class Boom:
@@ -232,8 +196,7 @@ def test_a_description_of_a_batch_that_cannot_be_is_refused(run: Path, text: str
 
 @pytest.mark.parametrize("keep", [0, 4, 200, -9])
 def test_a_truncated_safetensors_file_is_refused(run: Path, keep: int) -> None:
-    path = run / "step_1/rank_0/gradients.safetensors"
-    path.write_bytes(path.read_bytes()[:keep])
+    (run / GRADIENTS).write_bytes((run / GRADIENTS).read_bytes()[:keep])
     with pytest.raises(RecordError, match=r"gradients.safetensors is not a whole safetensors file"):
         open_run(run).gradients(1)
 
@@ -255,23 +218,16 @@ def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None
     assert {path for path, content in left.items() if content} == {"manifest/rank_0.json", "manifest/rank_0.claim", "run.json"}
     assert not list(run.glob("step_*"))
     assert left["run.json"] != before["run.json"]
-    writer.scalars(row(0, loss=1.0))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(writer, [0], loss=1.0)
     assert losses(run) == [1.0]
 
 
-def test_run_exists_replace_removes_ranks_that_the_new_job_has_not(tmp_path: Path) -> None:
-    path = two_ranks(tmp_path / "run")
-    of_ranks(path, DP2[:1], run_exists="replace")
-    assert open_run(path).problems == []
-    assert not (path / "scalars/rank_1.jsonl").exists()
-
-
-def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
-    path = two_ranks(tmp_path / "run")  # rank 1 begins where rank 0 has recorded
-    for rank in (0, 1):
+def test_a_rank_refuses_its_own_earlier_file_alone_and_a_smaller_job_replaces_all(pair: Path) -> None:
+    for rank in (0, 1):  # rank 1 begins where rank 0 has recorded
         with pytest.raises(RefusedRun, match=f"of rank {rank}"):
-            begun(path, job(rank, 2))
+            begun(pair, job(rank, 2))
+    of_ranks(pair, DP2[:1], run_exists="replace")
+    assert open_run(pair).problems == [] and not (pair / "scalars/rank_1.jsonl").exists()
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(run: Path) -> None:
@@ -299,9 +255,7 @@ def injected(path: Path, steps: range, source: str, from_source: list[int], how:
     handed = {"injected": {"run": source, "run_id": source, "steps": from_source}} if from_source else {}
     override = {"what": f"segment {steps.start}", "before": "a", "after": "b", "why": "c"}
     writer.describe(place={"dp": 0}, shards=[], facts={"overrides": [override], **handed}, steps=steps)
-    for step in steps:
-        writer.scalars(row(step))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(writer, steps)
 
 
 @pytest.mark.parametrize(("source", "from_source", "steps"), [("a", [3], [0, 1, 3]), ("", [], [0, 1])])
@@ -312,8 +266,7 @@ def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
     before = open_run(tmp_path).facts
     injected(tmp_path, range(2, 4), source, from_source)  # step 2 is made again
     after = open_run(tmp_path).facts
-    assert after.run_id == before.run_id
-    assert after.injected == Handed("a", "a", tuple(steps))
+    assert (after.run_id, after.injected) == (before.run_id, Handed("a", "a", tuple(steps)))
     assert [override.what for override in after.overrides] == ["segment 0", "segment 2"]
 
 
@@ -356,11 +309,12 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content"),
     [
+        *(("manifest/rank_0.json", text) for text in (b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 1, "launch": null}')),
+        *(("run.json", text) for text in (b"", b"{", b"[]", b"[" * 100_000)),
         ("run.json", '{"format": 1, "settings": 5}'),
         ("run.json", '{"format": 1, "settings": {"weights": "9-1"}}'),
         ("run.json", '{"format": 1, "optimizer": {"groups": [{"betas": []}]}}'),
         ("run.json", '{"format": 1, "optimizer": []}'),
-        ("run.json", "[" * 100_000),
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": "1"}}'),
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "place": []}'),
         ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "parameters": [{"nome": 1}]}'),
@@ -370,18 +324,19 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
         ("scalars/rank_0.jsonl", '{"step": 0, "loss": 1' + "0" * 400 + "}"),
     ],
 )
-def test_json_of_a_stranger_is_refused(tmp_path: Path, file: str, content: str) -> None:
-    run = Synthetic().write(tmp_path / "run")
-    if file.endswith(".jsonl"):
-        segment = open_run(run).manifests[0].segment
-        content = content.replace("}", f', "rank": 0, "segment": "{segment}"}}')
-    (run / file).write_bytes(content.encode() if content.startswith("[") else sealed(content))
-    with pytest.raises(RecordError, match=rf"{file}: .*copy it again" if file.endswith(".json") and content.startswith("{") else file):
+def test_a_file_of_a_stranger_is_refused(run: Path, file: str, content: str | bytes) -> None:
+    """Bytes as they are, a text with the digest that makes it a member of a record."""
+    named = file
+    if isinstance(content, str):
+        named += ": .*copy it again" if file.endswith(".json") else ""
+        content = content.replace("}", f', "rank": 0, "segment": "{open_run(run).manifests[0].segment}"}}') if "jsonl" in file else content
+        content = sealed(content)
+    (run / file).write_bytes(content)
+    with pytest.raises(RecordError, match=named):
         open_run(run).scalars()
 
 
-def test_a_million_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
-    run = Synthetic().write(tmp_path / "run")
+def test_a_million_missing_ranks_are_one_sentence(run: Path) -> None:
     edit(run / "manifest/rank_0.json", launch=job(0, 10**9).facts())
     (problem,) = open_run(run).problems
     assert problem.message == message("run.ranks_missing", count=10**9 - 1, ranks=10**9, rank=1)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,12 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.verify import verify
 from record.conftest import DP2, of_ranks
+from rewritten import cut_last_line, flip
 from synthetic import EVERYTHING, HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only
 
 NO_PART = (".claim",)
 """Files beside a record that are no part of it."""
 EXPECTED_FILES = 30
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that holds one of everything, of two steps."""
-    return Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path_factory.mktemp("whole") / "run")
-
-
-@pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
 def noticed(path: Path) -> list[str]:
@@ -46,42 +35,37 @@ def noticed(path: Path) -> list[str]:
         return [str(error)]
 
 
-def test_a_whole_run_is_verified_file_by_file(whole: Path) -> None:
-    run = open_run(whole)
-    verified = verify(run)
-    assert verified.wrong == []
-    files = [path for path in whole.rglob("*") if path.is_file() and path.suffix not in NO_PART]
+def files_of(run: Path) -> list[Path]:
+    """Every file that is a part of a record."""
+    return sorted(path for path in run.rglob("*") if path.is_file() and path.suffix not in NO_PART)
+
+
+def test_a_whole_run_is_verified_file_by_file(honest: Path) -> None:
+    verified, files = verify(open_run(honest)), files_of(honest)
     rows = [path for path in files if path.suffix == ".jsonl"]
     lines = sum(len(path.read_bytes().splitlines()) for path in rows if path.parent.name != "scalars")
-    assert verified.files == len(files) - len(rows) + lines and len(files) > EXPECTED_FILES
-
-
-def places(run: Path) -> Iterator[tuple[Path, int]]:
-    """Bytes of every file of a run: the first, the last, and some by chance."""
-    chance = random.Random(18)
-    for path in sorted(run.rglob("*")):
-        if path.is_file() and path.suffix not in NO_PART:
-            size = path.stat().st_size
-            yield from ((path, at) for at in {0, size - 1, *(chance.randrange(size) for _ in range(2))})
+    assert verified.files == len(files) - len(rows) + lines and len(files) > EXPECTED_FILES and verified.wrong == []
 
 
 def test_no_changed_byte_goes_unnoticed(run: Path) -> None:
-    silent = []
-    for path, at in places(run):
+    """Of every file the first byte, the last, and some by chance."""
+    silent, chance = [], random.Random(18)
+    for path in files_of(run):
         content = path.read_bytes()
-        changed = bytearray(content)
-        changed[at] ^= 1 << random.Random(at).randrange(8)
-        path.write_bytes(changed)
-        if not noticed(run):
-            silent.append(f"{path.relative_to(run)} at {at}: {content[at]} is {changed[at]}")
+        for at in {0, len(content) - 1, *(chance.randrange(len(content)) for _ in range(2))}:
+            changed = bytearray(content)
+            changed[at] ^= 1 << random.Random(at).randrange(8)
+            path.write_bytes(changed)
+            if not noticed(run):
+                silent.append(f"{path.relative_to(run)} at {at}: {content[at]} is {changed[at]}")
         path.write_bytes(content)
     # numpy's header may say the same in other bytes; the causal mask is held against what a causal mask is
     assert [change for change in silent if not change.startswith("causal_attention_mask.npy")] == []
 
 
 def test_what_is_gone_is_named(run: Path) -> None:
-    for path in sorted(run.rglob("*")):
-        if path.is_file() and path.suffix not in NO_PART and path.name not in ("run.json", "causal_attention_mask.npy"):
+    for path in files_of(run):
+        if path.name not in ("run.json", "causal_attention_mask.npy"):
             content = path.read_bytes()
             path.unlink()
             words = "rows_cut: " if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
@@ -91,10 +75,7 @@ def test_what_is_gone_is_named(run: Path) -> None:
 
 
 def test_a_flipped_bit_in_a_gradient_is_refused_where_it_is_read_and_nowhere_else(run: Path) -> None:
-    path = run / "step_1/rank_0/gradients.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(run / "step_1/rank_0/gradients.safetensors")
     gradients, wrong = open_run(run).gradients(1), []
     for name in NAMES:
         try:
@@ -110,13 +91,11 @@ def test_one_steps_file_in_the_place_of_anothers_is_refused(run: Path, name: str
     assert any("was changed since it was recorded" in problem and f"step_1/rank_0/{name}" in problem for problem in noticed(run))
 
 
-def test_another_runs_file_is_refused(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json", "scalars/rank_0.jsonl", "local_norms/rank_0.jsonl"])
+def test_another_runs_file_is_refused(run: Path, tmp_path: Path, name: str) -> None:
     foreign = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "foreign")
-    for name in ("run.json", "manifest/rank_0.json", "scalars/rank_0.jsonl", "local_norms/rank_0.jsonl"):
-        content = (run / name).read_bytes()
-        shutil.copy(foreign / name, run / name)
-        assert noticed(run), name
-        (run / name).write_bytes(content)
+    shutil.copy(foreign / name, run / name)
+    assert noticed(run)
 
 
 def test_tensors_written_anew_are_not_what_was_recorded(run: Path) -> None:
@@ -126,28 +105,22 @@ def test_tensors_written_anew_are_not_what_was_recorded(run: Path) -> None:
         open_run(run).gradients(1)
 
 
-def test_rows_that_are_cut_are_missed(run: Path) -> None:
-    for name in ("scalars", "local_norms", "sketches/gradients", "sketches/weights"):
-        path = run / name / "rank_0.jsonl"
-        content = path.read_bytes()
-        path.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
-        assert noticed(run), name
-        path.write_bytes(content)
+@pytest.mark.parametrize("name", ["scalars", "local_norms", "sketches/gradients", "sketches/weights"])
+def test_rows_that_are_cut_are_missed(run: Path, name: str) -> None:
+    cut_last_line(run / name / "rank_0.jsonl")
+    assert noticed(run)
 
 
 def test_rows_cut_after_a_continued_run_are_missed(tmp_path: Path) -> None:
-    synthetic = Synthetic(settings={}, batches={}, weights={}, gradients={}, norms={})
+    synthetic = scalars_only()
     path = synthetic.write(tmp_path / "run")
     synthetic.settings = {"run_exists": "continue"}
     synthetic.rows = [{**scalars, "step": scalars["step"] + 3} for scalars in synthetic.rows]
     synthetic.write(path)
     assert open_run(path).steps == [0, 1, 2, 3, 4, 5] and noticed(path) == []
-    rows = path / "scalars/rank_0.jsonl"
-    for keep in range(6):
-        content = rows.read_bytes()
-        rows.write_bytes(b"".join(content.splitlines(keepends=True)[:keep]))
-        assert noticed(path), keep
-        rows.write_bytes(content)
+    for _ in range(6):
+        cut_last_line(path / "scalars/rank_0.jsonl")
+        assert noticed(path)
 
 
 def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> None:
@@ -157,18 +130,12 @@ def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> 
     assert any(problem.startswith("rows_cut: ") for problem in noticed(run))
 
 
-@pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json"])
-def test_facts_without_their_digest_are_refused(run: Path, name: str) -> None:
-    content = json.loads((run / name).read_bytes())
-    del content["digest"]
-    (run / name).write_text(json.dumps(content))
-    assert any(f"{name} cannot be read: it was changed" in problem for problem in noticed(run))
-
-
-def test_a_row_that_lost_its_digest_is_refused(run: Path) -> None:
-    rows = run / "scalars/rank_0.jsonl"
-    rows.write_bytes(rows.read_bytes().replace(b'"digest"', b'"digesu"', 1))
-    assert any("it was changed since it was written" in problem for problem in noticed(run))
+@pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json", "scalars/rank_0.jsonl"])
+def test_what_lost_its_digest_is_refused(run: Path, name: str) -> None:
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content.replace(b'"digest"', b'"digesu"', 1))
+    words = "it was changed since it was written" if name.endswith("l") else f"{name} cannot be read: it was changed"
+    assert any(words in problem for problem in noticed(run))
 
 
 def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
@@ -181,20 +148,16 @@ def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
         shutil.rmtree(broken)
 
 
-def test_a_record_that_lost_its_manifests_is_not_one_made_by_hand(run: Path) -> None:
-    shutil.rmtree(run / "manifest")
-    with pytest.raises(RecordError, match="has lost its manifests"):
-        open_run(run)
-
-
 def test_a_step_that_was_copied_alone_is_made_by_hand_where_it_holds_its_batch_alone(run: Path, tmp_path: Path) -> None:
-    """The guide's page copies the batch of a step that stands out, to feed it to both sides."""
+    """The guide's page copies the batch of a step that stands out, to feed it to both sides. More is a record without its manifests."""
     only = Synthetic(settings={"batches": "all"}, weights={}, gradients={}, moments={}).write(tmp_path / "only")
     for source in (run, only):
         shutil.copytree(source / "step_1", tmp_path / f"alone_{source.name}" / "step_0")
     assert open_run(tmp_path / "alone_only").batch_steps() == [0]
-    with pytest.raises(RecordError, match="has lost its manifests"):
-        open_run(tmp_path / "alone_run")
+    shutil.rmtree(run / "manifest")
+    for lost in (tmp_path / "alone_run", run):
+        with pytest.raises(RecordError, match="has lost its manifests"):
+            open_run(lost)
 
 
 def test_a_seal_is_of_every_byte() -> None:
