@@ -1,4 +1,4 @@
-"""A directory is one job's, for as long as the job lives."""
+"""A directory is one job's, for as long as the job lives, whatever of locks, links and syncing its file system lacks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import errno
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.health import health
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message
 from align_hooks.record import claim, layout
@@ -18,7 +21,13 @@ from align_hooks.record.ending import HowEnded
 from align_hooks.record.holdings import not_whole
 from holder import Holder, holding
 from record.conftest import DP2, contents, failing, of_ranks
-from synthetic import EVERYTHING, Synthetic, begun, described, row
+from synthetic import Synthetic, begun, described, finished, row
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a run has three steps and no problem."""
+    run = open_run(path)
+    return run.steps == [0, 1, 2] and run.problems == []
 
 
 @pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
@@ -30,7 +39,7 @@ def test_a_directory_that_a_living_job_records_into_is_refused_by_name(tmp_path:
             begun(tmp_path / "run", run_exists=exists)
         assert contents(tmp_path) == before
         assert first.do("step", "step", "finish") == "done"
-    assert open_run(tmp_path / "run").steps == [0, 1, 2] and open_run(tmp_path / "run").problems == []
+    assert is_whole(tmp_path / "run")
 
 
 @pytest.mark.parametrize("exists", ["replace", "continue"])
@@ -38,24 +47,22 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path, exists: str) -> Non
     with holding(tmp_path / "run") as first:
         first.do("describe", "step")
     of_ranks(tmp_path / "run", DP2[:1], steps=range(1 if exists == "continue" else 0, 3), run_exists=exists)
-    assert open_run(tmp_path / "run").steps == [0, 1, 2] and open_run(tmp_path / "run").problems == []
+    assert is_whole(tmp_path / "run")
 
 
-def test_of_many_starts_at_once_one_wins(tmp_path: Path) -> None:
-    for attempt, exists in enumerate(("refuse", "replace", "continue")):
-        run = tmp_path / str(attempt)
-        begun(run).finish(HowEnded("refused", error="a start that recorded nothing"), hooks={})
-        holders = [Holder(run, exists) for _ in range(5)]
-        try:
-            answers = [holder.answer() for holder in holders]
-            assert answers.count("begun") == 1, answers
-            assert all(answer == "begun" or answer.startswith("RefusedRun") for answer in answers)
-            winner = holders[answers.index("begun")]
-            assert winner.do("describe", "step", "step", "step", "finish") == "done"
-        finally:
-            for holder in holders:
-                holder.kill()
-        assert open_run(run).steps == [0, 1, 2] and open_run(run).problems == []
+@pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
+def test_of_many_starts_at_once_one_wins(tmp_path: Path, exists: str) -> None:
+    begun(tmp_path).finish(HowEnded("refused", error="a start that recorded nothing"), hooks={})
+    holders = [Holder(tmp_path, exists) for _ in range(5)]
+    try:
+        answers = [holder.answer() for holder in holders]
+        assert answers.count("begun") == 1, answers
+        assert all(answer == "begun" or answer.startswith("RefusedRun") for answer in answers)
+        assert holders[answers.index("begun")].do("describe", "step", "step", "step", "finish") == "done"
+    finally:
+        for holder in holders:
+            holder.kill()
+    assert is_whole(tmp_path)
 
 
 def test_ranks_of_two_jobs_are_never_one_run(tmp_path: Path) -> None:
@@ -66,14 +73,12 @@ def test_ranks_of_two_jobs_are_never_one_run(tmp_path: Path) -> None:
     assert open_run(tmp_path).missing.rank == 1
 
 
-def test_every_file_of_a_run_says_of_which_start_it_is(tmp_path: Path) -> None:
-    run = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "run")
-    ident = json.loads((run / "run.json").read_text())["segment"].encode()
-    bound = [path for path in run.rglob("*") if path.suffix in (".npy", ".claim") or path.name in ("config.json", "squared.json")]
-    for path in run.rglob("*"):
-        if path.is_file() and path not in bound:
-            assert ident in path.read_bytes(), path
-    assert len(bound) < len(list(run.rglob("*"))) / 2  # a digest binds these, in a file that names its start
+def test_every_file_of_a_run_says_of_which_start_it_is(honest: Path) -> None:
+    ident = json.loads((honest / "run.json").read_text())["segment"].encode()
+    files = [path for path in honest.rglob("*") if path.is_file()]
+    bound = [path for path in files if path.suffix in (".npy", ".claim") or path.name in ("config.json", "squared.json")]
+    assert [path for path in files if path not in bound and ident not in path.read_bytes()] == []
+    assert len(bound) < len(files) / 2  # a digest binds these, in a file that names its start
 
 
 def test_the_ranks_of_a_start_have_one_segment(tmp_path: Path) -> None:
@@ -116,16 +121,14 @@ def test_a_script_that_copies_its_own_run_still_holds_it_and_not_the_copy(tmp_pa
         holder.kill()
 
 
-def test_a_killed_job_that_nobody_has_reaped_holds_nothing(tmp_path: Path, without_locks: None) -> None:
+@pytest.mark.parametrize("ends", ["killed and not reaped", "has let go and lives"])
+def test_a_job_that_is_over_holds_nothing_although_its_process_is_there(tmp_path: Path, without_locks: None, ends: str) -> None:
     with holding(tmp_path / "run") as first:
-        first.process.send_signal(9)
-        os.waitid(os.P_PID, first.process.pid, os.WEXITED | os.WNOWAIT)
-        begun(tmp_path / "run", run_exists="replace")
-
-
-def test_a_job_that_has_let_go_holds_nothing_although_its_process_lives(tmp_path: Path, without_locks: None) -> None:
-    with holding(tmp_path / "run") as first:
-        assert first.do("describe", "step", "finish") == "done"
+        if ends == "has let go and lives":
+            assert first.do("describe", "step", "finish") == "done"
+        else:
+            first.process.send_signal(9)
+            os.waitid(os.P_PID, first.process.pid, os.WEXITED | os.WNOWAIT)
         begun(tmp_path / "run", run_exists="replace")
 
 
@@ -144,8 +147,7 @@ def test_a_forked_process_writes_nothing_into_its_parents_record(tmp_path: Path)
         os._exit(refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert contents(tmp_path) == before
-    writer.scalars(row(1))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(writer, [1])
     assert open_run(tmp_path).steps == [0, 1] and open_run(tmp_path).problems == []
 
 
@@ -162,11 +164,9 @@ def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stop
     for write in (lambda: first.scalars(row(1)), lambda: first.gradients(1, {}), lambda: first.finish(HowEnded("finished"), hooks={})):
         with pytest.raises(RecordError, match="is another job's by now"):
             write()
-    for step in range(3):
-        second.scalars(row(step))
-    second.finish(HowEnded("finished"), hooks={})
+    finished(second, range(3))
     run = open_run(tmp_path / "run")
-    assert run.steps == [0, 1, 2] and run.problems == [] and not_whole(run) == ()
+    assert is_whole(tmp_path / "run") and not_whole(run) == ()
     assert run.weaker == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]
 
 
@@ -191,3 +191,41 @@ def test_a_directory_that_is_taken_away_stops_the_recording(tmp_path: Path) -> N
 def test_a_claim_that_is_none_says_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "claim").write_bytes(content)
     assert claim.read(tmp_path / "claim") == {}
+
+
+def no_folder_sync(descriptor: int, sync: Any = os.fsync) -> None:
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "Invalid argument")
+    sync(descriptor)
+
+
+LACKS = {errno.errorcode[code]: ("link", failing(code)) for code in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)}
+
+
+@pytest.mark.parametrize(("call", "does"), [*LACKS.values(), ("fsync", no_folder_sync)], ids=[*LACKS, "no sync of directories"])
+def test_without_hard_links_or_synced_directories_a_run_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, does: Any
+) -> None:
+    monkeypatch.setattr(os, call, does)
+    run = open_run(Synthetic().write(tmp_path / "run"))
+    assert is_whole(tmp_path / "run")
+    assert run.weaker == [message("weakness.no_links" if call == "link" else "weakness.no_sync")]
+    assert message("run.weaker", weakness=run.weaker[0]) in health(run, (), ()).remarks
+    with pytest.raises(RefusedRun, match="already holds a run"):
+        begun(tmp_path / "run")
+
+
+def test_where_everything_is_there_nothing_is_said(honest: Path) -> None:
+    run = open_run(honest)
+    assert run.weaker == [] and "run.weaker" not in [remark.id for remark in health(run, (), ()).remarks]
+
+
+@pytest.mark.parametrize("call", ["link", "fsync"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_start_that_fails_blocks_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    monkeypatch.setattr(os, call, failing(number))
+    with pytest.raises(RefusedRun, match=f"cannot be written: {os.strerror(number)}"):
+        begun(tmp_path / "run")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "run").rglob("*") if path.is_file()] in ([], ["rank_0.claim"])
+    assert open_run(Synthetic().write(tmp_path / "run")).problems == []
