@@ -36,6 +36,13 @@ def of_ranks(
     return path
 
 
+def killed(*writers: Writer) -> None:
+    """Let go of what writers hold, as the kernel does when their process is killed."""
+    for writer in writers:
+        if writer._claim is not None:
+            writer._claim.release()
+
+
 def failing(number: int) -> Callable[..., None]:
     """A call of the operating system that fails with an error number."""
 

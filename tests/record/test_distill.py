@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align_hooks import open_run
-from align_hooks.cli import app, main
+from align_hooks.cli import app
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process import archive
 from align_hooks.process.archive import packed
@@ -22,17 +22,17 @@ from align_hooks.process.executors import executor_of
 from align_hooks.process.work import Work
 from align_hooks.quantities.registry import KINDS, SKETCHES
 from align_hooks.record.distill import CHOICES, Distilled, distill
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
 from align_hooks.settings import Steps
 from comparison.test_points import run as with_points
-from invoked import invoke
+from invoked import command, invoke
+from rewritten import flip
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import HONEST_SKETCHED, STEPS, Synthetic, batch, by_hand, described, routed, row
+from synthetic import HONEST_SKETCHED, STEPS, Synthetic, batch, by_hand, described, finished, routed, row
 
 NONE = Steps.parse("none")
 
@@ -41,6 +41,11 @@ def written(distilled: Distilled, path: Path) -> Run:
     """The run that a distilled one is after it was written and read."""
     path.write_bytes(distilled.content)
     return open_run(path)
+
+
+def lists(arrays: Mapping[str, np.ndarray]) -> dict[str, list[object]]:
+    """The same as lists, which are compared whole."""
+    return {name: array.tolist() for name, array in arrays.items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,26 +60,21 @@ def short(run: Run, tmp_path: Path) -> Run:
 
 
 def test_what_is_no_tensor_is_what_the_run_has(run: Run, short: Run) -> None:
-    assert short.scalars() == run.scalars()
-    assert short.rank_rows(1) == run.rank_rows(1)
+    assert short.scalars() == run.scalars() and short.rank_rows(1) == run.rank_rows(1)
     assert short.manifests[0].parameters == run.manifests[0].parameters
-    assert short.facts.optimizer == run.facts.optimizer
-    assert (short.facts.run_id, short.facts.model) == (run.facts.run_id, run.facts.model)
+    for key in ("optimizer", "run_id", "model"):
+        assert getattr(short.facts, key) == getattr(run.facts, key)
     for step in run.steps:
         assert short.local_norms(step) == run.local_norms(step)
-        for name, array in run.batch(step).arrays().items():
-            assert np.array_equal(short.batch(step).arrays()[name], array)
+        assert lists(short.batch(step).arrays()) == lists(run.batch(step).arrays())
     assert short.self_check == run.self_check
 
 
 @pytest.mark.parametrize("kind", SKETCHES)
 def test_tensors_are_kept_as_their_sketches(run: Run, short: Run, kind: str) -> None:
-    assert short.steps_of(kind) == []
-    assert short.sketch_steps(kind) == run.sketch_steps(kind)
+    assert short.steps_of(kind) == [] and short.sketch_steps(kind) == run.sketch_steps(kind)
     for step in run.sketch_steps(kind):
-        ours, theirs = run.sketches(kind, step), short.sketches(kind, step)
-        assert ours.keys() == theirs.keys()
-        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+        assert lists(short.sketches(kind, step)) == lists(run.sketches(kind, step))
 
 
 def test_it_is_whole_and_was_asked_for_what_it_holds(short: Run) -> None:
@@ -89,8 +89,7 @@ def test_it_is_whole_and_was_asked_for_what_it_holds(short: Run) -> None:
 def test_what_it_lacks_is_said(run: Run) -> None:
     distilled = distill(run, {"batches": Steps.parse("0"), "local_norms": NONE})
     assert distilled.left_out == {"batches": "1-2", "local_norms": "0-2", "gradients": "0-2", "weights": "0-3", "optimizer_state": "0-3"}
-    assert "local_norms" not in distilled.kept
-    assert list(distilled.kept["batches"]) == [0]
+    assert "local_norms" not in distilled.kept and list(distilled.kept["batches"]) == [0]
 
 
 def test_sketches_count_as_asked_for_where_all_that_there_can_be_are_held(tmp_path: Path) -> None:
@@ -109,19 +108,13 @@ def test_it_can_be_distilled_further(short: Run, tmp_path: Path) -> None:
     again = written(distill(short, {"batches": NONE, "sketches": Steps.parse("0")}), tmp_path / "again.zip")
     assert (again.batch_steps(), again.sketch_steps("gradients")) == ([], [0])
     facts = again.facts.distilled
-    assert facts is not None
-    assert facts.left_out["gradients"] == "0-2"
-    assert facts.batches.keys() == {"0", "1", "2"}
-    third = distill(again).at(tmp_path / "third.zip")
-    assert third.facts.distilled == facts
+    assert facts is not None and facts.left_out["gradients"] == "0-2" and facts.batches.keys() == {"0", "1", "2"}
+    assert distill(again).at(tmp_path / "third.zip").facts.distilled == facts
 
 
 def test_sketches_of_the_run_are_kept_as_they_are(tmp_path: Path) -> None:
     run = open_run(HONEST_SKETCHED.write(tmp_path / "run"))
-    short = distill(run).at(tmp_path / "run.zip")
-    assert {name: sums.tolist() for name, sums in short.sketches("weights", 3).items()} == {
-        name: sums.tolist() for name, sums in run.sketches("weights", 3).items()
-    }
+    assert lists(distill(run).at(tmp_path / "run.zip").sketches("weights", 3)) == lists(run.sketches("weights", 3))
 
 
 @pytest.mark.parametrize("grid", [Grid(tp=2, pp=2, dp=2), Grid(tp=2, dp=2, distributed=True)], ids=["copies", "distributed"])
@@ -130,8 +123,7 @@ def test_ranks_keep_the_sketches_of_their_own_shards(tmp_path: Path, grid: Grid,
     run = open_run(write_sharded(tmp_path / "run", grid, Model().tensors(1)))
     with executor_of(engine) as workers:
         short = distill(run, work=Work(executor=workers)).at(tmp_path / "run.zip")
-    assert short.world_size == run.world_size
-    assert short.local_norms(0) == run.local_norms(0)
+    assert (short.world_size, short.local_norms(0)) == (run.world_size, run.local_norms(0))
     assert not short.self_check.contradictions
     ours, theirs = run.sketches("gradients", 0), short.sketches("gradients", 0)
     assert ours.keys() == theirs.keys()
@@ -142,9 +134,7 @@ def test_ranks_keep_the_sketches_of_their_own_shards(tmp_path: Path, grid: Grid,
 def test_experts_and_the_sums_of_points_are_kept(tmp_path: Path) -> None:
     experts = open_run(routed("routing").write(tmp_path / "experts"))
     short = distill(experts).at(tmp_path / "experts.zip")
-    assert {name: chosen.tolist() for name, chosen in short.routing(1).items()} == {
-        name: chosen.tolist() for name, chosen in experts.routing(1).items()
-    }
+    assert lists(short.routing(1)) == lists(experts.routing(1))
     assert short.expert_counts(1).keys() == experts.expert_counts(1).keys()
     made = with_points()
     made.settings |= {"activations_tensors": "*"}
@@ -165,7 +155,7 @@ def test_a_run_of_several_starts_becomes_one(tmp_path: Path) -> None:
         later.weights(step + 1, first.weights[step + 1], first.model)
         later.optimizer_state(step + 1, first.moments[step + 1], step + 1)
         later.scalars(row(step))
-    later.finish(HowEnded("finished"), hooks={})
+    finished(later, ())
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1, 2] and len(run.manifests[0].starts()) == 2
     short = distill(run).at(tmp_path / "run.zip")
@@ -174,20 +164,18 @@ def test_a_run_of_several_starts_becomes_one(tmp_path: Path) -> None:
     assert len(short.manifests[0].starts()) == 1
 
 
-def test_no_reference_is_made_of_a_run_that_is_not_whole(tmp_path: Path) -> None:
-    runs = {"made by hand": by_hand(tmp_path / "hand"), "not whole": Synthetic(ended=None).write(tmp_path / "killed")}
-    for why, path in runs.items():
-        with pytest.raises(RecordError, match=why) as refused:
-            distill(open_run(path))
-        assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(
+    ("why", "make"), [("made by hand", by_hand), ("not whole", Synthetic(ended=None).write)], ids=["made by hand", "not whole"]
+)
+def test_no_reference_is_made_of_a_run_that_is_not_whole(tmp_path: Path, why: str, make: Callable[[Path], Path]) -> None:
+    with pytest.raises(RecordError, match=why) as refused:
+        distill(open_run(make(tmp_path / "run")))
+    assert "\n" not in str(refused.value)
 
 
 def test_what_was_changed_in_the_run_is_not_distilled(tmp_path: Path) -> None:
     path = Synthetic().write(tmp_path / "run")
-    tokens = path / "step_1/rank_0/tokens.npy"
-    content = bytearray(tokens.read_bytes())
-    content[-1] ^= 1
-    tokens.write_bytes(content)
+    flip(path / "step_1/rank_0/tokens.npy")
     with pytest.raises(RecordError, match="tokens"):
         distill(open_run(path)).at(tmp_path / "run.zip")
 
@@ -201,17 +189,21 @@ def wrong(path: Path) -> list[str]:
         return [str(error)]
 
 
-@pytest.mark.parametrize("what", ["a row", "a line", "an array", "a manifest", "gone"])
-def test_what_was_changed_in_the_file_is_refused(run: Run, tmp_path: Path, what: str) -> None:
+CHANGES: dict[str, tuple[str, Callable[[bytes], bytes | None]]] = {
+    "a row": ("scalars/rank_0.jsonl", lambda content: content.replace(b"1", b"2")),
+    "a line": ("local_norms/rank_0.jsonl", lambda content: content.replace(b"1", b"2")),
+    "an array": ("step_0/rank_0/tokens.npy", lambda content: content[:-1] + b"\xff"),
+    "a manifest": ("manifest/rank_0.json", lambda content: content.replace(b"1", b"2")),
+    "gone": ("step_1/rank_0/batch.json", lambda content: None),
+}
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES.values(), ids=CHANGES)
+def test_what_was_changed_in_the_file_is_refused(run: Run, tmp_path: Path, name: str, change: Callable[[bytes], bytes | None]) -> None:
     """A zip has checksums of its own; whoever makes a new zip still meets the digests of the record."""
-    names = {"a row": "scalars/rank_0.jsonl", "a line": "local_norms/rank_0.jsonl", "an array": "step_0/rank_0/tokens.npy"}
-    name = {**names, "gone": "step_1/rank_0/batch.json"}.get(what, "manifest/rank_0.json")
     files = dict(distill(run).files)
-    if what == "gone":
-        del files[name]
-    else:
-        files[name] = files[name].replace(b"1", b"2") if name.endswith(("json", "jsonl")) else files[name][:-1] + b"\xff"
-    (tmp_path / "run.zip").write_bytes(packed(files))
+    files |= {name: change(files[name])}
+    (tmp_path / "run.zip").write_bytes(packed({name: content for name, content in files.items() if content is not None}))
     assert any(name in problem for problem in wrong(tmp_path / "run.zip"))
 
 
@@ -240,25 +232,14 @@ def test_three_hundred_tensors_and_ten_steps_are_less_than_a_megabyte(tmp_path: 
     assert distilled.sizes.total() < len(distilled.content)
 
 
-@pytest.mark.parametrize(
-    "command", [["show", "FILE", "--verify"], ["compare", "FILE", "RUN"], ["check", "FILE", "RUN"], ["accept", "FILE", "RUN"]]
-)
-def test_every_command_takes_it_in_the_place_of_the_run(
-    run: Run, tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def called(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["align-hooks", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    file = str(tmp_path / "reference.zip")
-    assert called("distill", str(run.path), file, "--sketches", "0") == 0
-    assert zipfile.is_zipfile(file)
-    assert f"written: {file}" in capsys.readouterr().out
-    codes = [called(*[{"FILE": place, "RUN": str(run.path)}.get(word, word) for word in command]) for place in (file, str(run.path))]
-    assert capsys.readouterr().err == ""
-    assert codes[0] == codes[1] in (0, 4)
+@pytest.mark.parametrize("words", ["show FILE --verify", "compare FILE RUN", "check FILE RUN", "accept FILE RUN"])
+def test_every_command_takes_it_in_the_place_of_the_run(run: Run, tmp_path: Path, words: str) -> None:
+    file = tmp_path / "reference.zip"
+    made = command("distill", run.path, file, "--sketches", "0")
+    assert (made.returncode, made.stderr) == (0, "") and f"written: {file}" in made.stdout and zipfile.is_zipfile(file)
+    taken = [command(*({"FILE": place, "RUN": run.path}.get(word, word) for word in words.split())) for place in (file, run.path)]
+    assert [done.stderr for done in taken] == ["", ""]
+    assert taken[0].returncode == taken[1].returncode in (0, 4)
 
 
 def test_each_quantity_that_may_be_kept_has_an_option() -> None:
@@ -275,17 +256,11 @@ def test_an_object_storage_may_hold_it(run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 ODD = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([None, 0.0, -0.0, 5e-324, 1.7e308, 1e154])
-NAMES_OF = st.text(st.characters(exclude_characters="#"), min_size=1, max_size=40).filter(
-    lambda name: name.isprintable() and "/" not in name
-)
+ANY_NAME = st.text(st.characters(exclude_characters="#/"), min_size=1, max_size=40).filter(str.isprintable)
 
 
 @settings(max_examples=10)
-@given(
-    numbers=st.lists(st.tuples(ODD, ODD, ODD), min_size=1, max_size=4),
-    name=NAMES_OF,
-    asked=st.sets(st.sampled_from([*Synthetic().settings])),
-)
+@given(st.lists(st.tuples(ODD, ODD, ODD), min_size=1, max_size=4), ANY_NAME, st.sets(st.sampled_from([*Synthetic().settings])))
 def test_whatever_is_distilled_is_taken_or_nothing_is_written(numbers: list[tuple[float | None, ...]], name: str, asked: set[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = [row(step, loss=a, grad_norm=b, learning_rate=c) for step, (a, b, c) in enumerate(numbers)]
@@ -306,8 +281,8 @@ def test_whatever_is_distilled_is_taken_or_nothing_is_written(numbers: list[tupl
         assert file.exists() == (done.exit_code == 0)
         if file.exists():
             assert repr(open_run(file).scalars()) == repr(open_run(path).scalars())
-            for command in (["show", str(file)], ["compare", str(path), str(file)], ["compare", str(file), str(file)]):
-                taken = invoke(app, command)
+            for words in (["show", file], ["compare", path, file], ["compare", file, file]):
+                taken = invoke(app, words)
                 assert isinstance(taken.exception, SystemExit | None), taken.exception
 
 
@@ -315,6 +290,5 @@ def test_whatever_is_distilled_is_taken_or_nothing_is_written(numbers: list[tupl
 def test_what_no_reader_would_take_is_not_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(archive, limit, 5)
     done = invoke(app, ["distill", str(run.path), str(tmp_path / "run.zip")])
-    assert isinstance(done.exception, RecordError)
-    assert "would be no run that can be read" in str(done.exception)
+    assert isinstance(done.exception, RecordError) and "would be no run that can be read" in str(done.exception)
     assert not (tmp_path / "run.zip").exists()

@@ -10,9 +10,9 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record import digests, layout
-from align_hooks.record.ending import End, HowEnded
+from align_hooks.record.ending import End
 from align_hooks.record.follow import Followed
-from synthetic import described, row, scalars_only
+from synthetic import described, finished, scalars_only
 
 STEPS = 6
 
@@ -71,35 +71,27 @@ def test_what_is_given_out_is_what_the_whole_run_holds(growing: Growing, tmp_pat
 
 def test_a_run_that_has_not_begun_has_no_rows(tmp_path: Path) -> None:
     followed = Followed(tmp_path / "later")
-    assert followed.rows() == []
-    assert followed.endings() is None
+    assert followed.rows() == [] and followed.endings() is None
     scalars_only().write(tmp_path / "later")
     assert len(followed.rows()) == 3
     assert [each.end for each in followed.endings() or ()] == [End.FINISHED]
 
 
-def test_a_row_that_was_changed_is_refused(growing: Growing) -> None:
-    growing.write(growing.lines[0].replace(b"9.0", b"8.0", 1))
-    with pytest.raises(RecordError, match="is no row of a record"):
-        Followed(growing.path).rows()
-
-
-def test_a_file_that_became_shorter_is_refused(growing: Growing) -> None:
-    followed = Followed(growing.path)
+def test_what_was_changed_or_became_shorter_is_refused(growing: Growing) -> None:
     growing.write(b"".join(growing.lines[:2]))
+    followed = Followed(growing.path)
     followed.rows()
     layout.scalars(growing.path, 0).write_bytes(growing.lines[0])
     with pytest.raises(RecordError, match="became shorter"):
         followed.rows()
+    layout.scalars(growing.path, 0).write_bytes(growing.lines[0].replace(b"9.0", b"8.0", 1))
+    with pytest.raises(RecordError, match="is no row of a record"):
+        Followed(growing.path).rows()
 
 
 def test_a_start_that_goes_on_repeats_no_step(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    scalars_only([9.0, 8.0, 7.0]).write(path)
+    path = scalars_only([9.0, 8.0, 7.0]).write(tmp_path / "run")
     followed = Followed(path)
     assert [row.step for row in followed.rows()] == [0, 1, 2]
-    writer = described(path, range(2, 5), run_exists="continue")
-    for step in range(2, 5):
-        writer.scalars(row(step))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(described(path, range(2, 5), run_exists="continue"), range(2, 5))
     assert [row.step for row in followed.rows()] == [3, 4]
