@@ -26,7 +26,10 @@ ASKED: dict[str, tuple[Callable[[Run], object], str]] = {
     "batch": (lambda run: run.batch(7), r"batches of step 7 are not recorded; recorded: 0,2; .*ALIGN_HOOKS_BATCHES=7"),
     "facts of a batch": (lambda run: run.batch_facts(1), "batches of step 1 are not recorded"),
     "counts of experts": (lambda run: run.expert_counts(1), "batches of step 1 are not recorded"),
-    "state": (lambda run: run.optimizer_state(0), "optimizer_state after 0 updates is not recorded; recorded: none"),
+    "state": (
+        lambda run: run.optimizer_state(0),
+        "optimizer_state after 0 updates is not recorded; recorded: none; .*ALIGN_HOOKS_OPTIMIZER_STATE=0",
+    ),
     "experts": (lambda run: run.routing(0), "routing of step 0 is not recorded; recorded: none"),
     "points": (lambda run: run.activations(0), "activations of step 0 are not recorded; recorded: none"),
     "sketches": (lambda run: run.sketches("gradients", 2), "sketches/gradients of step 2 are not recorded; recorded: 0-1"),
