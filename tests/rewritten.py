@@ -48,6 +48,11 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes([*kept, last ^ 1]))
 
 
+def cut(path: Path, size: int) -> None:
+    """Cut bytes off the end of a file."""
+    path.write_bytes(path.read_bytes()[:-size])
+
+
 def cut_last_line(path: Path) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
 

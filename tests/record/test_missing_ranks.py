@@ -1,4 +1,4 @@
-"""A record that ranks are missing from: whatever needs them says so, and nothing is made of the rest as if it were whole."""
+"""A record that lacks ranks, rows, or what no recorder could see: whoever needs them says so, and makes nothing of the rest."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import fcntl
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from align_hooks import open_run
 from align_hooks.cli import app
+from align_hooks.comparison.health import Condition, health
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.messages import Side, message, rendered
+from align_hooks.messages import CHINESE, ENGLISH, Side, message, rendered
 from align_hooks.record import layout, run_files
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.problems import ProblemKind
+from align_hooks.record.unseen import Unseen
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
@@ -27,6 +30,7 @@ from align_hooks.settings import Source, Steps
 from holder import held
 from invoked import invoke
 from record.conftest import failing, of_ranks
+from rewritten import cut_last_line
 from sharded import Grid, Model, write
 from synthetic import ROWS, Synthetic, batch, begun, job, row
 
@@ -36,7 +40,7 @@ MISSING = message("run.ranks_missing", count=1, ranks=4, rank=3)
 @pytest.fixture
 def lacking(tmp_path: Path) -> Path:
     path = write(tmp_path / "lacking", Grid(tp=2, dp=2, distributed=True), Model().tensors(0))
-    (path / "manifest" / "rank_3.json").unlink()
+    (path / "manifest/rank_3.json").unlink()
     return path
 
 
@@ -72,34 +76,31 @@ def test_its_batches_and_weights_are_not_fed_to_another_run(lacking: Path) -> No
         open_weights(Source(lacking, Steps.parse("0")))
 
 
-def test_rows_that_were_cut_are_told(tmp_path: Path) -> None:
-    path = Synthetic().write(tmp_path / "run")
-    rows = path / "scalars" / "rank_0.jsonl"
-    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
-    (problem,) = open_run(path).problems
+def test_rows_that_were_cut_are_told(run: Path) -> None:
+    cut_last_line(run / "scalars/rank_0.jsonl")
+    (problem,) = open_run(run).problems
     assert (problem.kind, problem.rank, problem.place) == (ProblemKind.ROWS_CUT, 0, "scalars/rank_0.jsonl")
     assert problem.message.arguments == {"rank": 0, "recorded": 3, "there": 2}
 
 
-def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:
-    gradients = open_run(Synthetic().write(tmp_path / "run")).gradients(0)
-    with pytest.raises(KeyError, match=r"no tensor lm_head; did you mean lm_head\.weight\?"):
-        gradients["lm_head"]
-    assert repr(gradients) == "Tensors(4 names, first model.embed_tokens.weight)"
-
-
-@pytest.mark.parametrize("left", ["", "scalars/rank_1.jsonl", "local_norms/rank_0.jsonl", "step_0/rank_1/batch.json"])
-def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_something(tmp_path: Path, left: str) -> None:
-    begun(tmp_path / "run", job(0, 2)).finish(HowEnded("refused", error="no"), hooks={})
-    if not left:
-        begun(tmp_path / "run", job(0, 2))
-        return
-    (tmp_path / "run" / left).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "run" / left).write_text("")
-    with pytest.raises(
-        RefusedRun, match="wrote before it completed a step, of rank 0" if "step" in left else "already holds a run of rank 0"
-    ):
-        begun(tmp_path / "run", job(0, 2))
+@pytest.mark.parametrize(
+    ("left", "refusal"),
+    [
+        ("", None),
+        ("scalars/rank_1.jsonl", "already holds a run of rank 0"),
+        ("local_norms/rank_0.jsonl", "already holds a run of rank 0"),
+        ("step_0/rank_1/batch.json", "wrote before it completed a step, of rank 0"),
+    ],
+)
+def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_something(
+    tmp_path: Path, left: str, refusal: str | None
+) -> None:
+    begun(tmp_path, job(0, 2)).finish(HowEnded("refused", error="no"), hooks={})
+    if left:
+        (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / left).write_text("")
+    with pytest.raises(RefusedRun, match=refusal) if refusal else nullcontext():
+        begun(tmp_path, job(0, 2))
 
 
 UNENDED = ["{", '{"ended": null}', "[]"]
@@ -140,22 +141,33 @@ def test_only_a_rank_that_holds_all_of_a_model_makes_a_checkpoint(tmp_path: Path
         assert (tmp_path / name / "step_0/rank_0/weights/config.json").exists() == (name == "whole")
 
 
-def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = 8
-
+def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp_path: Path) -> None:
     def record(writer: Writer, rank: int) -> None:
         for step in range(2):
             writer.batch(step, StepBatch(batch(step), [ROWS]))
             writer.scalars(row(step))
 
-    path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": ranks} for rank in range(ranks)], record, steps=range(2), batches="all")
-    read: list[object] = []
-    plain = run_files.Source.described
-    monkeypatch.setattr(run_files.Source, "described", lambda source: (read.append(source), plain(source))[1])
-    assert not open_run(path).problems
-    assert len(read) == 2  # a step each: equal descriptions are read once, and of arrays none
+    path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": 8} for rank in range(8)], record, steps=range(2), batches="all")
+    with mock.patch.object(run_files.Source, "described", autospec=True, side_effect=run_files.Source.described) as read:
+        assert not open_run(path).problems
+    assert read.call_count == 2  # a step each: equal descriptions are read once, and of arrays none
     layout.step(path, 1, 5).joinpath("labels.npy").unlink()
     (problem,) = open_run(path).problems
     assert (problem.kind, problem.rank, problem.step, problem.place) == (ProblemKind.LOST, 5, 1, "step_1/rank_5/labels.npy")
     assert invoke(app, ["show", str(path)]).exit_code == 3
     assert invoke(app, ["compare", str(path), str(path)]).exit_code == 3
+
+
+@pytest.mark.parametrize("reason", Unseen)
+def test_a_reason_in_a_row_is_a_problem_of_its_rank(tmp_path: Path, reason: Unseen) -> None:
+    synthetic = Synthetic()
+    synthetic.rows[1]["unseen"] = [reason.value, "of a later version"]  # type: ignore[assignment]
+    run = open_run(synthetic.write(tmp_path / "run"))
+    assert run.unseen == [reason]
+    assert [(problem.kind, problem.rank) for problem in run.problems] == [(ProblemKind.UNSEEN, 0)]
+    assert health(run, [], []).condition is Condition.INCOMPLETE
+
+
+@pytest.mark.parametrize("language", [ENGLISH, CHINESE])
+def test_every_reason_has_words(language: str) -> None:
+    assert len({rendered(reason.words, language) for reason in Unseen}) == len(Unseen)

@@ -1,4 +1,4 @@
-"""Several ranks put together: tensors from their shards, batches from their data-parallel ranks, losses and norms."""
+"""Several ranks put together: tensors from their shards, batches from their data-parallel ranks, losses, their terms, and norms."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from align_hooks import Run, open_run
+from align_hooks.comparison.runs import compare
 from align_hooks.errors import RecordError
+from align_hooks.messages import rendered
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.self_check import Kind
 from align_hooks.record.shard import Shard
+from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import filled
 from record.conftest import DP2, Place, of_ranks
-from synthetic import CAUSAL, SEQUENCE, batch, norm, row
+from synthetic import CAUSAL, SEQUENCE, STEPS, Synthetic, batch, norm, routed, row
 
 WHOLE = np.arange(48, dtype=np.float32).reshape(8, 6)
 
@@ -102,7 +105,7 @@ def test_any_cut_into_flat_ranges_is_put_together(tmp_path_factory: pytest.TempP
 
 
 def test_a_part_of_another_shape_than_the_manifest_says_is_refused(tmp_path: Path) -> None:
-    run = sharded(tmp_path / "run", [[box((0, 4), (0, 6))], [box((4, 8), (0, 6))]], parts={1: WHOLE[4:].T.copy()})
+    run = sharded(tmp_path / "run", GOOD["rows over tensor-parallel ranks"], parts={1: WHOLE[4:].T.copy()})
     with pytest.raises(RecordError, match=r"w is \[6, 4\], the manifest says \[4, 6\]"):
         run.gradients(0)["w"]
 
@@ -127,6 +130,12 @@ def data_parallel(path: Path, batches: Sequence[Mapping[str, Any]], rows: Sequen
     return open_run(of_ranks(path, places, record, batches="all"))
 
 
+def is_joined(run: Run, order: list[int], rows: tuple[tuple[int, ...], ...]) -> None:
+    """Hold the rows of a batch, by what :func:`labelled` calls them, and its micro-batches against what is expected."""
+    joined = run.batch(0)
+    assert (joined.tokens[:, 0].tolist(), joined.rows, run.batch_facts(0).rows) == (order, rows, len(order))
+
+
 def labelled(dp: int, rows: int) -> dict[str, Any]:
     """A batch whose tokens name their place: 100 × data-parallel rank + row."""
     return batch(dp, rows) | {"tokens": np.repeat(100 * dp + np.arange(rows), SEQUENCE).reshape(rows, SEQUENCE)}
@@ -146,18 +155,16 @@ def test_rows_are_joined_in_the_order_micro_batch_data_parallel_rank_row(
     tmp_path: Path, places: Sequence[Place], rows: list[list[int]], order: list[int]
 ) -> None:
     batches = [labelled(place["dp"], sum(counts)) for place, counts in zip(places, rows, strict=True)]
-    run = data_parallel(tmp_path / "run", batches, rows, places)
-    joined = run.batch(0)
-    assert joined.tokens[:, 0].tolist() == order
-    assert joined.rows == tuple(map(tuple, rows[:2]))
-    assert run.batch_facts(0).rows == len(order)
+    is_joined(data_parallel(tmp_path / "run", batches, rows, places), order, tuple(map(tuple, rows[:2])))
+
+
+PP2 = ({"dp": 0, "pp": 0}, {"dp": 0, "pp": 1})
 
 
 def test_pipeline_stages_complete_each_other(tmp_path: Path) -> None:
     whole = batch(0)
-    first = {name: whole[name] for name in ("tokens", "position_ids")}
-    last = {name: whole[name] for name in ("labels", "loss_mask", "token_losses")}
-    run = data_parallel(tmp_path / "run", [first, last], [[4], [4]], [{"dp": 0, "pp": 0}, {"dp": 0, "pp": 1}])
+    stages = [{name: whole[name] for name in names} for names in (("tokens", "position_ids"), ("labels", "loss_mask", "token_losses"))]
+    run = data_parallel(tmp_path / "run", stages, [[4], [4]], PP2)
     assert run.batch(0).arrays().keys() == whole.keys()
 
 
@@ -188,25 +195,20 @@ def test_a_causal_rank_beside_one_with_its_own_mask_is_read(tmp_path: Path) -> N
     np.testing.assert_array_equal(joined.attention_mask, np.concatenate(masks))
 
 
-PP2 = ({"dp": 0, "pp": 0}, {"dp": 0, "pp": 1})
+TP2 = ({"tp": 0, "tp_size": 2}, {"tp": 1, "tp_size": 2})
 NOTHING = {"loss": None, "objective_loss": None, "valid_tokens": 0}
+FOUR = {"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10}
+NAN = float("nan")
 LOSSES: dict[str, tuple[Sequence[Place], Sequence[dict[str, Any]], tuple[float, float, int]]] = {
-    "every valid token weighs alike": (
-        DP2,
-        [{"loss": 2.0, "objective_loss": 2.0, "valid_tokens": 30}, {"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10}],
-        (2.5, 3.0, 40),
-    ),
-    "the last pipeline stage has the loss": (PP2, [NOTHING, {"loss": 4.0, "objective_loss": 4.5, "valid_tokens": 10}], (4.0, 4.5, 10)),
-    "tensor-parallel ranks count their tokens once": (
-        [{"dp": 0, "tp": 0}, {"dp": 0, "tp": 1}],
-        [{"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10}] * 2,
-        (4.0, 4.0, 10),
-    ),
+    "every valid token weighs alike": (DP2, [{"loss": 2.0, "objective_loss": 2.0, "valid_tokens": 30}, FOUR], (2.5, 3.0, 40)),
+    "the last pipeline stage has the loss": (PP2, [NOTHING, FOUR | {"objective_loss": 4.5}], (4.0, 4.5, 10)),
+    "tensor-parallel ranks count their tokens once": ([{"dp": 0, "tp": 0}, {"dp": 0, "tp": 1}], [FOUR] * 2, (4.0, 4.0, 10)),
     "a loss of the whole batch counts once": (
         [{"dp": dp, "pp": pp} for pp in (0, 1) for dp in (0, 1)],
-        [{**NOTHING, "whole": True}] * 2 + [{"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10, "whole": True}] * 2,
+        [{**stage, "whole": True} for stage in (NOTHING, FOUR) for _ in (0, 1)],
         (4.0, 4.0, 10),
     ),
+    "NaN of one rank is that of the run": (DP2, [FOUR, FOUR | {"loss": NAN}], (NAN, 4.0, 20)),
 }
 
 
@@ -214,12 +216,7 @@ LOSSES: dict[str, tuple[Sequence[Place], Sequence[dict[str, Any]], tuple[float, 
 def test_losses_of_ranks_are_put_together(tmp_path: Path, places: Any, changes: Any, expected: tuple[float, float, int]) -> None:
     path = of_ranks(tmp_path / "run", places, lambda writer, rank: writer.scalars(row(0, **changes[rank])))
     (merged,) = open_run(path).scalars()
-    assert (merged["loss"], merged["objective_loss"], merged["valid_tokens"]) == expected
-
-
-def test_nan_on_one_rank_is_nan_for_the_run(tmp_path: Path) -> None:
-    path = of_ranks(tmp_path / "run", DP2, lambda writer, rank: writer.scalars(row(0, **({"loss": float("nan")} if rank else {}))))
-    assert np.isnan(open_run(path).scalars()[0]["loss"])
+    assert (merged["loss"], merged["objective_loss"], merged["valid_tokens"]) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
 
 
 GRID = [{"dp": dp, "cp": cp, "tp": tp} for dp in (0, 1) for cp in (0, 1) for tp in (0, 1)]
@@ -239,18 +236,12 @@ def joined_first(path: Path, batches: Sequence[Mapping[str, Any]], *, whole: boo
 
 def test_rows_that_are_joined_first_keep_the_order_of_ranks_and_are_cut_then(tmp_path: Path) -> None:
     run = joined_first(tmp_path / "run", [labelled(place["dp"], 4) for place in GRID], whole=False, count=4)
-    joined = run.batch(0)
-    assert joined.tokens[:, 0].tolist() == [0, 1, 2, 3, 100, 101, 102, 103]
-    assert joined.rows == ((2, 2, 2, 2),)
-    assert run.batch_facts(0).rows == 8
+    is_joined(run, [0, 1, 2, 3, 100, 101, 102, 103], ((2, 2, 2, 2),))
 
 
 def test_a_whole_batch_on_every_rank_is_one_batch(tmp_path: Path) -> None:
     run = joined_first(tmp_path / "run", [labelled(0, 4)] * len(GRID), whole=True, count=2)
-    joined = run.batch(0)
-    assert joined.tokens[:, 0].tolist() == [0, 1, 2, 3]
-    assert joined.rows == ((2, 2),)
-    assert run.batch_facts(0).rows == 4
+    is_joined(run, [0, 1, 2, 3], ((2, 2),))
     assert run.scalars()[0]["valid_tokens"] == row(0)["valid_tokens"]
     assert not run.self_check.contradictions
 
@@ -268,22 +259,52 @@ def test_joined_rows_that_make_no_equal_micro_batches_are_refused(tmp_path: Path
 
 
 TERMS: dict[str, tuple[list[dict[str, float] | None], dict[str, float] | None]] = {
-    "parts of ranks add up": (
-        [{"auxiliary": 0.25, "multi_token_prediction": 0.5}, {"auxiliary": 0.5}],
-        {"auxiliary": 0.75, "multi_token_prediction": 0.5},
-    ),
-    "a stage without experts has none": ([{}, {"auxiliary": 0.5}], {"auxiliary": 0.5}),
-    "one rank does not know": ([None, {"auxiliary": 0.5}], None),
+    "parts of ranks add up": ([{AUXILIARY: 0.25, PREDICTION: 0.5}, {AUXILIARY: 0.5}], {AUXILIARY: 0.75, PREDICTION: 0.5}),
+    "a stage without experts has none": ([{}, {AUXILIARY: 0.5}], {AUXILIARY: 0.5}),
+    "one rank does not know": ([None, {AUXILIARY: 0.5}], None),
 }
 
 
-@pytest.mark.parametrize("name", TERMS)
-def test_terms_of_the_loss_are_those_of_all_ranks_and_join_the_objective(tmp_path: Path, name: str) -> None:
-    parts, expected = TERMS[name]
+def with_terms(path: Path, places: Sequence[Place], *terms: Mapping[str, float] | None) -> Path:
+    """A record of one step, each rank with its terms of the loss."""
+    return of_ranks(path, places, lambda writer, rank: writer.scalars(row(0, **FOUR, terms=terms[rank])))  # type: ignore[arg-type]
 
-    def record(writer: Writer, rank: int) -> None:
-        writer.scalars(row(0, **{"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10}, terms=parts[rank]))  # type: ignore[arg-type]
 
-    run = open_run(of_ranks(tmp_path / "run", [{"tp": 0, "tp_size": 2}, {"tp": 1, "tp_size": 2}], record))
-    assert run.rows[0].terms == expected
-    assert (run.rows[0].loss, run.rows[0].objective_loss) == (4.0, 4.0 + sum((expected or {}).values()))
+@pytest.mark.parametrize(("parts", "expected"), TERMS.values(), ids=TERMS)
+def test_terms_of_the_loss_are_those_of_all_ranks_and_join_the_objective(tmp_path: Path, parts: Any, expected: Any) -> None:
+    (merged,) = open_run(with_terms(tmp_path / "run", TP2, *parts)).rows
+    assert (merged.terms, merged.loss, merged.objective_loss) == (expected, 4.0, 4.0 + sum((expected or {}).values()))
+
+
+def test_the_terms_of_a_job_are_unknown_where_a_rank_is_missing(tmp_path: Path) -> None:
+    """Of two stages of a pipeline the last one was copied: it has the loss, and only its own part of the terms."""
+    stages = [{"pp": 0, "pp_size": 2}, {"pp": 1, "pp_size": 2}]
+    path = with_terms(tmp_path / "run", stages, *[{AUXILIARY: 0.01}] * 2)
+    (path / "manifest/rank_0.json").unlink()
+    assert open_run(path).rows[0].terms is None
+
+
+@pytest.mark.parametrize(
+    "terms", [{AUXILIARY: 1e308, PREDICTION: 1e308}, {AUXILIARY: np.inf, PREDICTION: -np.inf}], ids=["beyond a double", "infinities"]
+)
+def test_any_terms_are_read(tmp_path: Path, terms: dict[str, float]) -> None:
+    assert len(open_run(with_terms(tmp_path / "run", [{}], terms)).rows) == 1
+
+
+AS_LARGE_AS_A_DOUBLE, NO_FORMAT = [{}, {"terms": {AUXILIARY: 1.7e308}}], [{"terms": {"x{0}": term}} for term in (1.0, 2.0)]
+
+
+@pytest.mark.parametrize("pair", [AS_LARGE_AS_A_DOUBLE, NO_FORMAT], ids=["as large as a double beside none", "by a name that is no format"])
+def test_any_terms_are_compared_and_told(tmp_path: Path, pair: list[Any]) -> None:
+    paths = [tmp_path / "reference", tmp_path / "candidate"]
+    runs = [Synthetic(rows=[row(step, **change) for step in range(STEPS)]).write(path) for path, change in zip(paths, pair, strict=True)]
+    for result in compare(*map(open_run, runs)).stages:
+        for finding in result.findings:
+            rendered(finding.what)
+
+
+def test_the_name_of_a_router_has_any_digits(tmp_path: Path) -> None:
+    run = routed("routing")
+    for step, layers in run.routing.items():
+        run.routing[step] = {"9" * 5000: next(iter(layers.values()))}
+    assert len(open_run(run.write(tmp_path / "run")).routing(0)) == 1

@@ -1,4 +1,4 @@
-"""Weights to start from: a recorded run's or a Hugging Face directory's, refused unless all of them fit."""
+"""Weights to start from: a recorded run's or a Hugging Face directory's, moved by a rounding step or not, refused unless all fit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from safetensors.numpy import save_file
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused
+from align_hooks.replay.perturb import EPS, Perturbed
+from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.replay.weights import Loader, is_checkpoint, open_optimizer_state, open_weights, vocabulary_of
-from align_hooks.settings import PREFIX, Settings, Source, Steps
+from align_hooks.settings import PREFIX, Settings, SettingsError, Source, Steps
+from rewritten import cut
 from synthetic import NAMES, SHAPES, Synthetic, fused, tensors
 
 WEIGHTS = tensors(3)
@@ -47,18 +50,14 @@ def sharded(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Synthetic(weights={0: WEIGHTS, 2: tensors(5)}, gradients={}, batches={}, norms={0: {}}).write(
-        tmp_path_factory.mktemp("weights") / "run"
-    )
+    made = Synthetic(weights={0: WEIGHTS, 2: tensors(5)}, gradients={}, batches={}, norms={0: {}})
+    return made.write(tmp_path_factory.mktemp("weights") / "run")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_runs_weights_are_read_to_the_bit(run: Path, name: str) -> None:
-    np.testing.assert_array_equal(Loader(source(run), SHAPES).read(whole(name)), WEIGHTS[name], strict=True)
-
-
-def test_weights_of_a_later_step_are_those_of_that_step(run: Path) -> None:
-    np.testing.assert_array_equal(Loader(source(run, "2"), SHAPES).read(whole(NAMES[0])), tensors(5)[NAMES[0]])
+@pytest.mark.parametrize(("step", "weights"), [("0", WEIGHTS), ("2", tensors(5))], ids=["first", "later"])
+def test_a_recorded_runs_weights_are_read_to_the_bit(run: Path, name: str, step: str, weights: dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(Loader(source(run, step), SHAPES).read(whole(name)), weights[name], strict=True)
 
 
 def test_a_step_without_weights_is_refused_with_those_there_are(run: Path) -> None:
@@ -151,55 +150,55 @@ def test_recorded_weights_of_one_rank_are_such_a_directory(run: Path) -> None:
     np.testing.assert_array_equal(weights[NAMES[0]], WEIGHTS[NAMES[0]])
 
 
-def test_a_missing_file_of_an_index_is_refused(tmp_path: Path) -> None:
-    path = sharded(tmp_path / "hf")
-    (path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(RecordError, match=r"model-00002-of-00002.safetensors is not a whole safetensors file .*; load a whole checkpoint"):
-        open_weights(source(path))
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file of an index is missing": (
+        lambda path: (sharded(path) / "model-00002-of-00002.safetensors").unlink(),
+        r"model-00002-of-00002.safetensors is not a whole safetensors file .*; load a whole checkpoint",
+    ),
+    **{
+        f"an index of {text[:16]}": (
+            lambda path, text=text: (sharded(path) / "model.safetensors.index.json").write_text(text),
+            "is no whole Hugging Face checkpoint",
+        )
+        for text in ("{", "{}", "[]", "[" * 100_000, '{"weight_map": []}')
+    },
+    "a truncated file": (
+        lambda path: cut(checkpoint(path) / "model.safetensors", 4),
+        r"model.safetensors is not a whole safetensors file .*; load a whole checkpoint",
+    ),
+    "neither a checkpoint nor a run": (Path.mkdir, "holds no run"),
+}
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[]", "[" * 100_000, '{"weight_map": []}'])
-def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
-    path = sharded(tmp_path / "hf")
-    (path / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
-        open_weights(source(path))
-
-
-def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
-    file = checkpoint(tmp_path / "hf") / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(RecordError, match=r"model.safetensors is not a whole safetensors file .*; load a whole checkpoint"):
+@pytest.mark.parametrize(("make", "refusal"), BROKEN.values(), ids=BROKEN)
+def test_what_is_no_whole_checkpoint_is_refused(tmp_path: Path, make: Callable[[Path], object], refusal: str) -> None:
+    make(tmp_path / "hf")
+    with pytest.raises(RecordError, match=refusal):
         open_weights(source(tmp_path / "hf"))
 
 
-def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="holds no run"):
-        open_weights(source(tmp_path))
+UP = "model.layers.1.mlp.up_proj.weight"
+UNFIT: dict[str, tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]], str]] = {
+    "one is missing": ({name: WEIGHTS[name] for name in NAMES[1:]}, SHAPES, rf"{NAMES[0]} \[10, 4\] is missing"),
+    "one is not of the model": (WEIGHTS | {UP: np.ones((2, 2), np.float32)}, SHAPES, rf"{UP} \[2, 2\] is not of this model"),
+    "one has another shape": (
+        WEIGHTS | {NAMES[3]: np.ones((4, 10), np.float32)},
+        SHAPES,
+        rf"{NAMES[3]} is \[4, 10\], this model has \[10, 4\]",
+    ),
+    "padded rows are missing": (
+        *(WEIGHTS, SHAPES | {"lm_head.weight#padding": (6, 4)}),
+        r"has no padded vocabulary rows.*give both sides the same padded size",
+    ),
+}
 
 
-def test_a_weight_that_the_model_has_and_the_source_lacks_is_refused(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "hf", {name: WEIGHTS[name] for name in NAMES[1:]})
-    with pytest.raises(RefusedRun) as caught:
-        Loader(source(path), SHAPES)
-    assert f"{NAMES[0]} [10, 4] is missing" in str(caught.value)
-
-
-def test_a_weight_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "hf", WEIGHTS | {"model.layers.1.mlp.up_proj.weight": np.ones((2, 2), np.float32)})
-    with pytest.raises(RefusedRun, match=r"model.layers.1.mlp.up_proj.weight \[2, 2\] is not of this model"):
-        Loader(source(path), SHAPES)
-
-
-def test_a_weight_of_another_shape_is_refused(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "hf", WEIGHTS | {"lm_head.weight": np.ones((4, 10), np.float32)})
-    with pytest.raises(RefusedRun, match=r"lm_head.weight is \[4, 10\], this model has \[10, 4\]"):
-        Loader(source(path), SHAPES)
-
-
-def test_a_source_without_the_padded_rows_of_the_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedRun, match=r"has no padded vocabulary rows.*give both sides the same padded size"):
-        Loader(source(checkpoint(tmp_path / "hf")), SHAPES | {"lm_head.weight#padding": (6, 4)})
+@pytest.mark.parametrize(("weights", "shapes", "refusal"), UNFIT.values(), ids=UNFIT)
+def test_weights_that_are_none_of_the_model_are_refused(
+    tmp_path: Path, weights: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], refusal: str
+) -> None:
+    with pytest.raises(RefusedRun, match=refusal):
+        Loader(source(checkpoint(tmp_path / "hf", weights)), shapes)
 
 
 def test_a_tied_model_takes_a_checkpoint_that_keeps_the_copy(tmp_path: Path) -> None:
@@ -220,8 +219,7 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path, value: f
 def test_fused_parameters_are_joined_from_their_pieces(tmp_path: Path) -> None:
     shapes = {"a": (2, 3), "b": (2, 3)}
     given = tensors(1, shapes)
-    loader = Loader(source(checkpoint(tmp_path / "hf", given)), shapes)
-    tensor = loader.read(fused("ab", {"a": (2, 3), "b": (2, 3)}, Blocks(2, (1, 1))))
+    tensor = Loader(source(checkpoint(tmp_path / "hf", given)), shapes).read(fused("ab", shapes, Blocks(2, (1, 1))))
     np.testing.assert_array_equal(tensor, np.stack([given["a"][0], given["b"][0], given["a"][1], given["b"][1]]))
 
 
@@ -234,3 +232,60 @@ def test_the_state_of_the_optimizer_comes_with_weights_that_were_updated(tmp_pat
     run = Synthetic().write(tmp_path / "run")
     found = [open_optimizer_state(source(run, step)) for step in "01"]
     assert [state and state.updates for state in found] == [None, 1]
+
+
+NAME = "model.embed_tokens.weight"
+
+
+class Given(dict):  # type: ignore[type-arg]
+    """Weights as ``open_run`` gives them."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self[name].shape)
+
+
+GIVEN = Given(dict.fromkeys("ab", tensors(1, {"a": (64, 32)})["a"]))
+
+
+@pytest.mark.parametrize("kind", EPS)
+def test_every_element_moves_by_one_step_up_or_down(kind: str) -> None:
+    moved = Perturbed(GIVEN, EPS[kind], 1)["a"] / GIVEN["a"].astype(np.float64) - 1
+    assert moved.shape == (64, 32)
+    assert ((0.4 * EPS[kind] <= np.abs(moved)) & (np.abs(moved) <= 1.6 * EPS[kind])).all()
+    assert 0.45 < (moved > 0).mean() < 0.55
+
+
+def test_signs_are_those_of_the_seed_and_the_name() -> None:
+    moved, again, of_another_seed = (Perturbed(GIVEN, 0.5, seed) for seed in (1, 1, 2))
+    assert (moved["a"] == again["a"]).all()
+    assert (moved["a"] != of_another_seed["a"]).mean() > 0.4
+    assert ((moved["a"] > GIVEN["a"]) != (moved["b"] > GIVEN["b"])).mean() > 0.3
+    assert Perturbed(Given(), 0.5, 1).keys() == set()
+    assert (len(moved), moved.shape("a")) == (2, (64, 32))
+
+
+def test_a_loader_moves_what_it_reads_and_leaves_types_alone(tmp_path: Path) -> None:
+    save_file({NAMES[0]: np.full((8, 4), 0.5, np.float32)}, tmp_path / "model.safetensors")
+    native = fused("embedding", {NAMES[0]: (8, 4)}, Blocks(1, (8,)))
+    tensor = Loader(source(tmp_path), {NAMES[0]: (8, 4)}, perturb=(3, "bfloat16")).read(native)
+    assert tensor.dtype == np.float32
+    assert set(np.unique(tensor)) == {np.float32(0.5 * (1 - 2.0**-7)), np.float32(0.5 * (1 + 2.0**-7))}
+
+
+def test_it_needs_weights_to_move() -> None:
+    with pytest.raises(SettingsError, match=r"PERTURB moves weights that are loaded; set ALIGN_HOOKS_LOAD_WEIGHTS"):
+        Settings.from_environment({"ALIGN_HOOKS_PERTURB": "1"})
+
+
+def test_weights_that_fit_pass_and_others_are_named() -> None:
+    wanted = {"a": (2, 2), "b": (3,)}
+    refuse_unfit(wanted, dict(wanted), "x")
+    with pytest.raises(RefusedRun) as caught:
+        refuse_unfit(wanted, {"b": (4,), "c": (1,)}, "/run@0")
+    for part in ("/run@0", "a [2, 2] is missing", "c [1] is not of this model", "b is [4], this model has [3]"):
+        assert part in str(caught.value)
+
+
+def test_of_many_misfits_the_first_three_are_named_and_the_rest_counted() -> None:
+    with pytest.raises(RefusedRun, match=r"; and 7 more"):
+        refuse_unfit({str(number): (1,) for number in range(10)}, {}, "x")
