@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,11 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.unseen import NO_MASK, Unseen
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
-from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, row
+from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, finished, row
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def replay(path: Path, steps: str = "all", first: int = 0) -> Replay:
     return Replay(Source(path, Steps.parse(steps)), first)
 
 
-def recorded(path: Path, steps: tuple[int, ...]) -> Path:
+def recorded(path: Path, steps: Iterable[int]) -> Path:
     """A run of 8 steps that recorded the batches of some of them."""
     writer = begun(path, batches="all")
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(8))
@@ -36,7 +36,7 @@ def recorded(path: Path, steps: tuple[int, ...]) -> Path:
         if step in steps:
             writer.batch(step, StepBatch(batch(step), [ROWS]))
         writer.scalars(row(step))
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(writer, ())
     return path
 
 
@@ -59,31 +59,33 @@ def test_a_first_step_that_is_told_late_still_counts(run: Path) -> None:
     assert next(replayed.micro_batches(ROWS))[0] == 1
 
 
-def test_a_resumed_run_replays_from_its_own_step(run: Path) -> None:
-    assert replay(run, first=1).steps == range(1, STEPS)
+REPLAYED: dict[str, tuple[Iterable[int], str, int, range | str]] = {
+    "a resumed run goes on at its own step": (range(STEPS), "all", 1, range(1, STEPS)),
+    "chosen steps bound it": (range(STEPS), "0-1", 0, range(2)),
+    "no step is left": (range(STEPS), "all", STEPS, f"ends with step {STEPS - 1}, training starts with step {STEPS}"),
+    "a gap has two ways out": (
+        *((0, 1, 3, 5), "all", 0),
+        f"has no batch of step 2 (2 missing up to 5); record with {PREFIX}BATCHES=0-5, or replay PATH@0-1",
+    ),
+    "of which this is one": ((0, 1, 3, 5), "0-1", 0, range(2)),
+    "what is missing is not left out": ((0, 1, 2, 5, 6), "0,2-6", 0, "has no batch of step 3 (2 missing up to 5)"),
+}
 
 
-def test_chosen_steps_bound_the_replay(run: Path) -> None:
-    assert replay(run, "0-1").steps == range(2)
+@pytest.mark.parametrize(("there", "chosen", "first", "steps"), REPLAYED.values(), ids=REPLAYED)
+def test_steps_are_replayed_or_refused(tmp_path: Path, there: Iterable[int], chosen: str, first: int, steps: range | str) -> None:
+    path = recorded(tmp_path / "run", there)
+    if isinstance(steps, range):
+        assert replay(path, chosen, first).steps == steps
+    else:
+        with pytest.raises(RecordError, match=re.escape(steps.replace("PATH", str(path)))):
+            _ = replay(path, chosen, first).steps
 
 
 def test_after_the_last_recorded_step_it_stops_and_says_so(run: Path) -> None:
     replayed = replay(run)
     with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}: nothing is left to replay for step {STEPS}"):
         replayed.batch(STEPS)
-
-
-def test_a_run_without_batches_of_the_step_is_refused(run: Path) -> None:
-    with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}, training starts with step {STEPS}"):
-        _ = replay(run, first=STEPS).steps
-
-
-def test_a_gap_is_refused_with_both_ways_out(tmp_path: Path) -> None:
-    path = recorded(tmp_path / "run", (0, 1, 3, 5))
-    with pytest.raises(RecordError) as caught:
-        _ = replay(path).steps
-    assert f"has no batch of step 2 (2 missing up to 5); record with {PREFIX}BATCHES=0-5, or replay {path}@0-1" in str(caught.value)
-    assert replay(path, "0-1").steps == range(2)
 
 
 def test_recorded_batches_between_the_named_steps_are_left_out(tmp_path: Path) -> None:
@@ -108,16 +110,9 @@ def test_a_resumed_run_skips_as_the_run_that_was_broken_off_did(tmp_path: Path) 
     assert [replayed.fed(step) for step in replayed.steps] == [5, 6, 7]
 
 
-def test_a_batch_that_is_missing_is_no_batch_that_is_left_out(tmp_path: Path) -> None:
-    path = recorded(tmp_path / "run", (0, 1, 2, 5, 6))
-    with pytest.raises(RecordError, match=r"has no batch of step 3 \(2 missing up to 5\)"):
-        _ = replay(path, "0,2-6").steps
-
-
 def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> None:
-    path = recorded(tmp_path / "run", (2, 3))
     with pytest.raises(RecordError, match="has no batch of step 0") as caught:
-        _ = replay(path).steps
+        _ = replay(recorded(tmp_path / "run", (2, 3))).steps
     for advice in re.findall(r"or replay (\S+)", str(caught.value)):
         Settings.from_environment({f"{PREFIX}REPLAY_BATCHES": advice})
 
@@ -153,8 +148,8 @@ def test_a_negative_id_that_counts_is_refused_and_one_that_does_not_is_fine(tmp_
         replay(synthetic.write(tmp_path / "counting")).check(**FITTING)
 
 
-def test_an_altered_batch_stops_the_replay(run: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copytree(run, tmp_path / "run"))
+def test_an_altered_batch_stops_the_replay(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", range(STEPS))
     np.save(path / "step_1/rank_0/tokens.npy", batch(9)["tokens"])
     replayed = replay(path)
     replayed.batch(0)
@@ -162,21 +157,22 @@ def test_an_altered_batch_stops_the_replay(run: Path, tmp_path: Path) -> None:
         replayed.batch(1)
 
 
-@pytest.mark.parametrize("name", ["tokens", "labels"])
-def test_a_batch_without_tokens_or_labels_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["tokens", "labels", "loss_mask"])
+def test_a_batch_that_lacks_an_array_is_refused_and_none_is_made_up_for_a_recorded_run(tmp_path: Path, name: str) -> None:
     synthetic = Synthetic(weights={}, gradients={}, norms={0: {}}, micro_batches=[ROWS])
-    del synthetic.batches[0][name]
-    with pytest.raises(RecordError, match=f"step 0 has no {name}"):
-        replay(synthetic.write(tmp_path / "run")).batch(0)
+    del synthetic.batches[1][name]
+    replayed = replay(synthetic.write(tmp_path / "run"))
+    assert replayed.batch(0).loss_mask is not None
+    with pytest.raises(RecordError, match=f"step 1 has no {name}"):
+        replayed.batch(1)
 
 
 def test_micro_batches_are_rows_in_order_step_after_step(run: Path) -> None:
-    fed = list(replay(run).micro_batches(2))
-    micro_batches = [arrays for _, arrays in fed]
-    assert [step for step, _ in fed] == [step for step in range(STEPS) for _ in range(ROWS // 2)]
-    assert [len(replayed["tokens"]) for replayed in micro_batches] == [2] * (STEPS * ROWS // 2)
+    steps, micro_batches = zip(*replay(run).micro_batches(2), strict=True)
+    assert list(steps) == [step for step in range(STEPS) for _ in range(ROWS // 2)]
+    assert {len(arrays["tokens"]) for arrays in micro_batches} == {2}
     whole = np.concatenate([batch(step)["tokens"] for step in range(STEPS)])
-    np.testing.assert_array_equal(np.concatenate([replayed["tokens"] for replayed in micro_batches]), whole)
+    np.testing.assert_array_equal(np.concatenate([arrays["tokens"] for arrays in micro_batches]), whole)
 
 
 def test_a_hand_made_directory_can_be_replayed(tmp_path: Path) -> None:
@@ -185,19 +181,15 @@ def test_a_hand_made_directory_can_be_replayed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(replayed.batch(1).tokens, np.concatenate([batch(10)["tokens"], batch(11)["tokens"]]))
 
 
-def test_what_a_hand_made_directory_lacks_is_filled_as_the_guide_assumes() -> None:
+def test_what_a_hand_made_directory_lacks_is_filled_as_the_guide_assumes_and_nothing_is_replaced() -> None:
     arrays = batch(0)
     complete = filled(Batch(0, ((ROWS,),), tokens=arrays["tokens"], labels=arrays["labels"]))
     assert complete["loss_mask"].tolist() == np.ones((ROWS, SEQUENCE)).tolist()
     assert complete["position_ids"].tolist() == [list(range(SEQUENCE))] * ROWS
     assert "attention_mask" not in complete
-
-
-def test_what_was_recorded_is_not_replaced() -> None:
-    arrays = batch(0) | {"loss_mask": np.zeros((ROWS, SEQUENCE)), "position_ids": np.full((ROWS, SEQUENCE), 7)}
+    arrays |= {"loss_mask": np.zeros((ROWS, SEQUENCE)), "position_ids": np.full((ROWS, SEQUENCE), 7)}
     complete = filled(Batch(0, ((ROWS,),), **arrays))
-    assert complete["loss_mask"].sum() == 0
-    assert (complete["position_ids"] == 7).all()
+    assert complete["loss_mask"].sum() == 0 and (complete["position_ids"] == 7).all()
 
 
 def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every_row() -> None:
@@ -213,17 +205,5 @@ def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(
     synthetic.rows[1]["unseen"] = [reason.value]  # type: ignore[assignment]
     path = synthetic.write(tmp_path / "run")
     replay(path, "0").check(**FITTING)
-    if reason in NO_MASK:
-        with pytest.raises(RefusedRun, match="step 1"):
-            replay(path).check(**FITTING)
-    else:
+    with pytest.raises(RefusedRun, match="step 1") if reason in NO_MASK else nullcontext():
         replay(path).check(**FITTING)
-
-
-def test_of_a_recorded_run_no_mask_is_made_up(tmp_path: Path) -> None:
-    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}}, micro_batches=[ROWS])
-    del synthetic.batches[1]["loss_mask"]
-    replayed = replay(synthetic.write(tmp_path / "run"))
-    assert replayed.batch(0).loss_mask is not None
-    with pytest.raises(RecordError, match="step 1 has no loss_mask"):
-        replayed.batch(1)

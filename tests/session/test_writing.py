@@ -34,8 +34,15 @@ class Told:
         self.writing.put(Job(what, 0, size, write))
 
 
-def test_jobs_are_written_in_order_on_another_thread() -> None:
-    told, threads = Told(), set()
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Writing through a buffer of 100 bytes."""
+    monkeypatch.setattr(writing, "BUFFER", 100)
+    return Told()
+
+
+def test_jobs_are_written_in_order_on_another_thread(told: Told) -> None:
+    threads = set()
     for index in range(100):
         told.put(str(index), before=lambda: threads.add(threading.current_thread().name))
     told.writing.drain()
@@ -47,26 +54,23 @@ class Panic(BaseException):
     """As compiled code raises it."""
 
 
-def test_what_is_no_exception_stops_recording_too() -> None:
-    told = Told()
+def raises(error: BaseException) -> None:
+    raise error
 
-    def panic() -> None:
-        raise Panic("out of cheese")
 
-    told.put("first", before=panic)
+def test_what_is_no_exception_stops_recording_too(told: Told) -> None:
+    told.put("first", before=lambda: raises(Panic("out of cheese")))
     told.writing.drain()
     assert told.failures == [("first", "out of cheese")] and told.written == []
 
 
-def test_nothing_to_drain_starts_no_thread() -> None:
-    told = Told()
+def test_nothing_to_drain_starts_no_thread(told: Told) -> None:
     told.writing.drain()
     assert told.writing._thread is None
 
 
-def test_the_buffer_holds_training_until_the_disk_has_taken_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BUFFER", 100)
-    told, go, handed = Told(), threading.Event(), threading.Event()
+def test_the_buffer_holds_training_until_the_disk_has_taken_enough(told: Told) -> None:
+    go, handed = threading.Event(), threading.Event()
     told.put("first", 60, before=go.wait)
     told.put("row")  # holds nothing, waits for nothing
 
@@ -74,8 +78,7 @@ def test_the_buffer_holds_training_until_the_disk_has_taken_enough(monkeypatch: 
         told.put("second", 60)
         handed.set()
 
-    training = threading.Thread(target=more, daemon=True)
-    training.start()
+    threading.Thread(target=more, daemon=True).start()
     assert not handed.wait(0.2)
     go.set()
     assert handed.wait(10)
@@ -84,19 +87,16 @@ def test_the_buffer_holds_training_until_the_disk_has_taken_enough(monkeypatch: 
     assert told.writing.waited > 0
 
 
-def test_a_step_that_is_larger_than_the_buffer_is_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BUFFER", 100)
-    told = Told()
+def test_a_step_that_is_larger_than_the_buffer_is_taken_alone(told: Told) -> None:
     for what in ("first", "second"):
         told.put(what, 1000)
     told.writing.drain()
     assert told.written == ["first", "second"]
 
 
-def test_waiting_for_the_disk_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BUFFER", 100)
+def test_waiting_for_the_disk_is_said_once(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "NOTED", 0.0)
-    told, go = Told(), threading.Event()
+    go = threading.Event()
     threading.Timer(0.1, go.set).start()
     told.put("first", 60, before=go.wait)
     for what in ("second", "third"):
@@ -105,15 +105,9 @@ def test_waiting_for_the_disk_is_said_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert told.slow == 1
 
 
-def test_after_a_failure_nothing_more_is_written_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_nothing_more_is_written_and_nobody_waits(told: Told) -> None:
     """The row of a step whose file failed must not be written."""
-    monkeypatch.setattr(writing, "BUFFER", 100)
-
-    def full() -> None:
-        raise OSError("no space left")
-
-    told = Told()
-    told.put("gradients", 60, before=full)
+    told.put("gradients", 60, before=lambda: raises(OSError("no space left")))
     told.put("scalars", 60)
     told.writing.drain()
     told.put("later", 1000)
@@ -143,18 +137,15 @@ def test_what_is_held_is_counted_wherever_it_stands() -> None:
     assert held([four, (four, None)]) == 8
 
 
-@pytest.mark.parametrize("where", ["Thread.start", "Writing._next"])
-def test_nobody_waits_for_a_thread_that_never_was_or_is_gone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+NO_THREAD = RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (Writing, "_next")], ids=["never was", "is gone"])
+def test_nobody_waits_for_a_thread_that_never_was_or_is_gone(owner: type, name: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may have all the threads that it may have; a drain that waited for one more would end no training."""
-
-    def fails(self: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    owner, name = (threading.Thread, "start") if where == "Thread.start" else (Writing, "_next")
-    monkeypatch.setattr(owner, name, fails)
-    told = Told()
+    monkeypatch.setattr(owner, name, lambda self: raises(NO_THREAD))
     with contextlib.suppress(RuntimeError):
         told.put("first")
     told.writing.drain()
     assert told.written == []
-    assert where == "Thread.start" or told.failures == [("the record", "can't start new thread")]
+    assert owner is threading.Thread or told.failures == [("the record", str(NO_THREAD))]
