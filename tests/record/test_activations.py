@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
-from align_hooks.process.ranks import Launch
 from align_hooks.record import digests
 from align_hooks.record.activations import NUMBERS, Summary, added, column_signs, measured, places, row_signs
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import DIGESTS
 from align_hooks.record.pieces import StepActivations
 from align_hooks.record.writer import Writer
-from align_hooks.settings import Settings
-from rewritten import relisted
+from record.conftest import of_ranks
+from rewritten import cut, relisted
 from synthetic import Synthetic, points_of, row
 
 POINT, ROWS, LENGTH, WIDTH = "model.layers.0.self_attn.core", 4, 6, 10
-VARIABLES = {"ALIGN_HOOKS_ACTIVATIONS": "all", "ALIGN_HOOKS_ACTIVATIONS_TENSORS": "*"}
 
 
 def value(seed: int = 0) -> Array:
@@ -38,52 +37,48 @@ def numbers(part: Array, rows: range, positions: Array, columns: tuple[int, int]
     return measured(part.reshape(-1, part.shape[2]), row_signs(places(rows, positions, LENGTH)), column_signs(columns))
 
 
+def numbers_of(whole: Array) -> Array:
+    return numbers(whole.transpose(1, 0, 2), range(ROWS), np.arange(LENGTH), (0, WIDTH))
+
+
 @given(st.integers(1, LENGTH - 1), st.integers(1, WIDTH - 1), st.integers(0, 2**16))
 def test_numbers_of_parts_add_up_to_those_of_the_whole(position: int, column: int, seed: int) -> None:
     whole, parts = value(seed), []
-    for rows in (range(2), range(2, 4)):
-        for positions in (np.arange(position), np.arange(position, LENGTH)):
-            for columns in ((0, column), (column, WIDTH)):
-                part = whole[rows.start : rows.stop][:, positions][:, :, slice(*columns)].transpose(1, 0, 2)
-                parts.append(numbers(part, rows, positions, columns))
-    together, alone = Summary.of(added(parts)), Summary.of(numbers(whole.transpose(1, 0, 2), range(ROWS), np.arange(LENGTH), (0, WIDTH)))
+    halves = (range(2), range(2, 4)), (np.arange(position), np.arange(position, LENGTH)), ((0, column), (column, WIDTH))
+    for rows, positions, columns in product(*halves):
+        part = whole[rows.start : rows.stop][:, positions][:, :, slice(*columns)].transpose(1, 0, 2)
+        parts.append(numbers(part, rows, positions, columns))
+    together, alone = Summary.of(added(parts)), Summary.of(numbers_of(whole))
     assert np.allclose(together.sketch, alone.sketch, rtol=1e-12, atol=1e-12)
-    assert (together.elements, together.minimum, together.maximum) == (whole.size, whole.min(), whole.max())
-    assert together.elements == alone.elements
+    assert (together.elements, together.minimum, together.maximum) == (alone.elements, whole.min(), whole.max())
+    assert alone.elements == whole.size
 
 
 def test_what_is_not_finite_is_counted() -> None:
     spoilt = value()
     spoilt[0, 0, :3] = np.nan, np.inf, -np.inf
-    summary = Summary.of(numbers(spoilt.transpose(1, 0, 2), range(ROWS), np.arange(LENGTH), (0, WIDTH)))
+    summary = Summary.of(numbers_of(spoilt))
     finite = spoilt[np.isfinite(spoilt)]
     assert (summary.not_finite, summary.minimum, summary.maximum) == (3, finite.min(), finite.max())
     assert not np.isfinite(summary.norm)
 
 
-def written(where: Path, ranks: int = 2, *, leave_out: int | None = None, scale: float = 0.25) -> Path:
-    """A run of data-parallel ranks of two rows each, and of tensor-parallel ranks that each hold half of the columns."""
+def written(where: Path, *, leave_out: int | None = None) -> Path:
+    """A run of two data-parallel ranks of two rows each, and of tensor-parallel ranks that each hold half of the columns."""
     whole = {POINT: value(1), POINT + GRADIENT: value(2)}
-    for rank in range(2 * ranks):
+    places = [{"dp": dp, "dp_size": 2, "tp": tp, "tp_size": 2} for dp in (0, 1) for tp in (0, 1)]
+
+    def record(writer: Writer, rank: int) -> None:
         data, tensor = divmod(rank, 2)
-        settings = Settings.from_environment(VARIABLES | {"ALIGN_HOOKS_RUN": str(where)})
-        writer = Writer(where, Launch(rank, 2 * ranks, "job", "host"), "torch", settings)
-        writer.begin()
-        place = {"dp": data, "dp_size": ranks, "tp": tensor, "tp_size": 2}
-        writer.describe(place=place, shards=[], facts={}, steps=range(1))
         columns, rows = (tensor * WIDTH // 2, (tensor + 1) * WIDTH // 2), range(data * 2, data * 2 + 2)
-        parts = {name: array[rows.start : rows.stop][:, :, slice(*columns)] for name, array in whole.items()}
+        parts = {name: array[rows.start : rows.stop][:, :, slice(*columns)].copy() for name, array in whole.items()}
         sums = {name: numbers(part.transpose(1, 0, 2), rows, np.arange(LENGTH), columns)[None] for name, part in parts.items()}
         extents = [{"width": WIDTH, "columns": list(columns), "slices": None, "counted": True}]
-        points = {"rows": [2], "length": LENGTH, "extents": extents, "extent_of": {POINT: 0}, "scale": scale, "by_tokens": False}
-        if rank != leave_out:
-            whole_parts = {name: np.ascontiguousarray(part) for name, part in parts.items()}
-            writer.activations(0, StepActivations(sums, whole_parts, points))
-        else:
-            writer.activations(0, StepActivations({}, {}, points))
+        points = {"rows": [2], "length": LENGTH, "extents": extents, "extent_of": {POINT: 0}, "scale": 0.25, "by_tokens": False}
+        writer.activations(0, StepActivations(*(({}, {}) if rank == leave_out else (sums, parts)), points))
         writer.scalars(row(0))
-        writer.finish(HowEnded("finished"), hooks={})
-    return where
+
+    return of_ranks(where, places, record, activations="all", activations_tensors="*")
 
 
 def test_ranks_are_put_together(tmp_path: Path) -> None:
@@ -92,7 +87,7 @@ def test_ranks_are_put_together(tmp_path: Path) -> None:
     assert recorded.size == (ROWS, LENGTH) and recorded.width(POINT) == WIDTH
     assert np.array_equal(recorded.tensor(POINT), value(1))
     assert np.allclose(recorded.tensor(POINT + GRADIENT), 0.25 * value(2))
-    expected = Summary.of(numbers(value(2).transpose(1, 0, 2), range(ROWS), np.arange(LENGTH), (0, WIDTH)), 0.25)
+    expected = Summary.of(numbers_of(value(2)), 0.25)
     assert np.allclose(recorded[POINT + GRADIENT].sketch, expected.sketch, rtol=1e-12, atol=1e-12)
     assert recorded[POINT + GRADIENT].maximum == pytest.approx(0.25 * value(2).max())
     assert sorted(recorded.by_micro_batch(POINT)) == [(0, 0), (0, 1)]
@@ -119,26 +114,21 @@ def test_elements_of_a_rank_that_has_none_are_missed(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_that_makes_no_sense_is_refused(key: str, said: str, why: str, tmp_path: Path) -> None:
-    run = Synthetic(settings={"activations": "all"})
+    where = Synthetic(settings={"activations": "all"}).write(tmp_path / "run")
     sums, _, facts = points_of({POINT: value()})
-    from safetensors.numpy import save_file
-
-    where = run.write(tmp_path / "run")
-    path = where / "step_0" / "rank_0" / "activations" / "sums.safetensors"
+    path = where / "step_0/rank_0/activations/sums.safetensors"
     metadata = {name: json.dumps(fact) for name, fact in facts.items()} | {key: said}
     save_file(sums, path, metadata=metadata | {DIGESTS: json.dumps({name: digests.xxh3(tensor) for name, tensor in sums.items()})})
-    opened = open_run(relisted(where))
     with pytest.raises(RecordError, match=why):
-        opened.activations(0)
+        open_run(relisted(where)).activations(0)
 
 
 def test_a_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     where = written(tmp_path / "run")
-    path = where / "step_0" / "rank_1" / "activations" / "sums.safetensors"
-    path.write_bytes(path.read_bytes()[:-8])
+    cut(where / "step_0/rank_1/activations/sums.safetensors", 8)
     with pytest.raises(RecordError, match=r"rank_1/activations/sums\.safetensors is not a whole safetensors file"):
         open_run(where).activations(0)
 
 
 def test_there_are_as_many_numbers_as_the_format_says() -> None:
-    assert numbers(value().transpose(1, 0, 2), range(ROWS), np.arange(LENGTH), (0, WIDTH)).shape == (NUMBERS,) == (22,)
+    assert numbers_of(value()).shape == (NUMBERS,) == (22,)

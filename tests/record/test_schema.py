@@ -11,10 +11,9 @@ from msgspec import to_builtins
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.reader import Run
 from align_hooks.record.schema import Facts, NormRow, Row, structured
 from rewritten import edit, edit_rows
-from synthetic import Synthetic, scalars_only
+from synthetic import Synthetic
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 WRONG = {
@@ -43,11 +42,6 @@ WRONG = {
 }
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return scalars_only().write(tmp_path / "run")
-
-
 @pytest.mark.parametrize(("file", "key"), [(file, key) for file, keys in WRONG.items() for key in keys])
 def test_a_wrong_value_is_refused_by_file_key_and_way_out(run: Path, file: str, key: str) -> None:
     edit(run / file, **{key: WRONG[file][key]})
@@ -65,12 +59,6 @@ def test_a_wrong_number_of_a_step_is_refused_by_file_step_and_key(run: Path, cha
         _ = open_run(run).steps
 
 
-def test_an_integer_larger_than_any_float_is_refused(run: Path) -> None:
-    edit(run / "run.json", resolution={"loss": 10**400})
-    with pytest.raises(RecordError, match=r"run.json: .*; copy it again"):
-        open_run(run)
-
-
 @pytest.mark.parametrize("norm", [{"norm": -1.0}, {"norm": math.nan, "same": -1.0}, {"norm": 1.0, "first": -1}, {"norm": "x"}, {}, 3])
 def test_a_norm_that_is_none_is_refused_by_file_step_and_key(norm: object) -> None:
     with pytest.raises(RecordError, match=r"^rank_0.jsonl: step 3: taken\[(0|\.\.\.)\].*; copy it again"):
@@ -84,18 +72,21 @@ def test_half_a_character_is_refused_as_a_key_and_read_as_a_value() -> None:
         structured(Facts, {"overrides": [{"\udcff": 1}]}, "run.json")
 
 
-def whole(run: Run) -> object:
-    return run.facts, run.manifests, run.rows
+def test_an_integer_larger_than_any_float_is_refused() -> None:
+    with pytest.raises(RecordError, match=r"run.json: .*; copy it again"):
+        structured(Facts, {"resolution": {"loss": 10**400}}, "run.json")
 
 
 def test_a_key_of_a_later_version_is_passed_over_and_null_is_not_there(run: Path) -> None:
-    before = whole(open_run(run))
+    before = open_run(run)
+    whole = before.facts, before.manifests, before.rows
     for file in ("run.json", "manifest/rank_0.json"):
         edit(run / file, of_a_later_version={"deep": DEEP})
     edit(run / "run.json", injected=None, overrides=None, resolution=None)
     edit(run / "manifest/rank_0.json", weaker=None, hooks=None, deleting=None, segments=None)
     edit_rows(run / "scalars/rank_0.jsonl", of_a_later_version=DEEP, random=None, unrecorded_inputs=None)
-    assert whole(open_run(run)) == before
+    after = open_run(run)
+    assert (after.facts, after.manifests, after.rows) == whole
 
 
 def test_nan_of_an_optimizer_and_of_a_row_is_a_number(tmp_path: Path) -> None:
@@ -103,8 +94,10 @@ def test_nan_of_an_optimizer_and_of_a_row_is_a_number(tmp_path: Path) -> None:
     synthetic.optimizer["groups"][0]["weight_decay"] = math.nan
     synthetic.rows[0]["learning_rate"] = [math.inf, 1e-3]
     run = open_run(synthetic.write(tmp_path / "run"))
-    assert math.isnan(run.facts.optimizer.groups[0].weight_decay)
-    assert run.rows[0].learning_rate == [math.inf, 1e-3]
+    assert math.isnan(run.facts.optimizer.groups[0].weight_decay) and run.rows[0].learning_rate == [math.inf, 1e-3]
+
+
+NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
 
 
 def test_a_row_without_a_number_that_every_row_has_is_refused() -> None:
@@ -113,9 +106,6 @@ def test_a_row_without_a_number_that_every_row_has_is_refused() -> None:
     for key in NUMBERS:
         with pytest.raises(RecordError, match=f"^row: Object missing required field {key}; copy it again"):
             structured(Row, {name: value for name, value in whole.items() if name != key}, "row")
-
-
-NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
 
 
 def test_nothing_is_known_of_a_run_without_run_json() -> None:

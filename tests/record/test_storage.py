@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ from align_hooks.report.machine import as_json
 from align_hooks.settings import Settings
 from chosen import slow
 from invoked import invoke
-from synthetic import Synthetic, by_hand, routed
+from synthetic import Synthetic, by_hand, routed, settings
 
 upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
 KEY, SECRET = "key", "secret"
@@ -56,9 +58,19 @@ def bucket() -> str:
     return f"memory://{uuid.uuid4().hex}"
 
 
-def same_answers(reference: Path, candidate: Path, bucket: str, engine: str = "none") -> None:
-    here = as_json(compare(open_run(reference), open_run(candidate)))
-    stored = [open_run(put(path, f"{bucket}/{path.name}")) for path in (reference, candidate)]
+@pytest.fixture
+def there(honest: Path, bucket: str) -> str:
+    """The address of a whole run."""
+    return put(honest, f"{bucket}/run")
+
+
+def same_answers(where: Path, bucket: str, engine: str = "none") -> None:
+    """Compare two runs that differ in a gradient in directories and in a storage."""
+    candidate = Synthetic()
+    candidate.gradients[0]["model.norm.weight"] *= 1.5
+    paths = [run.write(where / name) for run, name in ((Synthetic(), "reference"), (candidate, "candidate"))]
+    here = as_json(compare(*map(open_run, paths)))
+    stored = [open_run(put(path, f"{bucket}/{path.name}")) for path in paths]
     with executor_of(engine) as executor:
         there = as_json(compare(*stored, executor=executor))
     for answer in (here, there):
@@ -67,24 +79,20 @@ def same_answers(reference: Path, candidate: Path, bucket: str, engine: str = "n
 
 
 def test_two_runs_are_compared_as_in_directories(tmp_path: Path, bucket: str) -> None:
-    candidate = Synthetic()
-    candidate.gradients[0]["model.norm.weight"] *= 1.5
-    same_answers(Synthetic().write(tmp_path / "reference"), candidate.write(tmp_path / "candidate"), bucket)
+    same_answers(tmp_path, bucket)
 
 
 def test_everything_of_a_run_is_read(tmp_path: Path, bucket: str) -> None:
     path = routed("routing").write(tmp_path / "run")
     here, there = open_run(path), open_run(put(path, f"{bucket}/run"))
-    assert there.steps == here.steps
     assert str(there.path) == f"{bucket}/run"
+    assert (there.steps, there.problems, there.local_norms(0)) == (here.steps, [], here.local_norms(0))
     assert np.array_equal(there.batch(0).tokens, here.batch(0).tokens)
-    assert there.local_norms(0) == here.local_norms(0)
     assert all(np.array_equal(there.weights(0)[name], here.weights(0)[name]) for name in here.weights(0))
     assert [*there.routing(0).names] == [*here.routing(0).names]
     assert bytes_by_kind(there) == bytes_by_kind(here)
-    assert not there.problems
-    checked = verify(there)
-    assert (checked.files, checked.bytes, checked.wrong) == (verify(here).files, verify(here).bytes, [])
+    checked, expected = verify(there), verify(here)
+    assert (checked.files, checked.bytes, checked.wrong) == (expected.files, expected.bytes, [])
     assert health(there, holdings(there), [], None).exit_code == health(here, holdings(here), [], None).exit_code
 
 
@@ -95,34 +103,32 @@ def test_a_directory_made_by_hand_is_read(tmp_path: Path, bucket: str) -> None:
     assert np.array_equal(there.batch(1).tokens, open_run(path).batch(1).tokens)
 
 
-def test_what_was_changed_or_lost_there_is_refused(tmp_path: Path, bucket: str) -> None:
-    path = Synthetic().write(tmp_path / "run")
-    run = open_run(put(path, f"{bucket}/run"))
+def test_what_was_changed_or_lost_there_is_refused(there: str) -> None:
+    run = open_run(there)
     gradients = run.gradients(0)
-    name = run.path / "step_0/rank_0/gradients.safetensors"
-    content = bytearray(name.read_bytes())
-    content[-1] ^= 1
-    name.fs.pipe_file(name.path, bytes(content))
+    name, tokens = run.path / "step_0/rank_0/gradients.safetensors", run.path / "step_1/rank_0/tokens.npy"
+    content = name.read_bytes()
+    changed = content[:-1] + bytes([content[-1] ^ 1])
+    name.fs.pipe_file(name.path, changed)
     with pytest.raises(RecordError, match=r"was (replaced while it was being read|changed since it was recorded)"):
         list(gradients.values())
     with pytest.raises(RecordError, match="was changed since it was recorded"):
-        list(open_run(f"{bucket}/run").gradients(0).values())
-    name.fs.pipe_file(name.path, bytes(content[:-1]))
+        list(open_run(there).gradients(0).values())
+    name.fs.pipe_file(name.path, changed[:-1])
     with pytest.raises(RecordError, match="its size is not what its header says"):
-        open_run(f"{bucket}/run").gradients(0)
-    tokens = run.path / "step_1/rank_0/tokens.npy"
+        open_run(there).gradients(0)
     tokens.fs.pipe_file(tokens.path, tokens.read_bytes()[:-4])
     with pytest.raises(RecordError, match=r"tokens\.npy"):
-        open_run(f"{bucket}/run").batch(1)
+        open_run(there).batch(1)
     name.fs.rm(name.path)
-    (problem,) = open_run(f"{bucket}/run").problems
+    (problem,) = open_run(there).problems
     assert "step_0/rank_0/gradients.safetensors" in rendered(problem.message)
 
 
 def test_a_rank_that_lacks_an_end_is_named(tmp_path: Path, bucket: str) -> None:
-    unfinished = Synthetic(ended=None)
-    there = open_run(put(unfinished.write(tmp_path / "run"), f"{bucket}/run"))
-    assert [str(problem.kind) for problem in there.problems] == [str(problem.kind) for problem in open_run(tmp_path / "run").problems]
+    path = Synthetic(ended=None).write(tmp_path / "run")
+    there, here = open_run(put(path, f"{bucket}/run")), open_run(path)
+    assert [problem.kind for problem in there.problems] == [problem.kind for problem in here.problems] != []
 
 
 @pytest.mark.parametrize(("address", "why"), [("memory://nothing", "is not a directory"), ("nowhere://run", "cannot be read")])
@@ -131,46 +137,36 @@ def test_an_address_that_leads_nowhere_is_refused(address: str, why: str) -> Non
         open_run(address)
 
 
-COMMANDS = (
-    *("show AT", "compare AT RUN", "compare RUN AT", "compare RUN RUN --noise AT", "compare RUN RUN --tokenizer AT", "check AT RUN"),
-    *(
-        "check RUN AT",
-        "accept AT RUN",
-        "accept RUN AT",
-        "accept RUN RUN --noise AT",
-        "watch AT RUN",
-        "watch RUN AT",
-        "watch RUN RUN --noise AT",
-    ),
-    *("distill AT ZIP", "convert AT OUT", "convert AT OUT --to huggingface", "convert RUN OUT --to huggingface --config AT"),
-    *("frozen --run AT --from RUN", "frozen --run RUN --from AT", "arbitrate AT RUN", "arbitrate RUN AT", "doctor AT", "ladder AT"),
-    *("show RUN --html AT", "show RUN --json AT", "compare RUN RUN --plan AT", "check RUN RUN --fix AT", "dump-config AT"),
-)
+COMMANDS = """
+show AT; show RUN --html AT; show RUN --json AT; doctor AT; ladder AT; dump-config AT
+compare AT RUN; compare RUN AT; compare RUN RUN --noise AT; compare RUN RUN --tokenizer AT; compare RUN RUN --plan AT
+check AT RUN; check RUN AT; check RUN RUN --fix AT; accept AT RUN; accept RUN AT; accept RUN RUN --noise AT
+watch AT RUN; watch RUN AT; watch RUN RUN --noise AT; arbitrate AT RUN; arbitrate RUN AT; distill AT ZIP
+convert AT OUT; convert AT OUT --to huggingface; convert RUN OUT --to huggingface --config AT
+frozen --run AT --from RUN; frozen --run RUN --from AT
+"""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", re.split(r"[;\n]\s*", COMMANDS.strip()))
 @pytest.mark.parametrize("protocols", ["", "s3"])
 def test_no_command_opens_an_address_that_nobody_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, protocols: str
+    honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, protocols: str
 ) -> None:
     monkeypatch.setenv(ALLOWED, protocols) if protocols else monkeypatch.delenv(ALLOWED)
-    run = Synthetic().write(tmp_path / "run")
     opened: list[object] = []
     monkeypatch.setattr(upath, "UPath", opened.append)
     monkeypatch.setattr(socket.socket, "connect", opened.append)
-    places = {"AT": "http://127.0.0.1:9/run", "RUN": str(run), "ZIP": str(tmp_path / "a.zip"), "OUT": str(tmp_path / "out")}
-    words = [word.removesuffix("@0") for word in command.split()]
-    done = invoke(app, [places.get(word, word) for word in words])
+    places = {"AT": "http://127.0.0.1:9/run", "RUN": honest, "ZIP": tmp_path / "a.zip", "OUT": tmp_path / "out"}
+    done = invoke(app, [str(places.get(word, word)) for word in command.split()])
     assert isinstance(done.exception, AlignHooksError | SystemExit), done.exception
-    assert not opened
-    assert done.exit_code
+    assert done.exit_code and not opened
 
 
 @pytest.mark.parametrize("name", ["REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"])
 def test_no_variable_opens_an_address_that_nobody_allowed(monkeypatch: pytest.MonkeyPatch, bucket: str, name: str) -> None:
     monkeypatch.setenv(ALLOWED, "s3")
     with pytest.raises(SettingsError, match=r"is an address, which nothing opens unasked; set ALIGN_HOOKS_STORAGE=memory, or name"):
-        Settings.from_environment({f"ALIGN_HOOKS_{name}": f"{bucket}/run@0"})
+        settings(**{name: f"{bucket}/run@0"})
 
 
 def test_a_permission_asks_for_nothing_and_names_protocols() -> None:
@@ -179,12 +175,11 @@ def test_a_permission_asks_for_nothing_and_names_protocols() -> None:
         Settings.from_environment({ALLOWED: "s3://bucket"})
 
 
-COMMANDS = ["show", "compare OTHER", "check OTHER", "accept OTHER", "doctor"]
+READERS = ["show", "compare OTHER", "check OTHER", "accept OTHER"]
 
 
-@pytest.mark.parametrize("commands", [COMMANDS[:-1], slow(COMMANDS[-1:])], ids=["readers", "doctor"])
-def test_an_address_in_a_record_is_text(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
-    there = put(Synthetic().write(tmp_path / "there"), f"{bucket}/run")
+@pytest.mark.parametrize("commands", [READERS, slow(["doctor"])], ids=["readers", "doctor"])
+def test_an_address_in_a_record_is_text(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
     fed = {"run": there, "run_id": "other", "steps": [0]}
     facts = {"converted": {"log": there, "names": there}, "injected": fed, "routed": fed, "taught": fed, "model": {"_name_or_path": there}}
     asked = {**Synthetic().settings, **dict.fromkeys(("replay_batches", "load_weights", "inject_gradients"), f"{there}@0")}
@@ -197,26 +192,20 @@ def test_an_address_in_a_record_is_text(commands: list[str], tmp_path: Path, mon
     assert not opened
 
 
-def test_a_run_in_storage_feeds_another_and_none_is_recorded_there(tmp_path: Path, bucket: str) -> None:
-    address = put(Synthetic().write(tmp_path / "run"), f"{bucket}/run")
-    given = Settings.from_environment({"ALIGN_HOOKS_LOAD_WEIGHTS": f"{address}@1", "ALIGN_HOOKS_RUN": str(tmp_path / "next")})
-    assert str(given.load_weights) == f"{address}@1"
-    assert np.array_equal(open_weights(given.load_weights)["model.norm.weight"], open_run(tmp_path / "run").weights(1)["model.norm.weight"])
+def test_a_run_in_storage_feeds_another_and_none_is_recorded_there(honest: Path, there: str, tmp_path: Path) -> None:
+    given = settings(load_weights=f"{there}@1", run=tmp_path / "next").load_weights
+    assert str(given) == f"{there}@1"
+    assert np.array_equal(open_weights(given)["model.norm.weight"], open_run(honest).weights(1)["model.norm.weight"])
     with pytest.raises(SettingsError, match=r"ALIGN_HOOKS_RUN.* is an address of object storage, which is read and never written"):
-        Settings.from_environment({"ALIGN_HOOKS_RUN": address})
+        settings(run=there)
 
 
-def test_an_error_of_the_storage_is_a_line(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_run(put(Synthetic().write(tmp_path / "run"), f"{bucket}/run"))
-
-    def fail(self: object, name: str, **bounds: int) -> bytes:
-        raise RuntimeError("the token expired\nand more")
-
-    monkeypatch.setattr(type(run.path.fs), "cat_file", fail)
-    with pytest.raises(RecordError, match="RuntimeError: the token expired"):
-        run.gradients(0)
-    with pytest.raises(RecordError, match="RuntimeError: the token expired"):
-        open_run(f"{bucket}/run")
+def test_an_error_of_the_storage_is_a_line(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(there)
+    monkeypatch.setattr(type(run.path.fs), "cat_file", mock.Mock(side_effect=RuntimeError("the token expired\nand more")))
+    for read in (lambda: run.gradients(0), lambda: open_run(there)):
+        with pytest.raises(RecordError, match="RuntimeError: the token expired"):
+            read()
 
 
 # ---- a real server
@@ -260,9 +249,7 @@ def port_of(log: Path) -> int:
 
 @pytest.mark.parametrize("engine", ["none", "threads:8", "processes:2"])
 def test_a_real_server(tmp_path: Path, s3: str, engine: str) -> None:
-    candidate = Synthetic()
-    candidate.gradients[0]["model.norm.weight"] *= 1.5
-    same_answers(Synthetic().write(tmp_path / "reference"), candidate.write(tmp_path / "candidate"), s3, engine)
+    same_answers(tmp_path, s3, engine)
 
 
 def test_the_command_line_reads_from_a_real_server(tmp_path: Path, s3: str) -> None:

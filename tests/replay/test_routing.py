@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.replay.routing import Router, RoutingReplay
-from align_hooks.settings import PREFIX, Settings, SettingsError
-from synthetic import EXPERTS, ROUTERS, ROWS, SEQUENCE, STEPS, Synthetic, routed
+from align_hooks.settings import PREFIX, SettingsError
+from synthetic import EXPERTS, ROUTERS, ROWS, SEQUENCE, STEPS, Synthetic, routed, settings
 
 RECORDED = routed("routing")
 MODEL = {router: Router(EXPERTS, 2) for router in ROUTERS}
@@ -24,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replay(text: object) -> RoutingReplay:
-    source = Settings.from_environment({f"{PREFIX}REPLAY_ROUTING": str(text)}).replay_routing
+    source = settings(replay_routing=text).replay_routing
     assert source is not None
     return RoutingReplay(source)
 
@@ -65,18 +64,12 @@ def test_what_does_not_fit_is_refused(
         replay(f"{run}{steps}").check(model, planned, tokens)
 
 
-def dropped(run: Synthetic) -> None:
-    run.routing[0][ROUTERS[0]][0, 0] = (-1, 2)
-
-
-def out_of_range(run: Synthetic) -> None:
-    run.routing[0][ROUTERS[0]][0, 0] = (1, 9)
-
-
-@pytest.mark.parametrize(("bend", "refusal"), [(dropped, "fewer than 2 experts"), (out_of_range, "chooses expert 9, this model has 4")])
-def test_experts_that_cannot_be_given_are_refused(tmp_path: Path, bend: Callable[[Synthetic], None], refusal: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "refusal"), [((-1, 2), "fewer than 2 experts"), ((1, 9), "chooses expert 9, this model has 4")], ids=["dropped", "beyond"]
+)
+def test_experts_that_cannot_be_given_are_refused(tmp_path: Path, chosen: tuple[int, int], refusal: str) -> None:
     run = routed("routing")
-    bend(run)
+    run.routing[0][ROUTERS[0]][0, 0] = chosen
     given = replay(run.write(tmp_path / "run"))
     given.check(MODEL, range(STEPS), None)
     with pytest.raises(RecordError, match=refusal):
@@ -89,6 +82,5 @@ def test_a_run_without_experts_is_no_source(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_its_own_source(tmp_path: Path) -> None:
-    run = tmp_path / "run"
     with pytest.raises(SettingsError, match=r"REPLAY_ROUTING.*record into another directory"):
-        Settings.from_environment({f"{PREFIX}RUN": str(run), f"{PREFIX}REPLAY_ROUTING": str(run)})
+        settings(run=tmp_path, replay_routing=tmp_path)
