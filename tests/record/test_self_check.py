@@ -14,7 +14,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.problems import ProblemKind
-from align_hooks.record.self_check import Claim, Contradiction, Kind, SelfCheck, Weighing, Witness
+from align_hooks.record.self_check import Claim, Contradiction, Kind, Weighing, Witness
 from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
@@ -33,8 +33,9 @@ NORM = "model.norm.weight"
 DOWN = "model.layers.1.mlp.down_proj.weight"
 
 
-def checked(path: Path, grid: Grid, **planted: Any) -> SelfCheck:
-    return open_run(write(path, grid, GRADIENTS, **planted)).self_check
+def held_against_itself(run: Run) -> tuple[object, object, object]:
+    """Which steps were checked and which not, and what contradicts itself."""
+    return run.self_check.steps, run.self_check.unchecked, run.self_check.contradictions
 
 
 def entry(manifest: dict[str, Any], name: str) -> dict[str, Any]:
@@ -50,10 +51,9 @@ def only(path: Path) -> Contradiction:
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
 def test_honest_ranks_hold_every_element_once(tmp_path: Path, grid: Grid) -> None:
-    check = checked(tmp_path / "run", grid)
-    assert (check.steps, check.unchecked, check.contradictions) == ((0,), (), ())
-    assert check.inexact == pytest.approx(0, abs=1e-12)
-    run = open_run(tmp_path / "run")
+    run = open_run(write(tmp_path / "run", grid, GRADIENTS))
+    assert held_against_itself(run) == ((0,), (), ())
+    assert run.self_check.inexact == pytest.approx(0, abs=1e-12)
     gradients, norms = run.gradients(0), run.local_norms(0)
     assert set(gradients) == set(norms) == set(GRADIENTS)
     for name, whole in GRADIENTS.items():
@@ -64,7 +64,7 @@ def test_honest_ranks_hold_every_element_once(tmp_path: Path, grid: Grid) -> Non
 @pytest.mark.parametrize(("grid", "copies"), [(Grid(tp=2), 9), (Grid(dp=2), 41), (Grid(tp=2, dp=2), 3 * 9 + 2 * 30 + 2), (Grid(pp=2), 0)])
 def test_copies_are_counted(tmp_path: Path, grid: Grid, copies: int) -> None:
     """Nine norms stand on every tensor-parallel rank, the two paddings on the last alone; data-parallel ranks have a copy of each part."""
-    assert checked(tmp_path / "run", grid).copies == copies
+    assert open_run(write(tmp_path / "run", grid, GRADIENTS)).self_check.copies == copies
 
 
 def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
@@ -119,22 +119,19 @@ def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     contradictions = open_run(path).self_check.contradictions
-    named = [contradiction for contradiction in contradictions if contradiction.kind is Kind.WEIGHTS_OF_TOKENS]
-    assert [contradiction.second.value for contradiction in named] == ([] if weighing is None else [weighing])
-    assert [contradiction.first.value for contradiction in named] in ([], [Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH])
+    named = [(each.first.value, each.second.value) for each in contradictions if each.kind is Kind.WEIGHTS_OF_TOKENS]
+    assert named == ([] if weighing is None else [(Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH, weighing)])
 
 
-def untaken(path: Path) -> Path:
-    """A run of two tensor-parallel ranks of which nobody knows a norm that the framework took."""
-    write(path, Grid(tp=2), GRADIENTS)
+def test_a_run_of_which_the_framework_took_no_norm_is_unchecked_and_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
     for rows in (path / "local_norms").iterdir():
         bend_rows(rows, lambda row: row.pop("taken"))
-    return relisted(path)
-
-
-def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
-    check = open_run(untaken(tmp_path / "run")).self_check
-    assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
+    run = open_run(relisted(path))
+    assert held_against_itself(run) == ((), (0,), ())
+    stage = next(stage for stage in compare(run, run).stages if stage.name == "self-check")
+    assert stage.status is Status.NOT_COMPARED
+    assert arguments("copies.alike", stage.summary)["count"] == 18
 
 
 def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_known(tmp_path: Path) -> None:
@@ -142,17 +139,9 @@ def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_kn
     assert open_run(path).scalars()[0]["loss"] == 9.0
     (path / "manifest" / "rank_1.json").unlink()
     run = open_run(path)
-    check = run.self_check
-    assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
+    assert held_against_itself(run) == ((), (0,), ())
     assert [run.scalars()[0][key] for key in ("loss", "objective_loss", "valid_tokens")] == [None, None, None]
     assert [problem.kind for problem in run.problems] == [ProblemKind.RANKS_MISSING]
-
-
-def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
-    path = untaken(tmp_path / "run")
-    stage = next(stage for stage in compare(open_run(path), open_run(path)).stages if stage.name == "self-check")
-    assert stage.status is Status.NOT_COMPARED
-    assert arguments("copies.alike", stage.summary)["count"] == 18
 
 
 @pytest.mark.parametrize(
@@ -179,19 +168,15 @@ def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, k
 @pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e300", "null", '"x"', "true"])
 def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS)
-    rows = path / "local_norms" / "rank_0.jsonl"
-    content = json.loads(rows.read_text())
-    content["squared"][NORM] = 0.125
-    rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
-    relisted(path)
+    bend_rows(path / "local_norms/rank_0.jsonl", lambda row: row["squared"].update({NORM: json.loads(value)}))
     with pytest.raises(RecordError, match=r"step 0: (squared|.* no squared sum).*copy it again"):
-        _ = open_run(path).self_check
+        _ = open_run(relisted(path)).self_check
 
 
-def weighed(path: Path, mask: Any, loss: float, tokens: int) -> Run:
-    """A run of one step whose tokens' losses are all 2, under a mask."""
-    synthetic = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={}, micro_batches=[ROWS])
-    synthetic.batches = {0: batch(0) | {"token_losses": np.full((ROWS, SEQUENCE), 2, np.float32)}}
+def weighed(path: Path, mask: Any, loss: float, tokens: int | None, losses: Any = 2, micro_batches: tuple[int, ...] = (ROWS,)) -> Run:
+    """A run of one step whose tokens have these losses, under a mask."""
+    synthetic = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={}, micro_batches=[*micro_batches])
+    synthetic.batches = {0: batch(0) | {"token_losses": np.full((ROWS, SEQUENCE), losses, np.float32)}}
     if mask is None:
         del synthetic.batches[0]["loss_mask"]
     else:
@@ -219,11 +204,8 @@ def test_a_loss_is_held_against_its_token_losses(tmp_path: Path, mask: Any, loss
 @pytest.mark.parametrize(("loss", "accused"), [(3.0, False), (2.5, True)])
 def test_a_loss_of_no_number_of_tokens_is_the_mean_of_its_micro_batches(tmp_path: Path, loss: float, accused: bool) -> None:
     """Three rows count in the first micro-batch, whose losses are 2, and one in the second, whose losses are 4."""
-    synthetic = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={}, micro_batches=[ROWS - 1, 1])
-    losses = np.repeat(np.array([2] * (ROWS - 1) + [4], np.float32)[:, None], SEQUENCE, axis=1)
-    synthetic.batches = {0: batch(0) | {"token_losses": losses, "loss_mask": np.ones((ROWS, SEQUENCE), np.float32)}}
-    synthetic.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": None}
-    assert bool(open_run(synthetic.write(tmp_path / "run")).self_check.of_losses) is accused
+    run = weighed(tmp_path / "run", 1, loss, None, [[2]] * (ROWS - 1) + [[4]], (ROWS - 1, 1))
+    assert bool(run.self_check.of_losses) is accused
 
 
 @pytest.mark.parametrize(

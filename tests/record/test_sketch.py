@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import (
     BLOCK,
@@ -29,8 +28,8 @@ from align_hooks.record.sketch import (
     sketch,
     slab_of,
 )
-from rewritten import relisted
-from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, described
+from rewritten import edit_rows, relisted
+from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, described, finished
 
 Array = NDArray[np.float32]
 FIRST_ROWS = [[-1, 1, 1, 1, 1, -1], [-1, 1, 1, -1, 1, 1], [-1, -1, 1, 1, 1, 1]]
@@ -158,10 +157,8 @@ def test_sketches_come_back_and_are_those_of_the_tensors(tmp_path: Path) -> None
 
 
 def test_where_only_tensors_were_stored_sketches_are_made_of_them(tmp_path: Path) -> None:
-    stored = open_run(Synthetic().write(tmp_path / "stored"))
-    assert not (tmp_path / "stored" / "sketches").exists()
-    assert stored.sketch_steps("gradients") == [0, 1, 2]
-    sketched = open_run(HONEST_SKETCHED.write(tmp_path / "sketched"))
+    stored, sketched = (open_run(run.write(tmp_path / name)) for run, name in ((Synthetic(), "stored"), (HONEST_SKETCHED, "sketched")))
+    assert not (tmp_path / "stored/sketches").exists() and stored.sketch_steps("gradients") == [0, 1, 2]
     for name, sums in stored.sketches("gradients", 1).items():
         np.testing.assert_allclose(sums, sketched.sketches("gradients", 1)[name], rtol=1e-12)
 
@@ -187,22 +184,20 @@ def test_sums_that_are_none_are_refused(tmp_path: Path, kind: str, sums: list[ob
 
 def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    described(run, range(1), run_exists="replace").finish(HowEnded("finished"), hooks={})
+    finished(described(run, range(1), run_exists="replace"), ())
     assert not list((run / "sketches").rglob("*.jsonl"))
 
 
 def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
     """Rows of steps that are made again are dropped, whether they are asked for this time or not."""
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    writer = described(run, range(1, 3), run_exists="continue", batches="all", local_norms="all")
-    writer.finish(HowEnded("finished"), hooks={})
+    finished(described(run, range(1, 3), run_exists="continue", batches="all", local_norms="all"), ())
     continued = open_run(run)
     assert (continued.sketch_steps("gradients"), continued.sketch_steps("weights")) == ([0], [0, 1])
 
 
 def test_sums_of_another_definition_are_refused(tmp_path: Path) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    path = run / "sketches" / "weights" / "rank_0.jsonl"
-    path.write_text(path.read_text().replace(f'"definition": {DEFINITION}, ', f'"definition": {DEFINITION + 1}, '))
+    edit_rows(run / "sketches/weights/rank_0.jsonl", definition=DEFINITION + 1)
     with pytest.raises(RecordError, match="signed sums are of another definition"):
         open_run(relisted(run)).sketches("weights", 0)
