@@ -83,6 +83,13 @@ def test_rows_that_were_cut_are_told(run: Path) -> None:
     assert problem.message.arguments == {"rank": 0, "recorded": 3, "there": 2}
 
 
+def test_a_name_that_is_not_there_is_told_with_one_that_is(honest: Path) -> None:
+    gradients = open_run(honest).gradients(0)
+    with pytest.raises(KeyError, match=r"no tensor lm_head; did you mean lm_head\.weight\?"):
+        gradients["lm_head"]
+    assert repr(gradients) == "Tensors(4 names, first model.embed_tokens.weight)"
+
+
 @pytest.mark.parametrize(
     ("left", "refusal"),
     [
