@@ -64,16 +64,19 @@ def commands(page: Path) -> Iterator[str]:
         yield from without_comments(block).replace("\\\n", " ").splitlines()
 
 
+def without_blocks(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
 def prose(page: Path) -> str:
     """A page without its fenced blocks and code."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return re.sub(r"`[^`\n]*`", "", text)
+    return re.sub(r"`[^`\n]*`", "", without_blocks(page))
 
 
 def anchors(page: Path) -> set[str]:
     """The addresses that a forge gives to a page's headings."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    headings = re.findall(r"^#+ +(.*)$", without_blocks(page), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
@@ -92,27 +95,19 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 @each_page
-def test_every_variable_exists(page: Path) -> None:
-    named = set(re.findall(rf"(?<!_){PREFIX}[A-Z][A-Z_]*[A-Z]", page.read_text(encoding="utf-8")))
-    assert sorted(named - VARIABLES) == []
-
-
-@each_page
-def test_every_command_exists(page: Path) -> None:
-    named = set(re.findall(r"(?<![\w/-])align-hooks ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8")))
-    assert sorted(named - COMMANDS.keys()) == []
+def test_every_variable_and_every_command_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert sorted(set(re.findall(rf"(?<!_){PREFIX}[A-Z][A-Z_]*[A-Z]", text)) - VARIABLES) == []
+    assert sorted(set(re.findall(r"(?<![\w/-])align-hooks ([a-z]+(?:-[a-z]+)*)", text)) - COMMANDS.keys()) == []
 
 
 @each_page
 def test_every_option_is_one_of_its_command(page: Path) -> None:
-    wrong = []
     for line in commands(page):
         found = re.search(r"(?:^|\s)align-hooks ([a-z]+(?:-[a-z]+)*)(.*)", line)
-        if found is None or found[1] == "run":  # what follows is another program's
-            continue
-        known = {option for one in COMMANDS[found[1]].params for option in one.opts}
-        wrong += [option for option in re.findall(r"(?<=\s)--[a-z-]+", found[2].partition(" -- ")[0]) if option not in known]
-    assert wrong == []
+        if found is not None and found[1] != "run":  # what follows that is another program's
+            named = set(re.findall(r"(?<=\s)--[a-z-]+", found[2].partition(" -- ")[0]))
+            assert named <= {option for one in COMMANDS[found[1]].params for option in one.opts}, line
 
 
 @each_page
@@ -121,9 +116,8 @@ def test_every_module_and_every_file_that_a_command_names_exists(page: Path) -> 
     for line in commands(page):
         missing += [name for name in re.findall(r"-m (align_hooks[\w.]*)", line) if importlib.util.find_spec(name) is None]
         missing += [name for name in re.findall(r"(?<![\w/.])(?:launch|docs|tests|patches)/[\w./-]+\w", line) if not (ROOT / name).exists()]
-        for script, preset in re.findall(r"launch/(cpu\.sh (?:torch|ms)|torchrun\.sh|msrun\.sh) (\w+)", line):
-            if not (ROOT / "launch/presets" / f"{preset}.env").is_file():
-                missing.append(f"{script} {preset}")
+        presets = re.findall(r"launch/(?:cpu\.sh (?:torch|ms)|torchrun\.sh|msrun\.sh) (\w+)", line)
+        missing += [preset for preset in presets if not (ROOT / "launch/presets" / f"{preset}.env").is_file()]
     assert missing == []
 
 
@@ -137,28 +131,19 @@ def test_every_file_that_contributors_are_told_of_exists() -> None:
 
 
 @each_pair
-def test_both_languages_of_a_page_have_the_same_commands(english: Path, chinese: Path) -> None:
+def test_both_languages_of_a_page_have_the_same_commands_and_numbers(english: Path, chinese: Path) -> None:
+    """Tables row by row: what was measured is copied by hand, and goes stale by hand."""
     for language in ("sh", "python", "yaml"):
         own, other = ([without_comments(block) for block in blocks(page, language)] for page in (english, chinese))
         assert other == own
+    own_tables, other_tables = ([[numbers(row) for row in table] for table in tables(page)] for page in (english, chinese))
+    assert other_tables == own_tables
 
 
 @each_pair
-def test_both_languages_of_a_page_have_the_same_numbers_in_their_tables(english: Path, chinese: Path) -> None:
-    """Row by row: what was measured is copied by hand, and goes stale by hand."""
-    own, other = (tables(page) for page in (english, chinese))
-    assert [len(table) for table in other] == [len(table) for table in own]
-    assert [numbers(row) for table in other for row in table] == [numbers(row) for table in own for row in table]
-
-
-@each_pair
-def test_a_reader_on_a_forge_can_change_the_language(english: Path, chinese: Path) -> None:
+def test_a_reader_can_change_the_language_and_a_chinese_page_leads_to_chinese_pages(english: Path, chinese: Path) -> None:
     assert f"English | [简体中文]({chinese.name})" in english.read_text(encoding="utf-8")
     assert f"[English]({english.name}) | 简体中文" in chinese.read_text(encoding="utf-8")
-
-
-@each_pair
-def test_a_chinese_page_leads_to_chinese_pages(english: Path, chinese: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+\.md)", prose(chinese))
     assert [link for link in links if (chinese.parent / link.replace(".md", CHINESE)).is_file() and link != english.name] == []
 

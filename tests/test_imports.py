@@ -23,16 +23,13 @@ THIRD = "align_hooks.hf_side"
 """The room of Hugging Face's opinion, in which nothing trains."""
 
 
-def modules() -> dict[str, Path]:
-    """Module name to file, of the whole package."""
-    found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = ("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the package."""
+    return ".".join(("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
 
 
-MODULES = modules()
+MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+"""Module name to file, of the whole package."""
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
@@ -62,39 +59,43 @@ def ours(name: str) -> set[str]:
     return {one for one in imports(name) if inside(one, "align_hooks")}
 
 
+def in_package(modules: str) -> list[str]:
+    return [f"align_hooks.{module}" for module in modules.split()]
+
+
 def test_the_walk_sees_the_whole_package() -> None:
-    assert {"align_hooks", "align_hooks.cli", "align_hooks.torch_side.hooks.train_step", "align_hooks.ms_side.hooks.training"} <= set(
-        MODULES
-    )
+    assert set(in_package("cli torch_side.hooks.train_step ms_side.hooks.training")) | {"align_hooks"} <= set(MODULES)
     assert "torch" in imports("align_hooks.torch_side.model")
     assert "mindspore" in imports("align_hooks.ms_side.model")
 
 
-def test_only_the_torch_side_imports_megatron_and_only_the_third_opinion_torch_beside_it() -> None:
-    assert [name for name in importers("megatron") if not inside(name, "align_hooks.torch_side")] == []
-    assert [name for name in importers("torch") if not inside(name, "align_hooks.torch_side", THIRD)] == []
+IMPORTED_ONLY_BY = {
+    "megatron": "torch_side",
+    "torch": "torch_side hf_side",
+    "transformers": "hf_side",
+    "mindspore mindformers": "ms_side",
+    "wrapt": "hooking",
+    "xxhash": "record.digests",
+    "rich": "cli report",
+    "jinja2 markupsafe vl_convert": "report.frame",  # the html extra: the terminal's report needs none of it
+    "tree_sitter": "configuration.bash",  # and the tables of the CheckList, and what judges by them, read no language
+    "tree_sitter_bash": "configuration.bash",
+    "yaml": "configuration.yaml_files",
+    "tokenizers": "checklist.batches",
+    "align_hooks.torch_side": "torch_side",
+    "align_hooks.ms_side": "ms_side",
+    THIRD: "hf_side cli.arbitrate",
+    "align_hooks.report.frame": "report.page report.run_page report.check_page report.watch_page",
+    "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.belongs",
+}
+"""Library or room to the rooms and modules that import it."""
 
 
-def test_only_the_third_opinion_imports_transformers_and_only_its_command_that_room() -> None:
-    assert [name for name in importers("transformers") if not inside(name, THIRD)] == []
-    assert {name for name in importers(THIRD) if not inside(name, THIRD)} == {"align_hooks.cli.arbitrate"}
-
-
-def test_only_the_ms_side_imports_mindspore_and_mindformers() -> None:
-    assert [name for name in importers("mindspore", "mindformers") if not inside(name, "align_hooks.ms_side")] == []
-
-
-def test_only_hooking_imports_wrapt() -> None:
-    assert {name for name in importers("wrapt") if not inside(name, "align_hooks.hooking")} == set()
-
-
-def test_only_digests_are_made_with_xxhash() -> None:
-    assert importers("xxhash") == {"align_hooks.record.digests"}
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_only_a_side_itself_imports_that_side(side: str) -> None:
-    assert [name for name in importers(side) if not inside(name, side)] == []
+@pytest.mark.parametrize(("targets", "rooms"), IMPORTED_ONLY_BY.items(), ids=IMPORTED_ONLY_BY)
+def test_what_only_these_import(targets: str, rooms: str) -> None:
+    importing, listed = importers(*targets.split()), in_package(rooms)
+    assert [name for name in importing if not inside(name, *listed)] == []
+    assert [room for room in listed if not any(inside(name, room) for name in importing)] == []
 
 
 FLOORS = (
@@ -177,90 +178,31 @@ def test_nothing_imports_an_entrance() -> None:
     assert importers(*(name for name in MODULES if name.endswith(ENTRANCE))) == set()
 
 
-READS = (
-    *(
-        "reader",
-        "schema",
-        "batch",
-        "batch_digests",
-        "shard",
-        "tensors",
-        "self_check",
-        "holdings",
-        "problems",
-        "routing",
-        "terms",
-        "activations",
-        "ending",
-        "state",
-        "look",
-        "weighing",
-    ),
-    *("layout", "part"),  # for the type of an array, and the size of a block
-)
+READS = "reader schema batch batch_digests shard tensors self_check holdings problems routing terms activations ending state look weighing"
 """What of a record its readers import: what a run is and what it gives, and nothing that writes one."""
+LAID_OUT = "layout part"
+"""The same, for the type of an array, and the size of a block."""
+IMPORTS_OF_OURS = {
+    "comparison": f"""
+        comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
+        {" ".join(f"record.{module}" for module in f"{READS} {LAID_OUT}".split())}
+    """,
+    "report": """
+        comparison.verdict comparison.stages comparison.health comparison.limits comparison.places comparison.settings
+        comparison.arbitration comparison.band.watching comparison.shared_ids comparison.signed comparison.unmoved
+        checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
+        scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
+        record.holdings record.schema record.atomic record.layout
+    """,
+}
+"""Room to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""
 
 
-def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
-    rooms = [name for name in MODULES if inside(name, "align_hooks.comparison")]
-    record, process = (f"record.{module}" for module in READS), ("process.work", "process.storage")
-    below = (
-        "comparison",
-        "data_file",
-        "extras",
-        "messages",
-        "families.registry",
-        "names.blocks",
-        "names.points",
-        "quantities",
-        "settings",
-        *process,
-        *record,
-    )
-    assert len(rooms) > 5
-    assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
-    assert [
-        name for name in MODULES if inside(name, "align_hooks.record") for one in ours(name) if inside(one, "align_hooks.comparison")
-    ] == []
-
-
-def test_report_imports_only_what_is_reported() -> None:
-    rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
-    compared, checked = (
-        (
-            "comparison.verdict",
-            "comparison.stages",
-            "comparison.health",
-            "comparison.limits",
-            "comparison.places",
-            "comparison.settings",
-            "comparison.arbitration",
-        ),
-        ("checklist.side_value", "checklist.change", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
-    )
-    data = (
-        *compared,
-        *checked,
-        "comparison.band.watching",
-        "comparison.shared_ids",
-        "comparison.signed",
-        "comparison.unmoved",
-        "scenarios",
-        "doctor.examination",
-        "errors",
-        "extras",
-        "doctor.frameworks",
-        "data_file",
-        "record.holdings",
-        "record.schema",
-        "record.atomic",
-        "record.layout",
-        "messages",
-        "quantities.weights",
-        "report",
-    )
-    assert len(rooms) > 1
-    assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []
+@pytest.mark.parametrize("room", IMPORTS_OF_OURS)
+def test_what_a_room_imports_of_ours(room: str) -> None:
+    names, listed = [name for name in MODULES if inside(name, f"align_hooks.{room}")], in_package(IMPORTS_OF_OURS[room])
+    assert len(names) > 5
+    assert [name for name in names if not all(inside(one, *listed) for one in ours(name))] == []
 
 
 def test_a_record_is_checked_where_it_is_read() -> None:
@@ -269,36 +211,9 @@ def test_a_record_is_checked_where_it_is_read() -> None:
     assert checking == ["align_hooks.evidence.dumps.msprobe", "align_hooks.record.schema"]
 
 
-def test_only_the_command_line_and_the_report_print_with_rich() -> None:
-    assert [name for name in importers("rich") if not inside(name, "align_hooks.cli", "align_hooks.report")] == []
-
-
-def test_only_pages_need_the_html_extra() -> None:
-    """And the terminal's report needs none of them."""
-    pages = ("align_hooks.report.frame",)
-    assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
-    assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page", "watch_page")} == importers(
-        "align_hooks.report.frame"
-    )
-
-
-def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
-    """And the tables of the CheckList, and what judges by them, need none."""
-    readers = {"tree_sitter": "bash", "tree_sitter_bash": "bash", "yaml": "yaml_files"}
-    for library, module in readers.items():
-        assert importers(library) == {f"align_hooks.configuration.{module}"}
-    assert importers("tokenizers") == {"align_hooks.checklist.batches"}
-
-
-def test_only_what_knows_models_imports_families() -> None:
-    """And everything but the families themselves asks the registry, never one of them."""
-    knowing = tuple(
-        f"align_hooks.{room}"
-        for room in ("families", "torch_side", "ms_side", "doctor", "comparison", "replay", "checkpoints", "checklist.belongs")
-    )
-    assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
+def test_everything_but_the_families_asks_their_registry() -> None:
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
-    asked = tuple(f"align_hooks.families.{module}" for module in ("family", "megatron", "own", "registry"))
+    asked = in_package("families.family families.megatron families.own families.registry")
     assert [name for name in outside for one in imports(name) if inside(one, "align_hooks.families") and not inside(one, *asked)] == []
 
 
@@ -343,35 +258,24 @@ def test_importing_every_entrance_loads_no_framework_and_attaches_nothing_but_a_
     assert done.stdout.splitlines() == ["[]", "True True True", "['mindformers.dataset.base_dataset']"]  # NumpyDataloader's
 
 
-def test_the_import_form_attaches_where_a_variable_is_set() -> None:
-    done = fresh(
-        "import align_hooks.ms_side, sys, wrapt.importer as importer\n"
-        "print(bool(importer._post_import_hooks), 'mindspore' in sys.modules)\n",
-        ALIGN_HOOKS_LOCAL_NORMS="all",
-    )
-    assert done.stdout == "True False\n"
+ATTACHES = {
+    "import align_hooks.ms_side": (True, False),
+    "from align_hooks import ms_side": (True, False),
+    "from align_hooks.ms_side import seed_all": (True, True),
+    "import importlib; importlib.import_module('align_hooks.ms_side')": (True, False),
+    "import align_hooks.ms_side.environment": (False, False),
+    "from align_hooks.ms_side.batch import *": (False, True),
+    "import importlib; importlib.import_module('align_hooks.ms_side.catalogue')": (False, False),
+    "import align_hooks.torch_side, align_hooks.torch_side.catalogue": (False, False),
+    "import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli; align_hooks.cli.app.commands": (False, False),
+}
+"""Statement to whether it attaches, and whether it loads MindSpore."""
 
 
-@pytest.mark.parametrize(
-    ("statement", "attaches"),
-    every(
-        4,
-        [
-            ("import align_hooks.ms_side", True),
-            ("from align_hooks import ms_side", True),
-            ("from align_hooks.ms_side import seed_all", True),
-            ("import importlib; importlib.import_module('align_hooks.ms_side')", True),
-            ("import align_hooks.ms_side.environment", False),
-            ("from align_hooks.ms_side.batch import *", False),
-            ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
-            ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
-            ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli; align_hooks.cli.app.commands", False),
-        ],
-    ),
-)
-def test_only_the_side_itself_attaches(statement: str, *, attaches: bool) -> None:
-    done = fresh(f"{statement}\nimport wrapt.importer as importer\nprint(bool(importer._post_import_hooks))", ALIGN_HOOKS_LOCAL_NORMS="all")
-    assert done.stdout == f"{attaches}\n"
+@pytest.mark.parametrize(("statement", "attaches_and_loads"), every(4, ATTACHES.items()))
+def test_only_the_side_itself_attaches_where_a_variable_is_set(statement: str, attaches_and_loads: tuple[bool, bool]) -> None:
+    looks = "import sys, wrapt.importer as importer\nprint((bool(importer._post_import_hooks), 'mindspore' in sys.modules))"
+    assert fresh(f"{statement}\n{looks}", ALIGN_HOOKS_LOCAL_NORMS="all").stdout == f"{attaches_and_loads}\n"
 
 
 def test_the_import_form_refuses_an_unknown_variable() -> None:
@@ -398,17 +302,16 @@ def test_what_trains_loads_no_catalogue_of_words() -> None:
 
 
 def test_reading_a_record_needs_neither_wrapt_nor_rich() -> None:
-    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich'} & set(sys.modules)))")
-    assert done.stdout == "[]\n"
+    assert fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich'} & set(sys.modules)))").stdout == "[]\n"
 
 
-FIRST = """
+FIRST = f"""
 import importlib, sys
 for name in sys.stdin.read().split():
     for loaded in [one for one in sys.modules if one.partition(".")[0] == "align_hooks"]:
         del sys.modules[loaded]
     importlib.import_module(name)
-    print(name, sorted({"torch", "megatron", "mindspore", "mindformers", "transformers"} & set(sys.modules)))
+    print(name, sorted({FRAMEWORKS} & set(sys.modules)))
 """
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,30 +56,20 @@ def test_two_jobs_at_once_train_once(tmp_path: Path) -> None:
     assert train.times == 1
 
 
-def not_marked(where: Path) -> None:
-    (where / keeping.WHOLE).unlink()
+Spoil = Callable[[Path], object]
+SPOILT: dict[str, Spoil] = {
+    "not marked": lambda where: (where / keeping.WHOLE).unlink(),
+    "torn mark": lambda where: (where / keeping.WHOLE).write_text('{"log": ['),
+    "a file changed": lambda where: (where / "run" / "scalars").write_text("other"),
+    "a file more": lambda where: (where / "run" / "more").write_text(""),
+    "a file less": lambda where: (where / "run" / "scalars").unlink(),
+}
 
 
-def torn_mark(where: Path) -> None:
-    (where / keeping.WHOLE).write_text('{"log": [')
-
-
-def a_file_changed(where: Path) -> None:
-    (where / "run" / "scalars").write_text("other")
-
-
-def a_file_more(where: Path) -> None:
-    (where / "run" / "more").write_text("")
-
-
-def a_file_less(where: Path) -> None:
-    (where / "run" / "scalars").unlink()
-
-
-@pytest.mark.parametrize("done", [not_marked, torn_mark, a_file_changed, a_file_more, a_file_less])
-def test_what_is_not_whole_is_made_again(tmp_path: Path, done: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_what_is_not_whole_is_made_again(tmp_path: Path, spoil: Spoil) -> None:
     train = Trainer()
-    done(kept(tmp_path, train, ASKED).where)
+    spoil(kept(tmp_path, train, ASKED).where)
     again = kept(tmp_path, train, ASKED)
     assert (train.times, (again.run / "scalars").read_text()) == (2, "of training 2")
     assert whole(again.where) is not None
@@ -87,7 +78,7 @@ def test_what_is_not_whole_is_made_again(tmp_path: Path, done: Callable[[Path], 
 def test_a_test_that_writes_into_a_run_is_found_out(tmp_path: Path) -> None:
     where = kept(tmp_path, Trainer(), ASKED).where
     assert keeping.changed() == []
-    a_file_more(where)
+    SPOILT["a file more"](where)
     assert keeping.changed() == [where]
 
 
@@ -106,7 +97,7 @@ def test_other_sources_are_other_runs_and_what_changed_in_between_is_kept_for_ne
 @pytest.mark.parametrize("part", [*keeping.INPUTS, keeping.SOURCE / "settings.py", keeping.SOURCE / "torch_side" / "model.py"], ids=str)
 def test_every_source_of_a_training_is_in_its_name(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, read = keeping.digest_of_sources(), Path.read_bytes
-    changed = next(path for path in (sorted(part.rglob("*.py")) if part.is_dir() else [part]))
+    changed = next(part.rglob("*.py"), part)
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b" " if path == changed else read(path))
     assert keeping.digest_of_sources() != before
 
@@ -132,11 +123,7 @@ def test_a_place_that_takes_nothing_is_said_and_what_is_whole_there_is_given(tmp
     with pytest.raises(RuntimeError, match=r"file: runs cannot be kept there .* FRESH=1 keeps none"):
         kept(tmp_path / "file", Trainer(), ASKED)
     there = kept(tmp_path, train := Trainer(), ASKED)
-
-    def refused(*_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(keeping.FileLock, "acquire", refused)
+    monkeypatch.setattr(keeping.FileLock, "acquire", Mock(side_effect=OSError(errno.EACCES, os.strerror(errno.EACCES))))
     assert (kept(tmp_path, train, ASKED).run, train.times) == (there.run, 1)
     with pytest.raises(RuntimeError, match="Permission denied"):
         kept(tmp_path, train, ASKED | {"family": "qwen3"})
@@ -144,12 +131,8 @@ def test_a_place_that_takes_nothing_is_said_and_what_is_whole_there_is_given(tmp
 
 def test_a_disk_that_is_full_ends_the_test_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = Trainer()
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr(keeping, "mark", full)
+        patched.setattr(keeping, "mark", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         with pytest.raises(OSError, match="No space left"):
             kept(tmp_path, train, ASKED)
     assert kept(tmp_path, train, ASKED).output == "trained 2"

@@ -30,9 +30,8 @@ from align_hooks.record.pieces import StepBatch
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
-from synthetic import CAUSAL, CONFIG, EVERYTHING, ROWS, SHAPES, batch, begun, job, optimizer, row, sketched, tensors
+from synthetic import CAUSAL, CONFIG, EVERYTHING, LAUNCH, ROWS, SHAPES, batch, begun, job, optimizer, row, sketched, tensors
 
-LAUNCH = Path(__file__).parents[1] / "launch"
 EXAMPLES = LAUNCH / "examples"
 EVERY = sorted(path for path in EXAMPLES.iterdir() if path.is_file())
 SCRIPTS = [path for path in EVERY if path.suffix in (".sh", ".sbatch")]
@@ -116,6 +115,10 @@ def succeeded(ended: Ended) -> list[Started]:
     return ended.started
 
 
+def submitted(where: Path, script: str, *words: str) -> Ended:
+    return run(where, "sbatch", EXAMPLES / script, *words, LAUNCH=LAUNCH, RUN="/shared/run", REFERENCE="/shared/reference")
+
+
 # Each script, for two nodes
 
 
@@ -165,75 +168,60 @@ def test_msrun_launcher_is_given_its_nine_arguments_under_run(tmp_path: Path) ->
 
 
 def test_slurm_starts_one_torchrun_a_node(tmp_path: Path) -> None:
-    done = run(tmp_path, "sbatch", EXAMPLES / "slurm_megatron.sbatch", "--data-path", "a b", LAUNCH=LAUNCH, RUN="/shared/run")
-    one, two = succeeded(done)
+    one, two = succeeded(submitted(tmp_path, "slurm_megatron.sbatch", "--data-path", "a b"))
     assert one.words == two.words == ["torchrun", "-m", "align_hooks.torch_side", "pretrain_gpt.py", "--data-path", "a b"]
     names = ("PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "ALIGN_HOOKS_RUN", "SLURM_JOB_ID")
     assert [each.told(*names) for each in (one, two)] == [[node, "2", "8", "node0", "/shared/run", "77"] for node in "01"]
 
 
 def test_slurm_starts_one_python_a_gpu_with_the_ranks_that_megatron_reads(tmp_path: Path) -> None:
-    done = run(tmp_path, "sbatch", EXAMPLES / "slurm_megatron_tasks.sbatch", "--lr", "1", LAUNCH=LAUNCH, RUN="/shared/run")
-    tasks = succeeded(done)
+    tasks = succeeded(submitted(tmp_path, "slurm_megatron_tasks.sbatch", "--lr", "1"))
     assert {tuple(task.words) for task in tasks} == {("python", "-m", "align_hooks.torch_side", "pretrain_gpt.py", "--lr", "1")}
     assert [task.told("RANK", "LOCAL_RANK") for task in tasks] == [[str(rank), str(rank % 8)] for rank in range(16)]
     same = ("WORLD_SIZE", "MASTER_ADDR", "ALIGN_HOOKS_RUN", "ALIGN_HOOKS_BATCHES", "CUDA_DEVICE_MAX_CONNECTIONS")
     assert {tuple(task.told(*same)) for task in tasks} == {("16", "node0", "/shared/run", "0-19", "1")}
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.sbatch")), ids=lambda path: path.name)
-def test_slurm_starts_nothing_where_the_first_node_has_no_name(tmp_path: Path, script: Path) -> None:
-    more = {"LAUNCH": LAUNCH, "RUN": "/shared/run", "REFERENCE": "/shared/reference"}
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.sbatch")))
+def test_slurm_starts_nothing_where_the_first_node_has_no_name(tmp_path: Path, script: str) -> None:
     run(tmp_path, "true")
     (tmp_path / "bin/scontrol").write_text("#!/bin/sh\necho 'slurm_load_jobs error' >&2\nexit 1\n")
-    done = run(tmp_path, "sbatch", script, **more)
+    done = submitted(tmp_path, script)
     assert (done.code, done.started) == (1, [])
     assert "slurm_load_jobs error" in done.output
 
 
 def test_slurm_starts_one_msrun_a_node(tmp_path: Path) -> None:
-    more = {"LAUNCH": LAUNCH, "RUN": "/shared/run", "REFERENCE": "/shared/reference"}
-    done = run(tmp_path, "sbatch", EXAMPLES / "slurm_mindformers.sbatch", "--config", "a b.yaml", **more)
-    for node, one in enumerate(succeeded(done)):
+    started = succeeded(submitted(tmp_path, "slurm_mindformers.sbatch", "--config", "a b.yaml"))
+    for node, one in enumerate(started):
         split = one.words.index("python")
         assert one.words[split:] == ["python", "-m", "align_hooks.ms_side", "run_mindformer.py", "--config", "a b.yaml"]
-        options = dict(zip(one.words[1:split:2], one.words[2:split:2], strict=True))
-        assert options == {
-            "--worker_num": "16",
-            "--local_worker_num": "8",
-            "--join": "True",
-            "--log_dir": "msrun_log/77",
-            "--master_addr": "node0",
-            "--master_port": "8118",
-            "--node_rank": str(node),
-        }
+        options = {"--worker_num": "16", "--local_worker_num": "8", "--join": "True", "--log_dir": "msrun_log/77"}
+        options |= {"--master_addr": "node0", "--master_port": "8118", "--node_rank": str(node)}
+        assert dict(zip(one.words[1:split:2], one.words[2:split:2], strict=True)) == options
         assert one.told("ALIGN_HOOKS_REPLAY_BATCHES", "ASCEND_TOOLKIT_HOME") == ["/shared/reference", "/there"]
-    assert len(done.started) == 2
+    assert len(started) == 2
 
 
 ASKED = dict.fromkeys(("MASTER_ADDR", "NODE_RANK", "MINDFORMERS", "RUN", "REFERENCE"), "x") | {"LAUNCH": str(LAUNCH)}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_what_must_be_set_is_asked_for_and_nothing_is_started(tmp_path: Path, path: Path) -> None:
-    needed = re.findall(r"\$\{(\w+):\?([^}]+)\}", path.read_text())
-    assert "RUN" in dict(needed)
-    start = ["sbatch"] if path.suffix == ".sbatch" else []
-    for name, message in needed:
+def test_what_must_be_set_is_asked_for_and_nothing_is_started_and_another_preset_is_a_variable(tmp_path: Path, path: Path) -> None:
+    def started(**variables: str) -> Ended:
         shutil.rmtree(tmp_path / "spool", ignore_errors=True)
-        done = run(tmp_path, *start, path, **{one: value for one, value in ASKED.items() if one != name})
+        return run(tmp_path, *(["sbatch"] if path.suffix == ".sbatch" else []), path, **variables)
+
+    needed = dict(re.findall(r"\$\{(\w+):\?([^}]+)\}", path.read_text()))
+    assert "RUN" in needed
+    for name, message in needed.items():
+        done = started(**{one: value for one, value in ASKED.items() if one != name})
         assert done.code
         assert f"{name}: {message}" in done.output
         assert done.started == []
-    shutil.rmtree(tmp_path / "spool", ignore_errors=True)
-    assert succeeded(run(tmp_path, *start, path, **ASKED))
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_another_preset_is_a_variable(tmp_path: Path, path: Path) -> None:
-    start = ["sbatch"] if path.suffix == ".sbatch" else []
-    started = succeeded(run(tmp_path, *start, path, **ASKED | {"PRESET": "optimizer_candidate"}))
-    assert {tuple(one.told("ALIGN_HOOKS_INJECT_GRADIENTS", "ALIGN_HOOKS_RUN")) for one in started} == {("x@0-2", "x")}
+    assert succeeded(started(**ASKED))
+    by_preset = succeeded(started(**ASKED | {"PRESET": "optimizer_candidate"}))
+    assert {tuple(one.told("ALIGN_HOOKS_INJECT_GRADIENTS", "ALIGN_HOOKS_RUN")) for one in by_preset} == {("x@0-2", "x")}
 
 
 # Kubernetes

@@ -15,22 +15,11 @@ from chosen import every
 from synthetic import Synthetic
 
 WRITING = (
-    *("show RUN --json AT", "show RUN --html AT", "compare RUN RUN --json AT", "compare RUN RUN --html AT", "compare RUN RUN --junit AT"),
-    *(
-        "compare RUN RUN --markdown AT",
-        "compare RUN RUN --plan AT",
-        "accept RUN RUN --json AT",
-        "check SH SH --json AT",
-        "check SH SH --html AT",
-    ),
-    *("watch RUN RUN --json AT", "watch RUN RUN --html AT", "distill RUN AT", "convert LOG AT", "convert RUN AT --to huggingface"),
-    *(
-        "frozen --run RUN --from RUN --json AT",
-        "arbitrate RUN RUN --json AT",
-        "ladder SH --json AT",
-        "dump-config --steps 0 --layers 0 --to /data --out AT",
-        "doctor RUN --json AT",
-    ),
+    *(f"{command} AT" for command in ("show RUN --json", "show RUN --html", "check SH SH --json", "check SH SH --html", "distill RUN")),
+    *(f"compare RUN RUN --{form} AT" for form in ("json", "html", "junit", "markdown", "plan")),
+    *("accept RUN RUN --json AT", "watch RUN RUN --json AT", "watch RUN RUN --html AT", "convert LOG AT", "ladder SH --json AT"),
+    *("convert RUN AT --to huggingface", "frozen --run RUN --from RUN --json AT", "arbitrate RUN RUN --json AT", "doctor RUN --json AT"),
+    "dump-config --steps 0 --layers 0 --to /data --out AT",
 )
 LOG = " [2026-11-22 12:00:00.1] iteration 1/ 1 | consumed samples: 4 | lm loss: 9.0E+00 | grad norm: 1.5 | learning rate: 1E-4 |\n"
 

@@ -10,25 +10,31 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from synthetic import Synthetic
+from synthetic import LAUNCH, Synthetic
 
 ROOT = Path(__file__).parents[1]
-LAUNCH = ROOT / "launch"
-
 DATA = {
     "align_hooks/checklist/changes_nothing.txt",
     "align_hooks/configuration/megatron_flags.txt",
     "align_hooks/configuration/mindspeed_flags.txt",
 }
+QUICK_START = ((0, "env"), (0, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml"))
+"""Exit code and words of commands that an installation runs."""
+Done: TypeAlias = "subprocess.CompletedProcess[str]"
+
+
+def started(where: Path, *command: object, environment: dict[str, str] | None = None) -> Done:
+    line = [str(word) for word in command]
+    return subprocess.run(line, cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def build(source: Path, where: Path, target: str) -> Path:
     """Build one kind of distribution of a source tree."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(where)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300, check=False)
+    done = started(source, sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", where)
     assert done.returncode == 0, done.stderr
     return next(where.glob("*.whl" if target == "wheel" else "*.tar.gz"))
 
@@ -37,7 +43,7 @@ def build(source: Path, where: Path, target: str) -> Path:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's files alone: what is under version control, or would be."""
     where = tmp_path_factory.mktemp("source") / "project"
-    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = started(ROOT, "git", "ls-files", "-z", "-co", "--exclude-standard")
     if listed.returncode:
         pytest.skip("not a git checkout")
     for name in filter(None, listed.stdout.split("\0")):
@@ -62,31 +68,17 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return {**kept, "PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def command(where: Path, environment: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as held:
         names = held.namelist()
-    modules = {
-        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     inside = {name for name in names if ".dist-info/" not in name}
     examples = {name for name in inside if name.startswith("align_hooks/examples/")}
-    assert inside - examples == modules
+    assert inside - examples == {str(path.relative_to(ROOT / "src")) for path in files}
     kept = (*LAUNCH.iterdir(), *(LAUNCH / "families").iterdir())
     packed = {str(path.relative_to(LAUNCH)) for path in kept if path.suffix in (".py", ".args", ".yaml")}
     assert {name.removeprefix("align_hooks/examples/") for name in examples} == packed - {"shrink.py"}
-    assert {
-        "align_hooks/py.typed",
-        "align_hooks/checklist/changes_nothing.txt",
-        "align_hooks/configuration/megatron_flags.txt",
-        "align_hooks/configuration/mindspeed_flags.txt",
-        "align_hooks/job/startup/sitecustomize.py",
-    } < inside
+    assert {"align_hooks/py.typed", "align_hooks/job/startup/sitecustomize.py", *DATA} < inside
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -108,23 +100,24 @@ def contents(wheel: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path) -> None:
-    where = command(tmp_path, installed, "-c", "import align_hooks; print(align_hooks.__file__)").stdout.strip()
-    assert where.startswith(installed["PYTHONPATH"])
+    def python(*words: object, **variables: str) -> Done:
+        return started(tmp_path, sys.executable, *words, environment=installed | variables)
+
+    def printed(code: str) -> str:
+        return python("-c", code).stdout.strip()
+
+    assert printed("import align_hooks; print(align_hooks.__file__)").startswith(installed["PYTHONPATH"])
     Synthetic().write(tmp_path / "one")
     Synthetic().write(tmp_path / "other")
-    compared = command(tmp_path, installed, "-m", "align_hooks", "compare", "one", "other", "--html", "page.html")
-    assert (compared.returncode, compared.stderr) == (0, ""), compared.stdout
-    assert (tmp_path / "page.html").stat().st_size > 100_000
-    for code, *words in ((0, "show", "one"), (0, "env"), (0, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml")):
-        done = command(tmp_path, installed, "-m", "align_hooks", *words)
+    for code, *words in ((0, "compare", "one", "other", "--html", "page.html"), (0, "show", "one"), *QUICK_START):
+        done = python("-m", "align_hooks", *words)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
-    found = command(tmp_path, installed, "-c", "from align_hooks.cli.demo import script; print(script())").stdout.strip()
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+    found = printed("from align_hooks.cli.demo import script; print(script())")
     assert found == f"{installed['PYTHONPATH']}/align_hooks/examples/demo.py"
     assert Path(found).read_bytes() == (LAUNCH / "demo.py").read_bytes()
-    seeded = {**installed, "ALIGN_HOOKS_SEED": "1"}
-    done = command(
-        tmp_path, seeded, "-m", "align_hooks", "run", "--", sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"
-    )
+    starts = (sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)")
+    done = python("-m", "align_hooks", "run", "--", *starts, ALIGN_HOOKS_SEED="1")
     assert done.stdout.strip() == f"{installed['PYTHONPATH']}/align_hooks/job/startup/sitecustomize.py", done.stderr
 
 
@@ -138,12 +131,6 @@ def test_a_plain_install_runs_what_the_quick_start_runs(wheel: Path, tmp_path: P
     offline = (tmp_path / "plain/bin/pip", "install", "--quiet", "--no-index", "--find-links", tmp_path / "wheels", "align-hooks")
     subprocess.run(offline, check=True)
     Synthetic().write(tmp_path / "one")
-    for code, *words in (
-        (0, "--help"),
-        (0, "env"),
-        (0, "show", "one", "--verify"),
-        (0, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml"),
-        (1, "doctor"),
-    ):
-        done = subprocess.run([tmp_path / "plain/bin/align-hooks", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    for code, *words in ((0, "--help"), (0, "show", "one", "--verify"), *QUICK_START, (1, "doctor")):
+        done = started(tmp_path, tmp_path / "plain/bin/align-hooks", *words)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks.settings import PREFIX, Settings
+from synthetic import LAUNCH
 
-LAUNCH = Path(__file__).parents[1] / "launch"
 PRESETS = sorted((LAUNCH / "presets").glob("*.env"))
-NODES = {"cpu.sh": "cpu_rehearsal", "torchrun.sh": "gpu_node", "msrun.sh": "ascend_node"}
 
 
 def read(path: Path) -> dict[str, str]:

@@ -32,13 +32,8 @@ CONFIG: dict[str, Any] = {
 
 def test_megatrons_flags_are_appended_where_the_last_one_wins() -> None:
     command, said = shrink.shrink([*MEGATRON, "--lr-warmup-fraction=0.01", "--hidden-dropout", "0.0", "--save", "/prod", "--load", "/prod"])
-    assert command[: len(MEGATRON)] == MEGATRON
-    assert command[len(MEGATRON) :] == [
-        *("--hidden-dropout", "0.0"),
-        *("--num-layers", "2"),
-        *("--lr-decay-style", "constant"),
-        *("--attention-dropout", "0"),
-    ]
+    added = ["--hidden-dropout", "0.0", "--num-layers", "2", "--lr-decay-style", "constant", "--attention-dropout", "0"]
+    assert command == [*MEGATRON, *added]
     assert said[:3] == [
         "--lr-warmup-fraction: 0.01 -> left out, no warm-up",
         "--load: /prod -> left out, those weights are of the whole model",
@@ -55,11 +50,10 @@ def test_a_command_that_is_small_already_is_left_as_it_is() -> None:
 def test_mindformers_reads_a_changed_copy(tmp_path: Path) -> None:
     original = tmp_path / "llama.yaml"
     original.write_text(text := yaml.safe_dump(CONFIG))
-    command, said = shrink.shrink(
-        ["msrun", "python", "run_mindformer.py", "--config", str(original), "--load_checkpoint", "x", "--seed", "1"]
-    )
+    started = ["msrun", "python", "run_mindformer.py"]
+    command, said = shrink.shrink([*started, "--config", str(original), "--load_checkpoint", "x", "--seed", "1"])
     assert original.read_text() == text
-    assert command[:3] == ["msrun", "python", "run_mindformer.py"] and command[3:5] == ["--seed", "1"]
+    assert command[:5] == [*started, "--seed", "1"]
     changed = yaml.safe_load(Path(command[-1]).read_text())
     model = {"num_hidden_layers": 2, "attention_dropout": 0.0, "hidden_dropout": 0.0, "offset": 0, "emb_dropout_prob": 0.0}
     assert changed == CONFIG | {
@@ -75,7 +69,7 @@ def test_mindformers_reads_a_changed_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("asked", "why"),
     [
         (["--yaml-cfg", "x"], "--yaml-cfg"),
         (["--use-checkpoint-args"], "--use-checkpoint-args"),
@@ -83,17 +77,6 @@ def test_mindformers_reads_a_changed_copy(tmp_path: Path) -> None:
         (["--pipeline-model-parallel-size", "4"], "2 layers go on 1 or 2 stages"),
         (["--moe-layer-freq", "([0]*3+[1]*29)"], "--moe-layer-freq"),
         (["--config", "x.yaml"], "cannot tell"),
-    ],
-)
-def test_what_two_layers_cannot_be_is_refused_in_one_line(more: list[str], why: str) -> None:
-    with pytest.raises(shrink.Refused, match=why) as caught:
-        shrink.shrink([*MEGATRON, *more])
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
         ({"model": {}}, "no model.model_config"),
         ({"model": {"model_config": {"hidden_size": 1}}}, "neither num_layers nor num_hidden_layers"),
         ({"parallel_config": {"pipeline_stage": 4}}, "2 layers go on 1 or 2 stages"),
@@ -102,15 +85,20 @@ def test_what_two_layers_cannot_be_is_refused_in_one_line(more: list[str], why: 
         ({"model": {"model_config": {"num_layers": 8, "pp_interleave_num": 2}}}, "pp_interleave_num"),
     ],
 )
-def test_a_yaml_that_two_layers_cannot_be_is_refused_in_one_line(change: dict[str, Any], why: str) -> None:
+def test_what_two_layers_cannot_be_is_refused_in_one_line(asked: list[str] | dict[str, Any], why: str) -> None:
+    """Flags of Megatron's, or sections of a YAML."""
     with pytest.raises(shrink.Refused, match=why) as caught:
-        shrink.shrink_config(CONFIG | change, "llama.yaml")
+        shrink.shrink([*MEGATRON, *asked]) if isinstance(asked, list) else shrink.shrink_config(CONFIG | asked, "llama.yaml")
     assert "\n" not in str(caught.value)
+
+
+def started(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SHRINK, *command], capture_output=True, text=True, check=False)
 
 
 def test_the_changed_command_is_started_in_its_place() -> None:
     script = "import sys; print(sys.argv[1:]); sys.exit(7)"
-    done = subprocess.run([sys.executable, SHRINK, sys.executable, "-c", script, *MEGATRON], capture_output=True, text=True, check=False)
+    done = started(sys.executable, "-c", script, *MEGATRON)
     assert done.returncode == 7
     assert "shrink: --num-layers: 32 -> 2 (guide, stage 1)" in done.stdout
     assert "'--num-layers', '2'" in done.stdout.splitlines()[-1]
@@ -118,6 +106,6 @@ def test_the_changed_command_is_started_in_its_place() -> None:
 
 @pytest.mark.parametrize("command", [["bash", "train.sh"], ["/nonexistent/program", "--num-layers", "8"]])
 def test_a_command_that_cannot_be_shrunk_or_started_says_so(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, SHRINK, *command], capture_output=True, text=True, check=False)
+    done = started(*command)
     assert done.returncode != 0
     assert done.stderr.startswith("shrink: ") and done.stderr.count("\n") == 1
