@@ -92,9 +92,8 @@ def trained_once() -> Path:
     fed = {f"ALIGN_HOOKS_{name}": "runs/megatron" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS")}
     for side, words, variables in (("megatron", ["--exit-interval", "4"], {}), ("mindformers", [], fed)):
         command = ["align-hooks", "run", "--", "bash", f"train_{side}.sh", *words]
-        subprocess.run(
-            command, cwd=where, env=environment | variables | {"ALIGN_HOOKS_RUN": f"runs/{side}"}, check=True, capture_output=True
-        )
+        own = variables | {"ALIGN_HOOKS_RUN": f"runs/{side}"}
+        subprocess.run(command, cwd=where, env=environment | own, check=True, capture_output=True)
     return where / "runs"
 
 

@@ -24,7 +24,7 @@ from align_hooks.record.distill import distill
 from align_hooks.testing import assert_aligned
 from golden.write import LONG, cases
 from invoked import invoke
-from synthetic import Synthetic
+from synthetic import LAUNCH, Synthetic
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "terminal_en.txt"
@@ -50,9 +50,8 @@ def fitted(line: str) -> str:
     """A line of the golden files, which are as wide as need be, as a terminal of :data:`WIDTH` columns shows it."""
     if re.match(r" \S", line):  # of a table
         return line if len(line) <= WIDTH else line[: WIDTH - 1] + ("─" if line.endswith("─") else "…")
-    return "\n".join(
-        wrap(line, WIDTH, subsequent_indent=line[: len(line) - len(line.lstrip())], break_long_words=False, break_on_hyphens=False)
-    )
+    indent = line[: len(line) - len(line.lstrip())]
+    return "\n".join(wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def paragraphs(text: str, count: int) -> str:
@@ -62,11 +61,10 @@ def paragraphs(text: str, count: int) -> str:
 
 def check() -> str:
     """What ``check`` says of the small pair when one side has another epsilon in its norms."""
-    launch = ROOT / "launch"
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "llama.yaml"
-        other.write_text((launch / "llama.yaml").read_text(encoding="utf-8").replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"))
-        said = invoke(app, ["check", str(launch / "llama.args"), str(other)], env={"COLUMNS": str(WIDTH)})
+        other.write_text((LAUNCH / "llama.yaml").read_text(encoding="utf-8").replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"))
+        said = invoke(app, ["check", str(LAUNCH / "llama.args"), str(other)], env={"COLUMNS": str(WIDTH)})
     return paragraphs(said.stdout, 2) + "\n…"
 
 
@@ -122,9 +120,8 @@ def quoted(name: str) -> str:
 def filled(text: str, file: Path) -> str:
     """A page with its quotations as they are printed now; a Chinese one also with the tables that were made for the English one."""
     if file.name.endswith(CHINESE):
-        made = {
-            found[1]: found[0] for found in MADE.finditer(file.with_name(file.name.replace(CHINESE, ".md")).read_text(encoding="utf-8"))
-        }
+        english = file.with_name(file.name.replace(CHINESE, ".md")).read_text(encoding="utf-8")
+        made = {found[1]: found[0] for found in MADE.finditer(english)}
         text = MADE.sub(lambda found: made.get(found[1], found[0]), text)
     return PART.sub(lambda found: found[1] + quoted(found[2]) + found[3], text)
 

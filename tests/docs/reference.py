@@ -30,6 +30,7 @@ VARIABLES = """On both sides unless said. `align-hooks env` prints this table, w
 
 *steps* is `all`, `none`, or a comma list of `N`, `A-B`, `A-B/S`. Step N is the iteration that the frameworks print as N+1.
 """
+ATTACHED = "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it exits with 3.\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -54,21 +55,15 @@ def signatures() -> Iterator[Sequence[str]]:
     """Every cause that a comparison knows, in the order in which it looks for them."""
     for one in SIGNATURES:
         seen = [f"token losses part {rendered(one.where)}"] if one.where is not None else []
-        seen += [
-            f"{'everything that differs' if one.only else 'what is named first'} is like {' or '.join(f'`{name}`' for name in one.first)}"
-        ] * bool(one.first)
+        which = "everything that differs" if one.only else "what is named first"
+        seen += [f"{which} is like {' or '.join(f'`{name}`' for name in one.first)}"] * bool(one.first)
         seen += [f"what is named first is worded by {' or '.join(f'`{id}`' for id in one.ids)}"] * bool(one.ids)
         seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)
         seen += [SIGNS[one.sign]] if one.sign is not None else []
-        yield (
-            rendered(one.place),
-            rendered(message(f"cause.{one.cause}")),
-            "; ".join(seen) or "nothing above fits",
-            rendered(message(f"look.{one.cause}")),
-            one.source,
-        )
+        cause, look = (rendered(message(f"{kind}.{one.cause}")) for kind in ("cause", "look"))
+        yield rendered(one.place), cause, "; ".join(seen) or "nothing above fits", look, one.source
 
 
 ROWS = {
@@ -83,19 +78,14 @@ def commands() -> Iterator[Sequence[str]]:
     """Every command, with its exit codes."""
     for name, command in sorted(app.commands.items()):
         paragraphs = [" ".join(part.replace("\b", " ").split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
-        codes = next((one.partition("Exit codes: ")[2] for one in paragraphs if one.startswith("Exit codes: ")), "0; 2 usage")
-        example = next((one.partition("Example: ")[2] for one in paragraphs if one.startswith("Example: ")), "")
-        yield f"`{name}`", paragraphs[0], codes.rstrip("."), f"`{example}`"
+        told = {head: text for head, found, text in (one.partition(": ") for one in paragraphs) if found}
+        yield f"`{name}`", paragraphs[0], told.get("Exit codes", "0; 2 usage").rstrip("."), f"`{told.get('Example', '')}`"
 
 
 def page() -> str:
     """The whole page."""
     parts = [HEAD, "## Commands\n", table(("command", "what it does", "exit codes", "example"), commands())]
-    parts += ["## Variables\n", VARIABLES, variables()]
-    parts += [
-        "## Hooks\n",
-        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it exits with 3.\n",
-    ]
+    parts += ["## Variables\n", VARIABLES, variables(), "## Hooks\n", ATTACHED]
     for side, all_of in SIDES.items():
         parts += [f"### {side}\n", table(("hook", "seam", "what for", "proven on", "must fire"), hooks(all_of))]
     parts += ["## Signatures\n", "What a comparison says after *likely*: the first row that fits.\n"]

@@ -130,11 +130,7 @@ def enumerations() -> Iterator[tuple[str, str, list[str]]]:
                 yield kind, key, json.loads(f"[{holds}]")
 
 
-def main() -> None:
+if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name in DOCUMENTS:
         (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

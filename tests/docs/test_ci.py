@@ -16,7 +16,7 @@ from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.record.distill import distill
 from synthetic import Synthetic
-from test_docs import COMMANDS, VARIABLES, blocks, without_comments
+from test_docs import COMMANDS, blocks, without_comments
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / "launch/examples/github_action.yaml"
@@ -62,11 +62,6 @@ def test_every_command_and_option_exists() -> None:
         _, command, *words = shlex.split(line.partition(" -- ")[0])
         known = {option for parameter in COMMANDS[command].params for option in parameter.opts}
         assert [word for word in words if word.startswith("--") and word not in known] == [], line
-
-
-def test_every_variable_exists() -> None:
-    named = {name for path in (WORKFLOW, *PAGES) for name in re.findall(r"ALIGN_HOOKS_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8"))}
-    assert sorted(named - VARIABLES) == []
 
 
 def test_what_one_step_writes_the_next_ones_read() -> None:

@@ -38,19 +38,12 @@ def test_the_table_of_the_checklist_is_made_from_the_rows() -> None:
 def test_the_table_of_versions_is_made_from_the_committed_results(file: Path) -> None:
     """``python tests/matrix/table.py`` writes it."""
     text = file.read_text(encoding="utf-8")
-    assert matrix.table() in text
-    assert matrix.filled(text) == text
+    assert matrix.table() in text and matrix.filled(text) == text
 
 
 @in_one(quoted.PAGES)
-def test_quotations_are_what_is_printed(file: Path) -> None:
+def test_quotations_are_what_is_printed_and_no_output_is_written_by_hand(file: Path) -> None:
     """``python tests/docs/quoted.py`` writes them, and gives a Chinese page the tables of the English one."""
     text = file.read_text(encoding="utf-8")
     assert quoted.filled(text, file) == text
-
-
-@in_one(quoted.PAGES)
-def test_no_output_is_written_by_hand(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    left = quoted.PART.sub("", text)
-    assert len(TEXT.findall(left)) == DRAWN.get(str(file.relative_to(ROOT)), 0)
+    assert len(TEXT.findall(quoted.PART.sub("", text))) == DRAWN.get(str(file.relative_to(ROOT)), 0)

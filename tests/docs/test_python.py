@@ -18,15 +18,11 @@ import pytest
 from align_hooks import Run
 from align_hooks.names.points import GRADIENT
 from synthetic import ROWS, SEQUENCE, STEPS, routed
+from test_docs import blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 POINTS = ("model.embed_tokens", "model.layers.0.mlp.down_proj", "model.norm")
 PAGES = [DOCS / name for name in ("python.md", "python.zh-CN.md")]
-
-
-def blocks(page: Path) -> list[str]:
-    """The blocks of Python of a page."""
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +52,14 @@ def inside(here: Path) -> Iterator[Path]:
 def run(code: list[str], name: str) -> tuple[dict[str, Any], str]:
     """Run blocks one after the other; what they leave, and what they print."""
     left: dict[str, Any] = {}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         for number, block in enumerate(code):
             exec(compile(block, f"{name}, block {number}", "exec"), left)
     return left, printed.getvalue()
 
 
 def test_the_examples_run(inside: Path) -> None:
-    left, printed = run(blocks(PAGES[0]), "python.md")
+    left, printed = run(blocks(PAGES[0], "python"), "python.md")
     assert "aligned" in printed and "model.norm.weight" in printed
     assert left["comparison"].exit_code == 0
     for file in ("comparison.html", "losses.png", "norms.png"):
@@ -72,7 +67,7 @@ def test_the_examples_run(inside: Path) -> None:
 
 
 def test_both_languages_have_the_same_examples() -> None:
-    english, chinese = ([re.sub(r"\s*#.*", "", block) for block in blocks(page)] for page in PAGES)
+    english, chinese = ([re.sub(r"\s*#.*", "", block) for block in blocks(page, "python")] for page in PAGES)
     assert english == chinese
     assert len(english) > 8
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from copy import deepcopy
 from enum import Enum
 from pathlib import Path
@@ -17,13 +17,13 @@ from align_hooks import compare
 from align_hooks.checklist.change import Action, Form
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.row import Effect, Group
-from align_hooks.cli import main
 from align_hooks.comparison.acceptance import Outcome as Acceptance
 from align_hooks.comparison.band.watching import Sign, Watched
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.verdict import Judgement, Place, Status, Unit, Verdict
 from docs import schemas
 from golden.write import cases, other_forward
+from invoked import command
 from synthetic import LAUNCH, Synthetic, by_hand, routed, scalars_only
 
 
@@ -68,35 +68,17 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LINES = {
     "compare": [
-        "reference honest --noise noise",
-        "reference faulty",
-        "reference infinite",
-        "reference killed",
-        "reference scalars",
-        "reference experts",
-        "experts experts",
-        "hand hand",
-        "reference.zip honest",
+        *("reference honest --noise noise", "experts experts", "hand hand", "reference.zip honest"),
+        *(f"reference {other}" for other in ("faulty", "infinite", "killed", "scalars", "experts")),
     ],
     "show": ["reference", "faulty", "infinite", "killed", "scalars", "experts", "hand", "reference.zip", "reference --verify"],
     "check": ["reference faulty", "reference honest", "reference.zip reference", "ARGS YAML", "reference YAML"],
     "accept": ["reference honest", "reference faulty --noise noise", "reference infinite"],
     "watch": [
-        "reference honest --every 0.1",
-        "reference faulty --every 0.1",
+        *(f"reference {job} --every 0.1" for job in ("honest", "faulty", "infinite")),
         "reference killed --noise noise --every 0.1 --patience 0",
-        "reference infinite --every 0.1",
     ],
 }
-
-
-def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["align-hooks", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
 CASES = [(command, line) for command, lines in LINES.items() for line in lines]
 Written: TypeAlias = "dict[tuple[str, str], tuple[int, Any]]"
 
@@ -105,28 +87,27 @@ Written: TypeAlias = "dict[tuple[str, str], tuple[int, Any]]"
 def written(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Command and line to exit code and what the command wrote."""
     out, results = tmp_path_factory.mktemp("out") / "out.json", {}
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(here)
-        assert called(monkeypatch, "distill", "reference", "reference.zip") == 0
-        for command, line in CASES:
-            words = [{"ARGS": str(LAUNCH / "llama.args"), "YAML": str(LAUNCH / "llama.yaml")}.get(word, word) for word in line.split()]
-            code = called(monkeypatch, command, *words, "--json", str(out))
-            results[command, line] = code, json.loads(out.read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    with chdir(here):
+        assert command("distill", "reference", "reference.zip").returncode == 0
+        for name, line in CASES:
+            words = [{"ARGS": LAUNCH / "llama.args", "YAML": LAUNCH / "llama.yaml"}.get(word, word) for word in line.split()]
+            code = command(name, *words, "--json", out).returncode
+            results[name, line] = code, json.loads(out.read_text(encoding="utf-8"), parse_constant=pytest.fail)
     return results
 
 
-@pytest.mark.parametrize(("command", "line"), CASES)
-def test_what_a_command_writes_is_what_its_schema_says(command: str, line: str, written: Written) -> None:
-    code, content = written[command, line]
-    assert wrong(command, content) == []
+@pytest.mark.parametrize(("name", "line"), CASES)
+def test_what_a_command_writes_is_what_its_schema_says(name: str, line: str, written: Written) -> None:
+    code, content = written[name, line]
+    assert wrong(name, content) == []
     assert content["exit_code"] == code
 
 
 def test_every_object_is_written_with_its_keys_in_the_order_of_the_page(written: Written) -> None:
     met: set[str] = set()
-    for (command, _), (_, content) in written.items():
-        definitions = schemas.schema(command)["$defs"]
-        for kind, value in objects({"$ref": f"#/$defs/{schemas.DOCUMENTS[command]}"}, content, definitions):
+    for (name, _), (_, content) in written.items():
+        definitions = schemas.schema(name)["$defs"]
+        for kind, value in objects({"$ref": f"#/$defs/{schemas.DOCUMENTS[name]}"}, content, definitions):
             assert list(value) == list(definitions[kind]["properties"]), kind
             met.add(kind)
     assert met == schemas.sections().keys()
