@@ -26,17 +26,9 @@ from checklist.exercises import OLD, megatron, mindformers
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-KINDS = {
-    "input_layernorm": (4,),
-    "self_attn.q_proj": (6, 4),
-    "self_attn.k_proj": (4, 4),
-    "self_attn.v_proj": (4, 4),
-    "self_attn.o_proj": (4, 6),
-    "post_attention_layernorm": (4,),
-    "mlp.gate_proj": (5, 4),
-    "mlp.up_proj": (5, 4),
-    "mlp.down_proj": (4, 5),
-}
+KINDS = {"input_layernorm": (4,), "self_attn.q_proj": (6, 4), "self_attn.k_proj": (4, 4), "self_attn.v_proj": (4, 4)}
+KINDS |= {"self_attn.o_proj": (4, 6), "post_attention_layernorm": (4,)}
+KINDS |= {"mlp.gate_proj": (5, 4), "mlp.up_proj": (5, 4), "mlp.down_proj": (4, 5)}
 FAULT = "model.layers.2.self_attn.q_proj.weight"
 """The tensor whose gradient is off in the pair that diverges."""
 EVERY_BLOCK = {"callCount": True, "detailed": True}
@@ -62,17 +54,16 @@ def model(layers: int, steps: int = STEPS) -> Synthetic:
     for layer in range(layers):
         shapes |= {f"model.layers.{layer}.{kind}.weight": shape for kind, shape in KINDS.items()}
     shapes |= {"model.norm.weight": (4,), "lm_head.weight": (10, 4)}
-    settings = {"batches": "0", "local_norms": "0", "gradients": "0", "weights": "0"}
-    run = Synthetic(
-        settings=settings,
+    losses = [9.0 / (1 + step / 500) for step in range(steps)]
+    return Synthetic(
+        settings=dict.fromkeys(("batches", "local_norms", "gradients", "weights"), "0"),
         shapes=shapes,
-        rows=[row(step, loss=9.0 / (1 + step / 500), objective_loss=9.0 / (1 + step / 500)) for step in range(steps)],
+        rows=[row(step, loss=loss, objective_loss=loss) for step, loss in enumerate(losses)],
         batches={0: batch(0)},
         weights={0: tensors(100, shapes)},
         gradients={0: tensors(200, shapes)},
+        model={"model_type": "llama", "num_hidden_layers": layers, "rms_norm_eps": 1e-5},
     )
-    run.model = {"model_type": "llama", "num_hidden_layers": layers, "rms_norm_eps": 1e-5}
-    return run
 
 
 def rounded(run: Synthetic, size: float = 2e-7) -> Synthetic:

@@ -36,6 +36,11 @@ def on_terminal(arbitration: Arbitration, width: int = 100) -> str:
     return stream.getvalue()
 
 
+def told(arbitration: Arbitration) -> str:
+    """What a terminal shows, as one line."""
+    return " ".join(on_terminal(arbitration).split())
+
+
 def test_the_first_line_is_who_where_and_by_how_much() -> None:
     text = on_terminal(made(("model.norm", 1e-7, 1e-7), ("lm_head", 1e-7, 1e-3)))
     first, *_ = text.splitlines()
@@ -46,32 +51,25 @@ def test_the_first_line_is_who_where_and_by_how_much() -> None:
 
 
 def test_both_right_says_who_is_closer() -> None:
-    text = on_terminal(made(("model.norm", 1e-7, 2e-7), ("lm_head", 3e-7, 2e-7), ("token_losses", 1e-7, 2e-7)))
-    assert " ".join(text.split()).startswith(f"{rendered(Ruling.BOTH_RIGHT)}: {words('arbitrate.within', count=3, step=when(0))}")
-    assert words("arbitrate.closer", count=3, reference=2, candidate=1) in " ".join(text.split())
+    text = told(made(("model.norm", 1e-7, 2e-7), ("lm_head", 3e-7, 2e-7), ("token_losses", 1e-7, 2e-7)))
+    assert text.startswith(f"{rendered(Ruling.BOTH_RIGHT)}: {words('arbitrate.within', count=3, step=when(0))}")
+    assert words("arbitrate.closer", count=3, reference=2, candidate=1) in text
 
 
 def test_what_both_share_is_said_and_where_each_leaves() -> None:
-    point = Judged("lm_head", PointKind.VALUE, {Side.REFERENCE: away(1e-2), Side.CANDIDATE: away(1e-2)}, apart=1e-7)
-    text = " ".join(on_terminal(Arbitration(0, (point,), True, {})).split())
-    point_in_words = message("arbitrate.at_value", point="lm_head")
-    assert words("arbitrate.side_first", side=Side.REFERENCE, point=point_in_words) in text
+    point = Judged("lm_head", PointKind.VALUE, dict.fromkeys(Side, away(1e-2)), apart=1e-7)
+    text = told(Arbitration(0, (point,), True, {}))
+    assert words("arbitrate.side_first", side=Side.REFERENCE, point=message("arbitrate.at_value", point="lm_head")) in text
     assert words("arbitrate.agreed") in text
 
 
 def test_settings_doubts_and_notes_are_shown() -> None:
-    said = made(
-        ("lm_head", 1e-7, 1e-3),
-        settings=(Finding("rms_norm_eps", 1e-5, 1e-6, name="rms_norm_eps"),),
-        doubts=(message("arbitrate.may_follow_from_choices", side=Side.CANDIDATE, variable="ALIGN_HOOKS_ROUTING"),),
-        notes=(message("arbitrate.other_inputs"),),
-    )
-    text = " ".join(on_terminal(said).split())
+    doubt = message("arbitrate.may_follow_from_choices", side=Side.CANDIDATE, variable="ALIGN_HOOKS_ROUTING")
+    setting, note = Finding("rms_norm_eps", 1e-5, 1e-6, name="rms_norm_eps"), message("arbitrate.other_inputs")
+    text = told(made(("lm_head", 1e-7, 1e-3), settings=(setting,), doubts=(doubt,), notes=(note,)))
     assert text.startswith(f"{rendered(Ruling.UNDECIDED)}: ")
-    assert "1e-05 against 1e-06" in text
-    for said_too in ("arbitrate.by_reference", "arbitrate.other_inputs"):
-        assert words(said_too) in text
-    assert words("arbitrate.may_follow_from_choices", side=Side.CANDIDATE, variable="ALIGN_HOOKS_ROUTING") in text
+    for said in ("1e-05 against 1e-06", words("arbitrate.by_reference"), rendered(note), rendered(doubt)):
+        assert said in text
 
 
 def test_a_router_is_counted_in_tokens_and_an_estimate_is_marked() -> None:

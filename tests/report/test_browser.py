@@ -101,14 +101,10 @@ def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work
 
 def work(opened: Opened) -> dict[str, int]:
     """What a page has done so far, counted: the same on every machine."""
-    blocks = [
-        stretch["count"]
-        for script in opened.session.send("Profiler.takePreciseCoverage")["result"]
-        for function in script["functions"]
-        for stretch in function["ranges"]
-    ]
+    functions = [one for script in opened.session.send("Profiler.takePreciseCoverage")["result"] for one in script["functions"]]
     metrics = {metric["name"]: metric["value"] for metric in opened.session.send("Performance.getMetrics")["metrics"]}
-    return {"blocks": sum(blocks)} | {name: int(metrics[name]) for name in ("Nodes", "LayoutCount", "RecalcStyleCount", "JSEventListeners")}
+    blocks = sum(stretch["count"] for function in functions for stretch in function["ranges"])
+    return {"blocks": blocks} | {name: int(metrics[name]) for name in ("Nodes", "LayoutCount", "RecalcStyleCount", "JSEventListeners")}
 
 
 # ---- the table of tensors
@@ -207,12 +203,16 @@ def test_a_link_to_a_stage_opens_it_and_what_it_is_folded_in(opened: Open, text:
     assert stage.evaluate("it => it.getBoundingClientRect().top") < 300
 
 
+@pytest.mark.parametrize("explained", [False, True])
 @pytest.mark.slow
-def test_the_ladder_leads_to_the_findings_of_a_stage(whole: Any) -> None:
+def test_the_ladder_and_the_explanation_of_a_stage_lead_to_its_findings(whole: Any, *, explained: bool) -> None:
     assert whole.locator("#stage-gradients table").is_hidden()
-    whole.click(".ladder a[href='#stage-gradients']")
+    if explained:
+        whole.click(".ladder [popovertarget=about-stage-gradients]")
+    whole.click("#about-stage-gradients a" if explained else ".ladder a[href='#stage-gradients']")
     whole.wait_for_selector("#stage-gradients[open]")
     assert whole.locator("#stage-gradients table").is_visible()
+    assert whole.locator("#about-stage-gradients").is_hidden()
 
 
 @pytest.mark.slow
@@ -311,11 +311,10 @@ def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparis
     curve = diverged.curves[0]
     odd = replace(curve, candidate=[float("nan"), float("inf"), None, *curve.candidate[3:]])
     result = opened(page(replace(diverged, curves=(odd,)), "1.2.3"))
-    whole = drawn(result)
-    whole.locator("#plot-loss .canvas").focus()
+    drawn(result).locator("#plot-loss .canvas").focus()
     for candidate, difference in (("nan", "NaN"), ("inf", "∞"), ("–", "")):
-        whole.keyboard.press("ArrowRight")
-        readout = visible(whole, "#plot-loss .readout")
+        result.page.keyboard.press("ArrowRight")
+        readout = visible(result.page, "#plot-loss .readout")
         assert words("page.value_of_candidate", value=candidate) in readout
         assert (words("page.value_of_difference", value=difference).strip() in readout) is (difference != "")
     assert result.clean
@@ -396,14 +395,6 @@ def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(ope
         assert words("method.limits") in about.inner_text()
         result.keyboard.press("Escape")
         assert about.is_hidden()
-
-
-@pytest.mark.slow
-def test_the_explanation_of_a_stage_leads_to_its_findings(whole: Any) -> None:
-    whole.click(".ladder [popovertarget=about-stage-gradients]")
-    whole.click("#about-stage-gradients a")
-    whole.wait_for_selector("#stage-gradients[open]")
-    assert whole.locator("#about-stage-gradients").is_hidden()
 
 
 @pytest.mark.slow

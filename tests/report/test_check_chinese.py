@@ -124,14 +124,11 @@ def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
 # ---- whole checks
 
 
-@pytest.mark.parametrize("exercise", every(32, EXERCISES), ids=[f"{number}-{exercise.id}" for number, exercise in enumerate(EXERCISES)])
-def test_exercises(exercise: Exercise) -> None:
-    assert english((megatron(exercise.style, exercise.flags), mindformers(exercise.style, exercise.other))) == []
-
-
-@pytest.mark.parametrize("case", every(16, told()), ids=lambda case: case.name)
-def test_pairs(case: Told) -> None:
-    assert english((megatron(case.style, case.flags), mindformers(case.style, case.keys))) == []
+@pytest.mark.parametrize(
+    "case", [*every(32, EXERCISES), *every(16, told())], ids=lambda case: case.name if isinstance(case, Told) else case.id
+)
+def test_exercises_and_pairs(case: Exercise | Told) -> None:
+    assert english((megatron(case.style, case.flags), mindformers(case.style, case.keys if isinstance(case, Told) else case.other))) == []
 
 
 @pytest.mark.parametrize("style", slow_but([OLD, NEW, EXPERTS, LATENT], LATENT))

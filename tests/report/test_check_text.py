@@ -14,9 +14,10 @@ from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
 from align_hooks.report.check_text import broken, render_check, widths
 from checklist.exercises import to_change
+from started import write
+from synthetic import LAUNCH
 from worded import words
 
-LAUNCH = Path(__file__).parents[2] / "launch"
 HEAD, RATES = words("heading.change"), rendered(Scheduled.LEARNING_RATE)
 CHANGED = {"hidden_size: 64": "hidden_size: 128", "rms_norm_eps: 1.0e-5": "rms_norm_eps: 1.0e-6", "rope_theta": "theta_of_ropes"}
 
@@ -26,8 +27,7 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     text = (LAUNCH / "llama.yaml").read_text()
     for before, after in CHANGED.items():
         text = text.replace(before, after)
-    (tmp_path / "other.yaml").write_text(text)
-    checklist, out = check(str(LAUNCH / "llama.args"), str(tmp_path / "other.yaml"), {}), io.StringIO()
+    checklist, out = check(str(LAUNCH / "llama.args"), str(write(tmp_path, text, "other.yaml")), {}), io.StringIO()
     render_check(checklist, Console(width=width, file=out))
     lines = out.getvalue().splitlines()
     first = next(index for index, line in enumerate(lines) if HEAD in line)
@@ -51,16 +51,15 @@ def test_widths_give_way_from_the_widest_on() -> None:
 
 
 def test_an_absent_model_file_stands_at_the_top_and_is_one_paragraph(tmp_path: Path) -> None:
-    yaml = tmp_path / "model.yaml"
-    yaml.write_text(
+    text = (
         "use_legacy: False\npretrained_model_dir: absent\nmodel:\n  model_config:\n    model_type: qwen3\nrunner_config:\n  batch_size: 1\n"
     )
+    yaml = write(tmp_path, text, "model.yaml")
     result = check("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 --micro-batch-size 1", str(yaml), {})
-    console = Console(width=80, record=True, file=io.StringIO())
-    render_check(result, console)
-    text = console.export_text()
-    assert text.index("config.json") < text.index("may stand in that file") < text.index("hidden_size (64)") < text.index("─")
-    assert "candidate does not" not in text
+    render_check(result, Console(width=80, file=(out := io.StringIO())))
+    said = out.getvalue()
+    assert said.index("config.json") < said.index("may stand in that file") < said.index("hidden_size (64)") < said.index("─")
+    assert "candidate does not" not in said
 
 
 @pytest.mark.parametrize("name", ["train_dataset.data_loader.config.eod_mask_loss:", "rotary_seq_len_interpolation_factor"])
