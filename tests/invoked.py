@@ -59,15 +59,9 @@ def invoke(app: Application, words: Sequence[str], env: Mapping[str, str | None]
 
 def command(*words: object, **variables: str) -> CompletedProcess[str]:
     """Call ``align-hooks`` as a shell does, with no terminal; it ends as a process of its own would."""
-    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     line = ["align-hooks", *map(str, words)]
-    with mock.patch.dict(os.environ), mock.patch.object(sys, "argv", line):
-        for name in OF_TERMINALS:
-            os.environ.pop(name, None)
-        os.environ.update(variables)
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            try:
-                main()
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-    return CompletedProcess(line, code, stdout.getvalue(), stderr.getvalue())
+    with mock.patch.object(sys, "argv", line):
+        done = invoke(lambda _: main(), (), dict.fromkeys(OF_TERMINALS) | variables)
+    if done.exception is not None:
+        raise done.exception
+    return CompletedProcess(line, done.exit_code, done.stdout, done.stderr)

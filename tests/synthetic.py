@@ -16,7 +16,7 @@ from align_hooks.names.fused import Fused, Piece
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.ranks import Launch
 from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
-from align_hooks.quantities.registry import BY_NAME
+from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.activations import column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
@@ -86,19 +86,9 @@ def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "f
 
 def row(step: int, **changes: float | None) -> Row:
     """A row of scalars as both sides write it."""
-    honest = {
-        "step": step,
-        "loss": 9.0 - 0.1 * step,
-        "objective_loss": 9.0 - 0.1 * step,
-        "valid_tokens": ROWS * SEQUENCE,
-        "consumed_samples": ROWS * (step + 1),
-        "grad_norm": 1.5 + 0.1 * step,
-        "clip_coefficient": 1 / (1.5 + 0.1 * step),
-        "learning_rate": 1e-3,
-        "loss_scale": 1.0,
-        "skipped": False,
-        "seconds": 0.5,
-    }
+    loss, norm = 9.0 - 0.1 * step, 1.5 + 0.1 * step
+    honest = {"step": step, "loss": loss, "objective_loss": loss, "valid_tokens": ROWS * SEQUENCE, "consumed_samples": ROWS * (step + 1)}
+    honest |= {"grad_norm": norm, "clip_coefficient": 1 / norm, "learning_rate": 1e-3, "loss_scale": 1.0, "skipped": False, "seconds": 0.5}
     return honest | changes
 
 
@@ -169,9 +159,8 @@ def adamw(
                 m = moments["exp_avg"][name] = m + (gradient - m) * fp32(1 - beta1)
                 v = moments["exp_avg_sq"][name] = v * fp32(beta2) + gradient * gradient * fp32(1 - beta2)
                 moved = weight - fp32(by / first) * m / (np.sqrt(v) / fp32(math.sqrt(second)) + fp32(group["eps"]))
-                run.weights[step + 1][name] = moved + random.integers(-ulps, ulps, moved.shape, endpoint=True).astype(fp32) * np.spacing(
-                    moved
-                )
+                off = random.integers(-ulps, ulps, moved.shape, endpoint=True).astype(fp32)
+                run.weights[step + 1][name] = moved + off * np.spacing(moved)
         run.moments[step + 1] = deepcopy(moments)
 
 
@@ -237,53 +226,44 @@ class Synthetic:
         writer = begun(path, side=self.side, **self.settings)
         facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
         facts |= self.facts if self.padded is None else {"padded_vocabulary": self.padded} | self.facts
-        writer.describe(
-            place={"dp": 0, "tp": 0, "pp": 0},
-            shards=whole_shards(self.shapes, self.compute_type),
-            facts=facts,
-            steps=range(self.rows[0]["step"], self.rows[0]["step"] + len(self.rows)) if self.rows else range(0),
-        )
         first, asked = self.rows[0]["step"] if self.rows else 0, writer.settings
-        if first in self.weights and first in asked.weights:
-            writer.weights(first, self.weights[first], self.model)
-        if first in self.weights and first in asked.sketches:
-            writer.sketches(WEIGHTS, first, sketched(self.weights[first]))
-        if first in self.moments and first in asked.optimizer_state:
-            writer.optimizer_state(first, self.moments[first], first)
+        steps = range(first, first + len(self.rows))
+        shards = whole_shards(self.shapes, self.compute_type)
+        writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts=facts, steps=steps)
+
+        def write_state(number: int) -> None:
+            """What there is of weights and moments before the step of a number."""
+            if number in self.weights and number in asked.weights:
+                writer.weights(number, self.weights[number], self.model)
+            if number in self.weights and number in asked.sketches:
+                writer.sketches(WEIGHTS, number, sketched(self.weights[number]))
+            if number in self.moments and number in asked.optimizer_state:
+                writer.optimizer_state(number, self.moments[number], first + self.updates(number - first))
+
+        write_state(first)
         for scalars in self.rows:
             step = scalars["step"]
             if step in self.batches:
                 rows = self.micro_batches or [len(self.batches[step]["loss_mask"])]
-                experts = {
-                    name: np.bincount(chosen[chosen >= 0], minlength=EXPERTS).tolist()
-                    for name, chosen in self.routing.get(step, {}).items()
-                }
+                choices = self.routing.get(step, {})
+                experts = {name: np.bincount(chosen[chosen >= 0], minlength=EXPERTS).tolist() for name, chosen in choices.items()}
                 writer.batch(step, StepBatch(self.batches[step], rows, experts=experts))
                 if step in asked.routing:
-                    writer.routing(step, StepChoices(self.routing.get(step, {}), rows))
+                    writer.routing(step, StepChoices(choices, rows))
             if step in asked.steps(ACTIVATIONS):
                 values = self.activations.get(step, {})
                 made = points_of(values, whole=bool(asked.patterns(WHOLE)), micro_batches=len(rows) if values else 1)
                 writer.activations(step, StepActivations(*made))
             if step in self.gradients and step in asked.gradients:
                 writer.gradients(step, self.gradients[step])
+            if step in self.gradients and step in asked.sketches:
+                writer.sketches(GRADIENTS, step, sketched(self.gradients[step]))
             if step in self.norms:
                 squares = math.fsum(self.norms[step].values())
-                taken = {
-                    "norm": math.sqrt(squares) if squares >= 0 else math.nan,
-                    "same": squares,
-                    "exact": squares,
-                    "first": 0,
-                    "ranks": 1,
-                }
+                norm = math.sqrt(squares) if squares >= 0 else math.nan
+                taken = {"norm": norm, "same": squares, "exact": squares, "first": 0, "ranks": 1}
                 writer.local_norms(step, "reduced", self.norms[step], [taken])
-            if step + 1 in self.weights and step + 1 in asked.weights:
-                writer.weights(step + 1, self.weights[step + 1], self.model)
-            for kind, known, number in (("gradients", self.gradients, step), ("weights", self.weights, step + 1)):
-                if number in known and number in asked.sketches:
-                    writer.sketches(BY_NAME[kind], number, sketched(known[number]))
-            if step + 1 in self.moments and step + 1 in asked.optimizer_state:
-                writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
+            write_state(step + 1)
             writer.scalars(scalars)
         if self.ended:
             writer.finish(self.ended, hooks=self.hooks)

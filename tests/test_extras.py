@@ -21,10 +21,7 @@ def test_an_extra_is_installed_by_the_names_of_its_packages(extra: str) -> None:
     assert named and all(Requirement(text).marker is None for text in named)
 
 
-def test_two_extras_are_one_command() -> None:
+def test_two_extras_are_one_command_and_a_package_that_is_not_installed_names_its_folders_extra() -> None:
     assert shlex.split(extras.installing("pandas", "mpi")) == ["pip", "install", "mpi4py>=3.1", "pandas>=2.1.1"]
-
-
-def test_a_package_that_is_not_installed_names_its_folders_extra() -> None:
     with mock.patch.object(extras, "requires", side_effect=PackageNotFoundError):
         assert extras.installing("html") == "pip install '.[html]'"

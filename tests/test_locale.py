@@ -27,18 +27,15 @@ BYTES = "run_\udcff"
 
 
 def ended(cwd: Path, locale: str, *command: str, **more: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=scrubbed(**LOCALES[locale], **more), capture_output=True, timeout=300, check=False
-    )
+    environment = scrubbed(**LOCALES[locale], **more)
+    done = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, timeout=300, check=False)
     return done.returncode, (done.stdout + done.stderr).decode("utf-8", "surrogateescape")
 
 
 @pytest.fixture(params=[CHINESE, BYTES], ids=["Chinese", "no UTF-8"])
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder of such a name with a run, a list of arguments and a log, each of such a name."""
-    name = request.param
-    here = tmp_path / name
-    here.mkdir()
+    here = tmp_path / (name := request.param)
     Synthetic().write(here / name)
     (here / f"{name}.args").write_text("--num-layers 2\n--hidden-size 64\n")
     (here / f"{name}.log").write_text(printed())
@@ -91,12 +88,8 @@ def test_a_script_in_such_a_place_records(tmp_path: Path, name: str, locale: str
 
 def test_what_python_keeps_of_bytes_becomes_the_letters_that_were_meant() -> None:
     kept = "训练".encode().decode("ascii", "surrogateescape")
-    assert kept != "训练"
-    assert well_formed(kept) == "训练"
-    assert well_formed("训练") == "训练"
-    assert well_formed("a\udcff") == "a\\xff"
-    assert well_formed("a\ud800") == "a\\ud800"
-    assert os.fsencode(kept) == "训练".encode()
+    assert kept != "训练" and os.fsencode(kept) == "训练".encode()
+    assert [well_formed(text) for text in (kept, "训练", "a\udcff", "a\ud800")] == ["训练", "训练", "a\\xff", "a\\ud800"]
 
 
 def test_the_terminal_speaks_the_language_of_the_locale_and_files_do_not(tmp_path: Path) -> None:
@@ -106,8 +99,9 @@ def test_the_terminal_speaks_the_language_of_the_locale_and_files_do_not(tmp_pat
     for locale, other in (("zh_CN.UTF-8", "en_US.UTF-8"), ("C", "zh_CN.UTF-8")):
         command = [sys.executable, "-m", "align_hooks", "compare", "one", "other", "--markdown", f"{locale}.md", "--json", f"{locale}.json"]
         environment = scrubbed(LC_ALL=locale, LANG=other, PYTHONUTF8="1")
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=True)
-        said[locale] = done.stdout
+        said[locale] = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=True
+        ).stdout
     assert "下一步" in said["zh_CN.UTF-8"] and "下一步" not in said["C"]
     for kind in ("md", "json"):
         assert (tmp_path / f"zh_CN.UTF-8.{kind}").read_text() == (tmp_path / f"C.{kind}").read_text()

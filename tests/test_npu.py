@@ -54,6 +54,11 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
 
 
+def read_back() -> dict[str, object]:
+    """What is read back of an NPU."""
+    return {name: value for name, value in seeds.read_back().items() if "npu" in name}
+
+
 def test_seeding_reaches_an_npu_and_python_numpy_and_torch(npu: Npu) -> None:
     drawn = []
     for _ in range(2):
@@ -65,16 +70,15 @@ def test_seeding_reaches_an_npu_and_python_numpy_and_torch(npu: Npu) -> None:
 
 def test_without_an_npu_nothing_of_torch_npu_is_imported() -> None:
     seeds.seed_all(5)
-    assert not [name for name in seeds.read_back() if "npu" in name]
+    assert read_back() == {}
     assert "torch_npu" not in sys.modules
 
 
 def test_an_npu_is_read_back_once_it_is_in_use(npu: Npu) -> None:
     seeds.seed_all(5)
-    assert not [name for name in seeds.read_back() if "npu" in name]
+    assert read_back() == {}
     npu.started = True
-    found = {name: value for name, value in seeds.read_back().items() if "npu" in name}
-    assert found == {"torch.npu.initial_seed": 5, "torch.npu.matmul.allow_hf32": False, "torch.npu.conv.allow_hf32": True}
+    assert read_back() == {"torch.npu.initial_seed": 5, "torch.npu.matmul.allow_hf32": False, "torch.npu.conv.allow_hf32": True}
 
 
 def test_the_variables_of_hccl_are_set_with_the_others() -> None:
@@ -83,16 +87,16 @@ def test_the_variables_of_hccl_are_set_with_the_others() -> None:
     assert "HCCL_ALGO" not in wanted and "HCCL_ALGO" in environment.WATCHED
 
 
-@pytest.mark.parametrize(
-    ("args", "changed"),
-    [
-        ({}, {"deterministic_mode"}),
-        ({"use_flash_attn": True}, {"deterministic_mode"}),
-        ({"npu_deterministic": False}, {"deterministic_mode", "npu_deterministic"}),
-        ({"npu_deterministic": False, "use_flash_attn": True}, {"npu_deterministic"}),
-    ],
-    ids=["Megatron", "with flash attention", "MindSpeed", "MindSpeed with its flash attention"],
-)
+FLASH, OWN = {"use_flash_attn": True}, {"npu_deterministic": False}
+CHANGED = {
+    "Megatron": ({}, {"deterministic_mode"}),
+    "with flash attention": (FLASH, {"deterministic_mode"}),
+    "MindSpeed": (OWN, {"deterministic_mode", "npu_deterministic"}),
+    "MindSpeed with its flash attention": (OWN | FLASH, {"npu_deterministic"}),
+}
+
+
+@pytest.mark.parametrize(("args", "changed"), CHANGED.values(), ids=CHANGED)
 def test_megatrons_mode_is_left_alone_where_it_would_refuse_mindspeeds_attention(
     restored: None, args: dict[str, Any], changed: set[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,20 +40,17 @@ def test_a_patch_applies_compiles_and_comes_off_again(pair: tuple[Path, Path]) -
     assert check.try_patch(diff, copy) == []
 
 
-def test_a_version_that_moved_on_is_noticed(pair: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"), [(lambda text: text.replace("(", "( "), "0 places fit"), (lambda text: text * 2, "2 places fit")]
+)
+def test_a_version_that_moved_on_and_a_place_that_is_there_twice_are_noticed(
+    pair: tuple[Path, Path], change: Callable[[str], str], said: str
+) -> None:
     diff, copy = pair
     file = copy / check.changed_files(diff)[0]
-    file.write_text(file.read_text().replace("(", "( "))
+    file.write_text(change(file.read_text()))
     problems = check.try_patch(diff, copy)
-    assert problems and all("0 places fit" in problem for problem in problems)
-
-
-def test_a_place_that_is_there_twice_is_noticed(pair: tuple[Path, Path]) -> None:
-    diff, copy = pair
-    file = copy / check.changed_files(diff)[0]
-    file.write_text(file.read_text() * 2)
-    assert all("2 places fit" in problem for problem in check.try_patch(diff, copy))
-    assert check.try_patch(diff, copy)
+    assert problems and all(said in problem for problem in problems)
 
 
 def test_no_more_of_the_framework_than_a_line_around_a_change_is_kept(pair: tuple[Path, Path]) -> None:

@@ -23,15 +23,9 @@ def event(name: str, of_gpu: bool, parent: object = None, microseconds: float = 
 
 
 def test_kernels_transfers_and_operators_are_told_apart() -> None:
-    outer = event("aten::linear", of_gpu=False)
-    backward = event("autograd::engine::evaluate_function: MulBackward0", of_gpu=False)
-    events = [
-        outer,
-        backward,
-        event("aten::mul", of_gpu=False, parent=backward),
-        event("aten::mm", of_gpu=False, parent=outer),
-        event("cudaLaunchKernel", of_gpu=False, parent=outer),
-    ]
+    outer, backward = event("aten::linear", of_gpu=False), event("autograd::engine::evaluate_function: MulBackward0", of_gpu=False)
+    below = (("aten::mul", backward), ("aten::mm", outer), ("cudaLaunchKernel", outer))
+    events = [outer, backward, *(event(name, of_gpu=False, parent=parent) for name, parent in below)]
     events += [event("ampere_sgemm_128x64_tn", of_gpu=True, microseconds=12.0), event("Memset (Device)", of_gpu=True, microseconds=1.0)]
     events += [event(f"Memcpy {way} (Device -> Pageable)", of_gpu=True, microseconds=2.0) for way in ("DtoH", "HtoD", "DtoD")]
     assert counted(events) == {"operators": 2, "kernels": 1, "microseconds": 12.0, "transfers": 1}

@@ -56,18 +56,17 @@ def test_steps_are_counted_as_they_are_one_by_one(parts: list[tuple[int, int, in
     assert steps.first_outside(window) == next((step for step in chosen if step not in window), None)
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (f"0-{HUGE}", 10**11),
-        (f"0-{HUGE}/2,0-{HUGE}/3", 66666666667),
-        (f"0-{HUGE}/2,1-{HUGE}/2", 10**11),
-        (f"0-{HUGE},5,7-{HUGE}/3", 10**11),
-        (",".join(f"0-{HUGE}/{stride}" for stride in range(2, 30)), None),
-        (",".join(map(str, range(0, 40_000, 2))), 20_000),
-    ],
-    ids=["a range", "strides that meet", "strides that do not", "one in another", "many strides", "many numbers"],
-)
+COUNTS = {
+    "a range": (f"0-{HUGE}", 10**11),
+    "strides that meet": (f"0-{HUGE}/2,0-{HUGE}/3", 66666666667),
+    "strides that do not": (f"0-{HUGE}/2,1-{HUGE}/2", 10**11),
+    "one in another": (f"0-{HUGE},5,7-{HUGE}/3", 10**11),
+    "many strides": (",".join(f"0-{HUGE}/{stride}" for stride in range(2, 30)), None),
+    "many numbers": (",".join(map(str, range(0, 40_000, 2))), 20_000),
+}
+
+
+@pytest.mark.parametrize(("text", "count"), COUNTS.values(), ids=COUNTS)
 def test_ranges_longer_than_any_run_are_answered_by_arithmetic(text: str, count: int | None) -> None:
     """One by one each of these takes hours, or all memory."""
     steps = Steps.parse(text)
@@ -150,10 +149,7 @@ def test_values_are_read_as_what_they_mean(tmp_path: Path) -> None:
     settings = read(run=str(tmp_path), seed="7", deterministic="1", learning_rate="0", local_norms=" 2 ")
     assert (settings.run, settings.seed, settings.deterministic, settings.learning_rate) == (tmp_path.resolve(), 7, True, 0.0)
     assert 2 in settings.steps(LOCAL_NORMS)
-
-
-def test_local_norms_alone_only_print() -> None:
-    assert read(local_norms="all").run is None
+    assert read(local_norms="all").run is None  # alone they only print
 
 
 def test_what_follows_the_last_at_chooses_steps(tmp_path: Path) -> None:
@@ -165,9 +161,7 @@ def test_what_follows_the_last_at_chooses_steps(tmp_path: Path) -> None:
 
 def test_a_source_without_steps_is_all_batches_and_the_initial_weights(tmp_path: Path) -> None:
     settings = read(replay_batches=str(tmp_path), load_weights=str(tmp_path))
-    assert settings.replay_batches is not None
-    assert settings.load_weights is not None
-    assert (settings.replay_batches.steps.text, settings.load_weights.steps.text) == ("all", "0")
+    assert [source and source.steps.text for source in (settings.replay_batches, settings.load_weights)] == ["all", "0"]
 
 
 @pytest.mark.parametrize("name", ["replay_batches", "load_weights"])
@@ -191,11 +185,8 @@ def test_settings_as_text_read_back_as_the_same_settings(tmp_path: Path) -> None
     assert read(**text) == settings
 
 
-def test_every_variable_says_its_value_and_effect() -> None:
-    assert all(one.metadata["value"] and one.metadata["effect"] for one in fields(Settings))
-
-
-def test_reading_leaves_the_environment_alone() -> None:
+def test_every_variable_says_its_value_and_effect_and_reading_leaves_the_environment_alone() -> None:
     before = dict(os.environ)
-    Settings.from_environment({f"{PREFIX}SEED": "5"})
+    read(seed="5")
     assert dict(os.environ) == before
+    assert all(one.metadata["value"] and one.metadata["effect"] for one in fields(Settings))

@@ -84,13 +84,10 @@ def test_a_failure_says_what_a_log_needs(here: Path) -> None:
     assert len(lines) < 12
 
 
-def test_the_page_and_the_repeats_are_named(here: Path, tmp_path: Path) -> None:
+def test_the_page_the_repeats_and_the_paths_of_open_runs_are_named(here: Path, tmp_path: Path) -> None:
     lines = failed(here / "reference.zip", here / "faulty", noise=here / "honest", report=tmp_path / "page.html")
     assert lines[-1].strip() == words("failure.page", path=str(tmp_path / "page.html"))
     assert f"--noise {here / 'honest'}" in lines[-2]
-
-
-def test_runs_that_are_open_are_named_by_their_paths(here: Path) -> None:
     reference, candidate = open_run(here / "reference.zip"), open_run(here / "faulty")
     assert f"compare {reference.path} {candidate.path}" in failed(reference, candidate)[-1]
 
