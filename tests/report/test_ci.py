@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,7 +10,6 @@ from xml.etree import ElementTree
 import pytest
 
 from align_hooks import open_run
-from align_hooks.cli import main
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.signed import Drift, drifts
 from align_hooks.comparison.verdict import Comparison, Quantity, StageResult, Status, Verdict, decide
@@ -19,26 +17,21 @@ from align_hooks.messages import message, rendered
 from align_hooks.report.junit import KINDS, junit
 from align_hooks.report.markdown import escaped, markdown
 from golden.write import COMMAND, DRIFTS, comparisons, other_forward
+from invoked import command
 from synthetic import Synthetic, scalars_only
 
-ATTRIBUTES = {
-    "testsuites": {"name", "tests", "failures", "errors", "time"},
-    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
-    "properties": set(),
-    "property": {"name", "value"},
-    "testcase": {"classname", "name", "time"},
-    "failure": {"type", "message"},
-    "error": {"type", "message"},
-    "skipped": {"message"},
+SCHEMA = {
+    "testsuites": ("name tests failures errors time", "testsuite"),
+    "testsuite": ("name tests failures errors skipped time", "properties testcase"),
+    "properties": ("", "property"),
+    "property": ("name value", ""),
+    "testcase": ("classname name time", "failure error skipped"),
+    "failure": ("type message", ""),
+    "error": ("type message", ""),
+    "skipped": ("message", ""),
 }
-"""The elements, and what each has: a part of what the schema of Jenkins' xunit plugin allows, all of which GitHub's and GitLab's readers
-know too."""
-BELOW = {
-    "testsuites": {"testsuite"},
-    "testsuite": {"properties", "testcase"},
-    "properties": {"property"},
-    "testcase": {"failure", "error", "skipped"},
-}
+"""The elements, what each has, and what may stand in it: a part of what the schema of Jenkins' xunit plugin allows, all of which GitHub's
+and GitLab's readers know too."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +44,9 @@ def cases(comparison: Comparison) -> dict[str, ElementTree.Element]:
     """The cases of a comparison's JUnit by name."""
     root = ElementTree.fromstring(junit(comparison, COMMAND))
     for element in root.iter():
-        assert set(element.attrib) == ATTRIBUTES[element.tag]
-        assert {child.tag for child in element} <= BELOW.get(element.tag, set())
+        attributes, below = (set(names.split()) for names in SCHEMA[element.tag])
+        assert set(element.attrib) == attributes
+        assert {child.tag for child in element} <= below
     (suite,) = root
     found = {case.attrib["name"]: case for case in suite.findall("testcase")}
     counts = {kind: sum(case.find(kind) is not None for case in found.values()) for kind in ("failure", "error", "skipped")}
@@ -145,30 +139,20 @@ def test_runs_without_norms_or_losses_have_no_drift_of_them(tmp_path: Path) -> N
     assert [drift.quantity for drift in drifts(run, run, 1e-7)] == [Quantity.GRAD_NORM]
 
 
-def test_the_options_write_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_options_write_the_files(tmp_path: Path) -> None:
     run = Synthetic()
-    paths = [str(made.write(tmp_path / name)) for name, made in (("a", run), ("b", other_forward(run)))]
-    files = ["--junit", str(tmp_path / "c.xml"), "--markdown", str(tmp_path / "c.md")]
-    monkeypatch.setattr(sys, "argv", ["align-hooks", "compare", *paths, *files])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    assert capsys.readouterr().out.count("written: ") == 2
-    comparison = compare(*map(open_run, paths))
-    command = f"align-hooks compare {paths[0]} {paths[1]}"
-    assert (tmp_path / "c.xml").read_text(encoding="utf-8") == junit(comparison, command)
-    expected = markdown(comparison, drifts(open_run(paths[0]), open_run(paths[1]), comparison.eps), command)
-    assert (tmp_path / "c.md").read_text(encoding="utf-8") == expected
+    reference, candidate = (made.write(tmp_path / name) for name, made in (("a", run), ("b", other_forward(run))))
+    done = command("compare", reference, candidate, "--junit", tmp_path / "c.xml", "--markdown", tmp_path / "c.md")
+    assert (done.returncode, done.stdout.count("written: ")) == (1, 2)
+    runs = open_run(reference), open_run(candidate)
+    comparison, line = compare(*runs), f"align-hooks compare {reference} {candidate}"
+    assert (tmp_path / "c.xml").read_text(encoding="utf-8") == junit(comparison, line)
+    assert (tmp_path / "c.md").read_text(encoding="utf-8") == markdown(comparison, drifts(*runs, comparison.eps), line)
 
 
 @pytest.mark.parametrize("pair", [("--junit", "--json"), ("--markdown", "--junit"), ("--html", "--markdown")])
-def test_one_file_is_not_two_reports(
-    pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, file = str(Synthetic().write(tmp_path / "run")), str(tmp_path / "out")
-    monkeypatch.setattr(sys, "argv", ["align-hooks", "compare", run, run, pair[0], file, pair[1], file])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert "name the same file" in error and error.count("\n") == 1
+def test_one_file_is_not_two_reports(pair: tuple[str, str], tmp_path: Path) -> None:
+    run, file = Synthetic().write(tmp_path / "run"), tmp_path / "out"
+    done = command("compare", run, run, pair[0], file, pair[1], file)
+    assert done.returncode == 2
+    assert "name the same file" in done.stderr and done.stderr.count("\n") == 1

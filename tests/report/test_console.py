@@ -27,7 +27,9 @@ from golden.write import other_forward, other_update
 from invoked import invoke
 from scenarios import test_frozen, test_ladder
 from scenarios.test_ladder import trains  # noqa: F401
-from synthetic import NAMES, Synthetic, grown, scalars_only
+from synthetic import CONFIG, LAUNCH, NAMES, Synthetic, grown, scalars_only
+
+MODEL = CONFIG | {"rms_norm_eps": 1e-5}
 
 
 def sound(text: str) -> str:
@@ -48,9 +50,7 @@ def said(*words: object, code: int = 0, **environment: str | None) -> str:
 
 @pytest.fixture
 def reference(tmp_path: Path) -> Path:
-    run = Synthetic()
-    run.model |= {"rms_norm_eps": 1e-5}
-    return run.write(tmp_path / "reference")
+    return Synthetic(model=MODEL).write(tmp_path / "reference")
 
 
 BENT: dict[str, tuple[int, Callable[[Synthetic], Synthetic]]] = {
@@ -62,30 +62,29 @@ BENT: dict[str, tuple[int, Callable[[Synthetic], Synthetic]]] = {
 }
 
 
-@pytest.mark.parametrize("case", BENT)
-def test_a_comparison_says_its_verdict_first_and_fits(tmp_path: Path, reference: Path, case: str) -> None:
-    code, bend = BENT[case]
-    run = Synthetic()
-    run.model |= {"rms_norm_eps": 1e-5}
-    candidate = bend(run).write(tmp_path / "candidate")
+@pytest.mark.parametrize(("code", "bend"), BENT.values(), ids=BENT)
+def test_a_comparison_says_its_verdict_first_and_fits(
+    tmp_path: Path, reference: Path, code: int, bend: Callable[[Synthetic], Synthetic]
+) -> None:
+    candidate = bend(Synthetic(model=MODEL)).write(tmp_path / "candidate")
     text = said("compare", reference, candidate, "--json", tmp_path / "said.json", code=code)
     first = json.loads((tmp_path / "said.json").read_text())["verdict"].replace("_", " ")
     assert text.startswith(f"{first}: ")
     assert text.count(f"{first}: ") == 1  # it is said again at the end of what fills a terminal alone
 
 
-def test_what_is_known_of_a_run_fits(tmp_path: Path, reference: Path) -> None:
+def test_what_is_known_of_a_run_and_of_variables_fits(tmp_path: Path, reference: Path) -> None:
     assert said("show", reference).startswith("clean: ")
     assert said("accept", reference, reference, code=4).startswith("open: ")
     assert said("distill", reference, tmp_path / "small.zip")
+    assert said("env")
 
 
 def test_a_check_fits(tmp_path: Path) -> None:
-    launch = Path(__file__).parents[2] / "launch"
     other = tmp_path / "other.yaml"
-    other.write_text((launch / "llama.yaml").read_text().replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"))
-    said("check", launch / "llama.args", other, code=1)
-    said("check", launch / "llama.args", launch / "llama.yaml", "--all")
+    other.write_text((LAUNCH / "llama.yaml").read_text().replace("rms_norm_eps: 1.e-5", "rms_norm_eps: 1.e-6"))
+    said("check", LAUNCH / "llama.args", other, code=1)
+    said("check", LAUNCH / "llama.args", LAUNCH / "llama.yaml", "--all")
 
 
 def test_frozen_steps_fit(tmp_path: Path) -> None:
@@ -119,10 +118,6 @@ def test_an_examination_fits(tmp_path: Path) -> None:
     assert text.startswith("not ready: ")
 
 
-def test_the_variables_fit() -> None:
-    said("env")
-
-
 def test_an_arbitration_fits() -> None:
     made = io.StringIO()
     points = [judged("model.layers.0.self_attn.core", 1e-7, 1e-2), judged("model.norm", 1e-7, 1e-2)]
@@ -134,9 +129,7 @@ def test_the_help_fits_and_no_summary_of_a_command_is_cut() -> None:
     _, _, commands = said("--help", COLUMNS=str(PIPED + 2)).partition("Commands:\n")  # argparse leaves two columns free
     assert len(commands.splitlines()) == len(app.commands)
     assert "..." not in commands
-
-
-def test_an_example_is_one_line() -> None:
+    # an example is one line
     assert "\nExample: align-hooks compare runs/megatron runs/mindformers\n" in said("compare", "--help", COLUMNS="40")
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace as with_facts
 
 from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import Checklist, check
+from align_hooks.checklist.result import check
 from align_hooks.comparison.settings import FAMILY
 from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, RunSummary, Suspect
 from align_hooks.messages import Side, message
@@ -22,15 +22,12 @@ from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, n
 from align_hooks.report.identity import of_runs
 from align_hooks.report.page import page, settings
 from checklist.exercises import OLD, megatron, mindformers
-from report.conftest import FAULT, Open, Opened, checked, drawn
+from report.conftest import FAULT, Open, checked, drawn
 from worded import ids, words
 
-FACTS = Facts(
-    framework="MindFormers",
-    versions={"align_hooks": "1", "mindformers": "1.9.0", "mindspore": "2.9.0"},
-    created="2026-03-01T01:30:00+02:00",
-    training=Training(compute_type="bfloat16"),
-)
+VERSIONS = {"align_hooks": "1", "mindformers": "1.9.0", "mindspore": "2.9.0"}
+CREATED = "2026-03-01T01:30:00+02:00"
+FACTS = Facts(framework="MindFormers", versions=VERSIONS, created=CREATED, training=Training(compute_type="bfloat16"))
 
 
 # ---- who the runs are
@@ -74,19 +71,15 @@ def test_both_sides_are_on_the_first_screen(opened: Open, diverged: Comparison) 
 # ---- what to change
 
 
-def of(checklist: Checklist) -> to_change.ToChange:
-    return to_change.of_checklist(checklist)
-
-
 def test_a_yaml_is_told_its_sections() -> None:
-    change = of(checked())
+    change = to_change.of_checklist(checked())
     assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
     assert change.text == checked().block
     assert "rms_norm_eps: 1.0e-06" in change.text
 
 
 def test_megatron_is_told_its_arguments_quoted_for_a_shell() -> None:
-    change = of(check(mindformers(OLD, {"m.rms_norm_eps": 1e-6}), megatron(OLD, {})))
+    change = to_change.of_checklist(check(mindformers(OLD, {"m.rms_norm_eps": 1e-6}), megatron(OLD, {})))
     assert change.text == "--norm-epsilon 1e-06"
     assert ids(change.head) == ["page.add_arguments"]
     edit = to_change.Edit("Megatron-LM", "data_path", ["a b", "$(rm -r x)"])
@@ -181,10 +174,8 @@ def test_a_glance_goes_from_left_to_right_and_stays_within_its_panels() -> None:
 
 
 def test_a_glance_at_a_long_run_shows_few_of_its_steps() -> None:
-    count = 20_000
-    shown = glance(
-        [Curve("loss", list(range(count)), [float(step % 7) for step in range(count)], [float(step % 7) for step in range(count)])]
-    )
+    losses = [float(step % 7) for step in range(20_000)]
+    shown = glance([Curve("loss", list(range(20_000)), losses, losses)])
     assert shown is not None
     assert all(path.count("L") < 2 * MOST for path in (shown.reference, shown.candidate, shown.difference))
 
@@ -215,10 +206,7 @@ def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_pl
     assert axis.plain is is_plain
     assert {-1e-6, 0.0, 1e-6} <= set(axis.ticks)
     assert (axis.small == 1e-6) is not is_plain
-
-
-def test_an_axis_without_a_limit_is_plain() -> None:
-    assert axis_of([0.0, 3.0, float("nan")], []).plain
+    assert axis_of([0.0, 3.0, float("nan")], []).plain  # there is no limit
 
 
 # ---- the order of things
@@ -226,11 +214,9 @@ def test_an_axis_without_a_limit_is_plain() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: Comparison, width: int, height: int) -> None:
-    result: Opened = opened(page(diverged, "1.2.3", checked()), width=width, height=height)
-    whole: Any = drawn(result)
-    suspect, change, following, losses = (
-        whole.locator(at).bounding_box() for at in (".suspects li >> nth=0", "#change", "#next", "#glance")
-    )
+    whole: Any = drawn(opened(page(diverged, "1.2.3", checked()), width=width, height=height))
+    places = (".suspects li >> nth=0", "#change", "#next", "#glance")
+    suspect, change, following, losses = (whole.locator(place).bounding_box() for place in places)
     assert FAULT in whole.locator(".suspects li").first.inner_text().replace("\n", "")
     assert suspect["y"] + suspect["height"] < height
     assert suspect["y"] < change["y"] < following["y"]

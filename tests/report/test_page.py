@@ -75,16 +75,13 @@ def test_the_policy_lets_nothing_through_but_the_pages_own(parsed: Parsed) -> No
         assert len(digests) == {"script": 2, "style": 1}[tag]
 
 
-def test_nothing_is_outside_the_file(parsed: Parsed) -> None:
-    named = ("src", "href", "action", "srcset")
-    references = [value for _, attributes in parsed.tags for name, value in attributes.items() if name in named]
+def test_nothing_is_outside_the_file_and_no_element_carries_a_style_or_a_handler(parsed: Parsed) -> None:
+    attributes = [(name, value) for _, given in parsed.tags for name, value in given.items()]
+    references = [value for name, value in attributes if name in ("src", "href", "action", "srcset")]
     assert references
     assert [reference for reference in references if not (reference or "").startswith("#")] == []
     assert [tag for tag, _ in parsed.tags if tag in ("link", "iframe", "object", "embed", "img", "base", "form")] == []
-
-
-def test_no_element_carries_a_style_or_a_handler(parsed: Parsed) -> None:
-    assert [name for _, attributes in parsed.tags for name in attributes if name == "style" or name.startswith("on")] == []
+    assert [name for name, _ in attributes if name == "style" or name.startswith("on")] == []
 
 
 def test_a_hostile_record_adds_no_element(parsed: Parsed) -> None:
@@ -122,22 +119,19 @@ def test_the_same_comparison_makes_the_same_page(aligned: Comparison) -> None:
 # ---- its parts
 
 
-@pytest.mark.parametrize(
-    ("error", "limit", "expected"),
-    [
-        (0.0, 1.0, Bin.EQUAL),
-        (0.0, 0.0, Bin.EQUAL),
-        (0.05, 1.0, Bin.FAR_WITHIN),
-        (1.0, 1.0, Bin.WITHIN),
-        (1.01, 1.0, Bin.THIRTIETH),
-        (40.0, 1.0, Bin.TWO_THIRDS),
-        (70.0, 1.0, Bin.WORST),
-        (100.0, 1.0, Bin.WORST),
-        (1.0, 0.0, Bin.WORST),
-        (float("nan"), 1.0, Bin.NOT_FINITE),
-        (float("inf"), 1.0, Bin.NOT_FINITE),
-    ],
-)
+BINS = {
+    Bin.EQUAL: ((0.0, 1.0), (0.0, 0.0)),
+    Bin.FAR_WITHIN: ((0.05, 1.0),),
+    Bin.WITHIN: ((1.0, 1.0),),
+    Bin.THIRTIETH: ((1.01, 1.0),),
+    Bin.TWO_THIRDS: ((40.0, 1.0),),
+    Bin.WORST: ((70.0, 1.0), (100.0, 1.0), (1.0, 0.0)),
+    Bin.NOT_FINITE: ((float("nan"), 1.0), (float("inf"), 1.0)),
+}
+"""What a cell shows, of which errors and limits, where the largest error is 100."""
+
+
+@pytest.mark.parametrize(("error", "limit", "expected"), [(*pair, expected) for expected, pairs in BINS.items() for pair in pairs])
 def test_a_colour_says_how_far_out(error: float, limit: float, expected: Bin) -> None:
     assert bin_of(Finding("x", error=error, limit=limit), largest=100.0) is expected
 
@@ -241,7 +235,8 @@ def test_a_rate_of_fp32_beside_one_of_fp64_is_one_number() -> None:
     assert not is_constant(Curve("loss", [0], [1.0]))
 
 
-def test_numbers_are_short() -> None:
+def test_numbers_are_short_and_addresses_plain() -> None:
+    assert slug("first loss (step 10)") == "stage-first-loss--step-10-"
     assert number(None) == ""
     assert number(1.23456e-7) == "1.23e-07"
     assert rounded(float("inf"), 4) == float("inf")
@@ -251,10 +246,6 @@ def test_numbers_are_short() -> None:
     assert times(Finding("x", error=float("nan"), limit=1.0)) == message("page.not_finite")
     assert times(Finding("x", error=float("inf"), limit=1.0)) == message("page.on_one_side")
     assert times(Finding("x")) is None
-
-
-def test_addresses_are_plain() -> None:
-    assert slug("first loss (step 10)") == "stage-first-loss--step-10-"
 
 
 # ---- both languages

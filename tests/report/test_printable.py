@@ -60,36 +60,27 @@ def test_a_line_break_of_a_name_begins_no_line_of_ours(error: type[AlignHooksErr
 
 def test_no_report_of_odd_names_holds_them_raw(tmp_path: Path) -> None:
     name = f"model.layers.0.{SOME}\r.weight"
+    facts = {"framework": SOME, "versions": {SOME: SOME}, "notes": [SOME]}
     made = [
         Synthetic(
             model={"model_type": SOME, SOME: SOME},
             shapes={name: (2, 2)},
             weights={},
             gradients={step: tensors(seed + step, {name: (2, 2)}) for step in range(3)},
-            facts={
-                "framework": SOME,
-                "versions": {SOME: SOME},
-                "arguments": {"num_layers": seed, "tokenizer_type": SOME, SOME: SOME},
-                "notes": [SOME],
-            },
+            facts=facts | {"arguments": {"num_layers": seed, "tokenizer_type": SOME, SOME: SOME}},
         )
         for seed in (0, 9)
     ]
     runs = [open_run(run.write(tmp_path / f"run{number}\u202e")) for number, run in enumerate(made)]
     comparison, state = compare(*runs), health(runs[0], holdings(runs[0]), [], None)
-    stream = io.StringIO()
-    for draw in (render, render_run):
-        draw(comparison if draw is render else state, Console(file=stream, width=200, force_terminal=False))  # type: ignore[operator]
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    render(comparison, console)
+    render_run(state, console)
     checked = check_runs(*runs, comparison.looks)
     assert checked is not None
     command = f"align-hooks compare {SOME}"
-    texts = [
-        stream.getvalue(),
-        page(comparison, "0", None),
-        run_page(state, "0"),
-        markdown(comparison, [], command),
-        junit(comparison, command),
-    ]
+    pages = page(comparison, "0", None), run_page(state, "0")
+    texts = [console.file.getvalue(), *pages, markdown(comparison, [], command), junit(comparison, command)]  # type: ignore[attr-defined]
     ElementTree.fromstring(texts[-1])
     for text in texts:
         assert not RAW.findall(text), (RAW.findall(text), text[max(0, RAW.search(text).start() - 200) :][:300])  # type: ignore[union-attr]

@@ -44,18 +44,14 @@ def only_rows(rows: list[dict[str, Any]]) -> Synthetic:
 show = partial(command, "show")
 
 
-def test_a_model_of_no_family_is_told_with_its_reason(tmp_path: Path) -> None:
-    run = healthy(Synthetic(model={NO_FAMILY: ["activation is odd"], NEAREST: "Qwen3", "num_hidden_layers": 2}), tmp_path / "run")
-    told = arguments("family.not_recognised", *run.remarks)
+def test_a_model_of_no_family_and_settings_that_could_not_be_read_are_told_with_their_reason(tmp_path: Path) -> None:
+    odd = {NO_FAMILY: ["activation is odd"], NEAREST: "Qwen3"}, {UNKNOWN: ["rope_theta"]}
+    strange, unread = (healthy(Synthetic(model=one | {"num_hidden_layers": 2}), tmp_path / next(iter(one))) for one in odd)
+    told = arguments("family.not_recognised", *strange.remarks)
     assert (told["family"], rendered(told["why"])) == ("Qwen3", "activation is odd")
-    assert run.condition is Condition.CLEAN
+    assert rendered(arguments("health.unknown_settings", *unread.remarks)["names"]) == "rope_theta"
+    assert strange.condition is unread.condition is Condition.CLEAN
     assert not ids(*healthy(Synthetic(), tmp_path / "known").remarks).count("health.no_family")
-
-
-def test_settings_that_could_not_be_read_are_told(tmp_path: Path) -> None:
-    run = healthy(Synthetic(model={UNKNOWN: ["rope_theta"], "num_hidden_layers": 2}), tmp_path / "run")
-    assert rendered(arguments("health.unknown_settings", *run.remarks)["names"]) == "rope_theta"
-    assert run.condition is Condition.CLEAN
 
 
 def test_a_clean_run(tmp_path: Path) -> None:
@@ -88,14 +84,10 @@ def test_what_is_wrong_with_the_data_is_told_and_is_no_contradiction(tmp_path: P
     assert words("batches.not_shifted", labels=46, pairs=48) in " ".join(on_terminal(run).split())
 
 
-@pytest.mark.parametrize(
-    ("count", "layout", "told"),
-    [
-        (2, False, ["health.weighs_otherwise"]),
-        (20, True, ["health.contradicts_itself"]),
-        (2, True, ["health.contradicts_itself", "health.weighs_otherwise"]),
-    ],
-)
+OTHERWISE, ITSELF = "health.weighs_otherwise", "health.contradicts_itself"
+
+
+@pytest.mark.parametrize(("count", "layout", "told"), [(2, False, [OTHERWISE]), (20, True, [ITSELF]), (2, True, [ITSELF, OTHERWISE])])
 def test_a_loss_function_is_not_taken_for_a_layout(tmp_path: Path, count: int, layout: bool, told: list[str]) -> None:
     synthetic = Synthetic()
     synthetic.rows[0]["valid_tokens"] = count
@@ -120,15 +112,9 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
     settings = {"batches": "0-1", "local_norms": "all", "gradients": "2", "weights": "0", "sketches": "0-1"}
     run = open_run(Synthetic(settings=settings, batches={}).write(tmp_path / "run"))
     kinds = {holding.kind: holding for holding in holdings(run)}
-    assert {kind: ranges(holding.steps) for kind, holding in kinds.items()} == {
-        "scalars": "0-2",
-        "batches": "",
-        "local_norms": "0-2",
-        "gradients": "2",
-        "weights": "0",
-        "sketches/gradients": "0-1",
-        "sketches/weights": "0-1",
-    }
+    expected = {"scalars": "0-2", "batches": "", "local_norms": "0-2", "gradients": "2", "weights": "0"}
+    expected |= dict.fromkeys(("sketches/gradients", "sketches/weights"), "0-1")
+    assert {kind: ranges(holding.steps) for kind, holding in kinds.items()} == expected
     assert kinds["batches"].asked == "0-1"
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert sum(bytes_by_kind(run).values()) == sum(path.stat().st_size for path in files)
@@ -223,27 +209,26 @@ def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
     assert words("health.skipped", count=1, first=when(1)) in " ".join(on_terminal(run).split())
 
 
-def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:
+def contradictory(path: Path) -> None:
     def quadruple(row: dict[str, Any]) -> None:
         if row["step"] == 1:
             row["squared"]["lm_head.weight"] *= 4
 
-    path = Synthetic().write(tmp_path / "run")
-    bend_rows(path / "local_norms/rank_0.jsonl", quadruple)
+    bend_rows(Synthetic().write(path) / "local_norms/rank_0.jsonl", quadruple)
     relisted(path)
-    done = show(path, "--html", tmp_path / "run.html")
-    assert done.returncode == 1
-    assert done.stdout.startswith(rendered(Condition.UNWELL))
-    assert words("health.contradicts_itself") in " ".join(done.stdout.split())
-    assert words("health.contradicts_itself") in (tmp_path / "run.html").read_text()
 
 
-def test_a_directory_made_by_hand(tmp_path: Path) -> None:
-    path = by_hand(tmp_path / "run")
-    done = show(path, "--html", tmp_path / "run.html")
-    assert done.returncode == 0, done.stderr
-    assert words("health.directory_made_by_hand") in done.stdout
-    assert words("health.directory_made_by_hand") in (tmp_path / "run.html").read_text()
+@pytest.mark.parametrize(
+    ("make", "condition", "said"),
+    [(contradictory, Condition.UNWELL, "health.contradicts_itself"), (by_hand, Condition.CLEAN, "health.directory_made_by_hand")],
+)
+def test_a_terminal_and_a_page_say_the_same(tmp_path: Path, make: Callable[[Path], object], condition: Condition, said: str) -> None:
+    make(tmp_path / "run")
+    done = show(tmp_path / "run", "--html", tmp_path / "run.html")
+    assert done.returncode == (condition is Condition.UNWELL), done.stderr
+    assert done.stdout.startswith(rendered(condition))
+    assert words(said) in " ".join(done.stdout.split())
+    assert words(said) in (tmp_path / "run.html").read_text()
 
 
 def test_hostile_text_is_text(tmp_path: Path) -> None:
@@ -254,21 +239,16 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert "&lt;/script&gt;" in page
 
 
-def test_exit_codes_and_errors(tmp_path: Path) -> None:
+def test_exit_codes_errors_and_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     path = Synthetic().write(tmp_path / "run")
     done = show(path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    assert show(tmp_path / "none").returncode == 3
-    missing = show(path, "--html", path / "run.json" / "x.html")
-    assert missing.returncode == 2
-    assert missing.stderr.count("\n") == 1
-
-
-def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
-    path = Synthetic().write(tmp_path / "run")
     assert "\x1b[" in show(path, FORCE_COLOR="1").stdout
     assert "\x1b[3" not in show(path, FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert show(tmp_path / "none").returncode == 3
+    missing = show(path, "--html", path / "run.json" / "x.html")
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
 
 
 STEPS: dict[str, tuple[int, ...]] = {"": (), "3": (3,), "0-2": (0, 1, 2), "0-1,5": (0, 1, 5), "0,5": (0, 5), "1,3-4": (1, 3, 4)}
