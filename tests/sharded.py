@@ -112,12 +112,8 @@ def write(
     places = grid.places()
     have = []
     for rank, place in enumerate(places):
-        parts = [
-            (shard, bend(rank, shard.name, part_of(gradients[shard.name], shard)))
-            for fused, counted in model.held(place, grid)
-            for shard in shards_of(fused, dtype="float32", counted=counted)
-        ]
-        have.append(parts)
+        shards = [shard for fused, counted in model.held(place, grid) for shard in shards_of(fused, dtype="float32", counted=counted)]
+        have.append([(shard, bend(rank, shard.name, part_of(gradients[shard.name], shard))) for shard in shards])
     exact = [math.fsum(squared_sum(part) for shard, part in parts if shard.counted) for parts in have]
     norm = math.sqrt(math.fsum(exact))
     one_group = [place["dp"] == 0 or grid.distributed for place in places]

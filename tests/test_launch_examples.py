@@ -31,12 +31,12 @@ from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 from synthetic import CAUSAL, CONFIG, EVERYTHING, LAUNCH, ROWS, SHAPES, batch, begun, job, optimizer, row, sketched, tensors
+from test_presets import PRESETS, read
 
 EXAMPLES = LAUNCH / "examples"
 EVERY = sorted(path for path in EXAMPLES.iterdir() if path.is_file())
 SCRIPTS = [path for path in EVERY if path.suffix in (".sh", ".sbatch")]
 MANIFESTS = [path for path in EVERY if path.name.startswith("kubernetes_")]
-PRESETS = {path.stem for path in (LAUNCH / "presets").glob("*.env")}
 
 WRITES_DOWN = """
 import json, os, sys
@@ -240,10 +240,8 @@ def pods(path: Path) -> list[dict[str, Any]]:
 
 def presets(path: Path) -> dict[str, str]:
     """What the ConfigMap holds that the comments make."""
-    files = re.findall(r"--from-env-file=(\S+)", path.read_text())
-    assert len(files) == 2
-    lines = [line for file in files for line in (LAUNCH.parent / file).read_text().splitlines() if line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
+    one, other = re.findall(r"--from-env-file=(\S+)", path.read_text())
+    return read(LAUNCH.parent / one) | read(LAUNCH.parent / other)
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -317,7 +315,7 @@ def test_every_preset_that_is_named_exists(path: Path) -> None:
     by = (r"PRESET:-(\w+)", r"^begin (\w+)", r"Presets: (\w+)", r"presets/(\w+)\.env")
     named = {one for pattern in by for one in re.findall(pattern, text, re.MULTILINE)}
     assert named
-    assert named <= PRESETS
+    assert named <= {path.stem for path in PRESETS}
     assert "To change: " in text
     assert "align-hooks compare " in text
 

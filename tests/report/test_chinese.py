@@ -54,9 +54,9 @@ def english(text: Value | Enum) -> list[str]:
     return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", words)) if word not in TERMS.split()]
 
 
-def words_left(contradiction: Contradiction) -> list[str]:
-    """The English words that are left in the Chinese of a contradiction, as of one run and as of one side of two."""
-    findings = [*findings_of([contradiction]), *findings_of([contradiction], Side.CANDIDATE)]
+def words_left(contradictions: list[Contradiction]) -> list[str]:
+    """The English words that are left in the Chinese of contradictions, as of one run and as of one side of two."""
+    findings = [*findings_of(contradictions), *findings_of(contradictions, Side.CANDIDATE)]
     return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
@@ -178,7 +178,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> None:
     contradictions = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
     assert contradictions
-    assert [word for contradiction in contradictions for word in words_left(contradiction)] == []
+    assert words_left(contradictions) == []
 
 
 @pytest.mark.parametrize("per_token", [True, False])
@@ -188,7 +188,7 @@ def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> 
 def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, shares: list[list[Any]]) -> None:
     path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
-    assert [word for contradiction in open_run(path).self_check.contradictions for word in words_left(contradiction)] == []
+    assert words_left(open_run(path).self_check.contradictions) == []
 
 
 def test_contradictions_of_norms(tmp_path: Path) -> None:
@@ -199,24 +199,25 @@ def test_contradictions_of_norms(tmp_path: Path) -> None:
     assert len(contradictions) == 4
     claims = Claim(Witness.COUNTED_GRADIENTS, 1.5), Claim(Witness.RECORDED_NORMS, 2.5)
     contradictions += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
-    assert [word for contradiction in contradictions for word in words_left(contradiction)] == []
+    assert words_left(contradictions) == []
 
 
 # ---- whole comparisons
-
-
-def bent(change: Callable[[Any], Any]) -> Synthetic:
-    """An honest run whose first gradients are changed."""
-    run = Synthetic().drifted()
-    run.gradients[0] = {name: change(gradient).astype(np.float32) for name, gradient in run.gradients[0].items()}
-    run.norms[0] = {name: squared_sum(gradient) for name, gradient in run.gradients[0].items()}
-    return run
 
 
 def changed(change: Callable[[Synthetic], Any], base: Synthetic | None = None) -> Synthetic:
     """An honest run that is changed."""
     run = (base or Synthetic()).drifted()
     change(run)
+    return run
+
+
+def bent(change: Callable[[Any], Any], *names: str) -> Synthetic:
+    """An honest run some of whose first gradients are changed, or all."""
+    run = Synthetic().drifted()
+    for name in names or run.gradients[0]:
+        run.gradients[0][name] = change(run.gradients[0][name]).astype(np.float32)
+        run.norms[0][name] = squared_sum(run.gradients[0][name])
     return run
 
 
@@ -238,17 +239,8 @@ def other_losses(run: Synthetic, first: int) -> None:
     run.batches[0]["token_losses"][:, first:] *= 1 + 1e-3 * np.arange(1, 6 - first, dtype=np.float32)
 
 
-def shifted(run: Synthetic) -> None:
-    run.batches[0]["token_losses"] += np.float32(0.6931472)
-
-
 def one_row(run: Synthetic, step: int, *rows: int) -> None:
     run.batches[step]["token_losses"][list(rows or (1,))] *= np.float32(1.01)
-
-
-def unused_rows(run: Synthetic) -> None:
-    run.gradients[0][NAMES[1]][2:4] = 0
-    run.norms[0][NAMES[1]] = squared_sum(run.gradients[0][NAMES[1]])
 
 
 RUNS: dict[str, Callable[[], Synthetic]] = {
@@ -267,11 +259,11 @@ RUNS: dict[str, Callable[[], Synthetic]] = {
     "every token": lambda: changed(lambda run: other_losses(run, 0)),
     "scores": lambda: changed(lambda run: other_losses(run, 1)),
     "window": lambda: changed(lambda run: other_losses(run, 2)),
-    "shifted": lambda: changed(shifted),
+    "shifted": lambda: changed(lambda run: run.batches[0].update(token_losses=run.batches[0]["token_losses"] + np.float32(0.6931472))),
     "one row": lambda: changed(lambda run: one_row(run, 0)),
     "a later micro-batch": lambda: changed(lambda run: (one_row(run, 0, 2, 3), setattr(run, "micro_batches", [2, 2]))),
     "one micro-batch": lambda: changed(lambda run: (one_row(run, 0, 0, 1), setattr(run, "micro_batches", [2, 2]))),
-    "unused rows": lambda: changed(unused_rows),
+    "unused rows": lambda: bent(lambda one: np.where(np.isin(np.arange(len(one)), (2, 3))[:, None], 0, one), NAMES[1]),
     "another random state": lambda: changed(lambda run: [row.update(random=[{"torch": str(row["step"])}]) for row in run.rows]),
     "an input": lambda: changed(lambda run: run.rows[0].update(unrecorded_inputs=["decoder_input"])),
     "a loss of its own": lambda: changed(lambda run: run.rows[0].update(loss=9.3)),
