@@ -1,7 +1,5 @@
 """Cases that every run of the tests tries, of many of a kind, the others being for the slow one; and many cases as one test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What holds for every test: none depends on the clock. And the browser, of which a process of tests can have one alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Losses of long runs as honest runs differ: a level that wanders, and a part that comes with each batch, larger with hard ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

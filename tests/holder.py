@@ -1,7 +1,5 @@
 """A run's directory in the hands of another process: locks are a process's own, so no test can hold a lock against itself."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands of ours called in this process, with their streams and exit codes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -4,8 +4,6 @@ Rows of norms and of sketches have their digests in the rows of scalars, tensors
 these anew, so that a file is refused for what it holds and not because its digest differs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

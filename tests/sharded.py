@@ -3,8 +3,6 @@
 What a rank holds is told by the real name tables; what it writes is cut out of whole tensors that the test knows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Processes that tests start: an environment of their own, and how they ended."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

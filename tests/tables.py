@@ -1,7 +1,5 @@
 """The name tables of the families, for tests that need one."""
 
-from __future__ import annotations
-
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family
 from align_hooks.families.llama import LLAMA

@@ -1,7 +1,5 @@
 """No test depends on how fast the machine is, or how busy: Hypothesis has no deadline, and nothing reads a clock to judge by it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the demo refuses before it starts; ``make demo`` runs it."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the Markdown files say of the repository is so: links, variables, commands, options, files; both languages have the same."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """The command that installs an extra names packages that are on an index, which this project is not."""
 
-from __future__ import annotations
-
 import shlex
 from importlib.metadata import PackageNotFoundError, metadata
 from unittest import mock

@@ -1,7 +1,5 @@
 """The batch as a model of somebody else's is given it: MindSpeed-LLM and scripts have GPTModels of their own."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Who may import whom, read from the source and tried in a fresh interpreter."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What keeps trainings for tests that only read them: nothing stale, half-written or changed is ever given."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

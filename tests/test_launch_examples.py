@@ -5,8 +5,6 @@ folder of its own, with the variables that its ``#SBATCH`` lines make; srun star
 ``tests/real/test_launch.py`` for two nodes of torchrun.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Paths in Chinese, and paths that are no text at all, where the locale is none of UTF-8."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Seeds and determinism where torch_npu has put ``torch.npu`` in place: a stand-in here, as torch_npu needs an NPU. Untried on one."""
 
-from __future__ import annotations
-
 import random
 import sys
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Whatever it is, the command says so in a line, with an exit code of the contract, and shows nothing that lies outside of a record.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a command was asked to write, and what it may not read: a line, a documented code, and nothing else changes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """The wheel and the sdist: everything that a user needs is in them, and works without the checkout."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The diffs of patches/ on the frameworks that are installed; ``make patches`` tries every version that they are for."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import shutil

@@ -1,7 +1,5 @@
 """launch/presets and the scripts that apply them, with stand-ins for python, torchrun and msrun that print what they are given."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `benchmarks/profiled.py` makes of a profile: no GPU is needed to count events."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace as Of

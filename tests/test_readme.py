@@ -1,7 +1,5 @@
 """The README is one screen and a little more: what it answers, the picture, the commands, the two clusters, what is supported."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of other tools are regular, in the folder that was named, and of a size that is read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Every ALIGN_HOOKS_* variable: how it is read, and how a problem is told."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import fields
 from pathlib import Path

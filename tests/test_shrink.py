@@ -1,7 +1,5 @@
 """launch/shrink.py: what it changes in a command, what it says about it, and what it refuses."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``align_hooks.testing`` in a real pytest: what passes, what fails, and what a log then says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The zoo's cases are whole, and the docs show its results."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What messages say, for tests: their ids and arguments, and no words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from align_hooks.comparison.stages.registry import LADDER

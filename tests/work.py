@@ -1,7 +1,5 @@
 """How much is done, counted and not timed: a count is the same on every machine, however busy it is."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator

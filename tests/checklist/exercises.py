@@ -5,8 +5,6 @@ a newer one, or a newer one with experts and latent attention. What an exercise 
 first weights otherwise than Megatron-LM, which is everywhere but in newer models without experts, the bases load them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

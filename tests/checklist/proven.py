@@ -5,8 +5,6 @@ trainer builds each YAML too, without the advice and with it; what it builds dif
 trains. What it builds nothing of here (older models but Llama's, a step of training) stands on its source alone.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """YAML files that MindFormers' wheels ship, and launch scripts that an engineer wrote for them with a few mistakes in each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

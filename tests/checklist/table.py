@@ -1,7 +1,5 @@
 """The table of docs/checklist.md, from the rows themselves: ``python tests/checklist/table.py``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

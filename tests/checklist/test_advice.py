@@ -1,7 +1,5 @@
 """Advice that was once wrong or incomplete: what is told now, all of it, and that nothing differs once it is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

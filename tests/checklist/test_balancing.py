@@ -1,7 +1,5 @@
 """Load-balancing losses by what they count, not by what they are called: where two are one, where not, and what makes them one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the two frameworks do otherwise by design: that it is told, and that what is told makes it go."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.checklist.result import check

@@ -1,7 +1,5 @@
 """Advice that was tried: what a check tells to write is written as printed, and the check is run again."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass

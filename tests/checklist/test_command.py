@@ -1,7 +1,5 @@
 """``align-hooks check`` in a process of its own: exit codes, what is printed, JSON, pages."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

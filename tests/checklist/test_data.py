@@ -1,7 +1,5 @@
 """Where data come from and in which order: what names of files say, who shuffles, and what recorded batches say of both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

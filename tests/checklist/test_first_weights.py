@@ -1,7 +1,5 @@
 """How far the first weights of output projections spread: what each framework does, and where it does no harm."""
 
-from __future__ import annotations
-
 import re
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``--fix``: the candidate's YAML with what was told written into it, and not a letter else."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

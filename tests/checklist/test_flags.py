@@ -1,7 +1,5 @@
 """Every flag of Megatron's that changes what a row means is named there, and leaving it out mends the row."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.checklist.judge import Outcome, judge

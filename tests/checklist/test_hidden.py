@@ -3,8 +3,6 @@
 Cases name the line of MindFormers' source that makes them so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

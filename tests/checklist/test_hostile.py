@@ -1,7 +1,5 @@
 """What was written to mislead ``check``: scripts as bash runs them or said not to be followed, values that are no numbers, bombs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """MindSpeed-LLM's own arguments: what each means where Megatron-LM has none of its name, beside what holds without it."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from pathlib import Path
 

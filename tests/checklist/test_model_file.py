@@ -1,7 +1,5 @@
 """A model's ``config.json``: what it may say is not known where it is not here, and a table of the YAML replaces its whole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is no difference is not told as one, by whatever name it goes; and what looks alike and is not is told."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

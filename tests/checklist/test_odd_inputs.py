@@ -4,8 +4,6 @@ No traceback, no control sequence, no end that never comes. Work is counted in c
 mislead are in ``test_hostile.py``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

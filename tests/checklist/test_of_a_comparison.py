@@ -1,7 +1,5 @@
 """The check of a comparison's two records, with the batches that the comparison looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Older models of MindFormers, read as their sources build them; each case names the branch, the file and the line that make it so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """YAML files that MindFormers' wheels ship, against launch scripts that an engineer wrote for them with a few mistakes in each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scripts, lists of arguments and YAML files: what they say, without running anything, and what cannot be read."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What only a record can tell: built types, which weights decay, versions, variables, and the batches themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a framework refuses is no clean check, and settings that only several edits bring together are written together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ CHECK_REPOSITORIES names checkouts, with colons between them; of each, a test co
 tests/checklist/test_repositories.py`` prints the counts, and every answer that is none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Every row of the CheckList: what agrees is the same however it is written, what does not is seen, and no row of a guide is left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

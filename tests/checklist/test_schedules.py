@@ -1,7 +1,5 @@
 """How two schedules are held against each other; their formulas are held against the frameworks in ``tests/real/test_checklist.py``."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

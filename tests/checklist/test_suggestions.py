@@ -1,7 +1,5 @@
 """What a check tells people to write: values that the key takes, that part no other row, and names that nearly are a framework's."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys that an anchor of a YAML ties: advised together, written together by ``--fix`` and in the file to paste, or named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

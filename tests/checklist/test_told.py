@@ -1,7 +1,5 @@
 """What a check tells of a pair: every case of ``told.txt``. Nothing else differs in it, and it is clean once what is told is written."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

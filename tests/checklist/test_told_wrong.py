@@ -1,7 +1,5 @@
 """What ``check`` once told wrong of real pairs: a difference that was none, one that it did not see, advice that did not mend it."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

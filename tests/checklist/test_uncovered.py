@@ -1,7 +1,5 @@
 """Settings that no row looks at: one that is not known to change nothing keeps a check from being clean."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Any
 

@@ -3,8 +3,6 @@
 The values are those that the code looks up: each lookup of a check is noted.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

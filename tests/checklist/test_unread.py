@@ -1,7 +1,5 @@
 """Keys of an older model that its configuration class does not read: the table of classes against MindFormers' source, and what is told."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 from collections.abc import Iterator

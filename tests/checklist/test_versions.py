@@ -1,7 +1,5 @@
 """Traps of some releases alone: where the version that reads a side is known, one that does not hold for it is not told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

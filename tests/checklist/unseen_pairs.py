@@ -6,8 +6,6 @@ them. REPOSITORIES is a directory with a clone of each, ``owner+name`` or ``owne
 which ``--seen`` names.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """YAML files that MindFormers' wheels ship: those of the installed one, and of 1.3.2, which the package index has."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """Tiny models with every bit pattern, spelled out and written by nobody's code but this: what a conversion is held against."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Megatron-LM's checkpoints of a tiny model, as torch itself writes them; layouts are spelled out here once more, apart from the tables."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """The command: what it prints, its exit codes, and that a log is a log still."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Files of strangers, and files that are not whole: one line that names the thing, and nothing of them is ever run."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

@@ -1,7 +1,5 @@
 """Types: every bit kept, widening exact, narrowing as torch does it, and from fp64 rounded once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Megatron-LM's checkpoints, as torch writes them: every layout gives the same tensors to the bit, and torch reads what we write."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a conversion holds at once: about the largest tensor, however many there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """From every form to every other and back: the same names, types, shapes and bits."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

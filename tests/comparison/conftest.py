@@ -1,7 +1,5 @@
 """One reference, and a way to lay a bent candidate beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guide's acceptance standard, and the command that judges by it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Who is right follows from distances alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Settings that the arguments on record hold and ``config.json`` does not, and unknown ones: what they mean, where they are suspected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path

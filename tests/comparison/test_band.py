@@ -1,7 +1,5 @@
 """The band of a long run, ended or still going on: honest pairs stay in it, drifts and jumps are found, and the first step is told."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

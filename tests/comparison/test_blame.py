@@ -1,7 +1,5 @@
 """Where a fault is said to sit, and what is suspected first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """``align-hooks compare`` as a shell calls it: exit codes, and a report that fits 80 columns."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What a conversion did to a weight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

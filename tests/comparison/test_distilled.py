@@ -1,7 +1,5 @@
 """A distilled reference gives the verdict that the run itself gives, and says what it lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path

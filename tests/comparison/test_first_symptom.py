@@ -1,7 +1,5 @@
 """What shows first in training is blamed, whatever else differs; what acts later is said to, and advice names all of it once."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

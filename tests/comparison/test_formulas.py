@@ -1,7 +1,5 @@
 """Updates that are not plain AdamW's: by other formulas, each found from the numbers on record, and of gradients that are only rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

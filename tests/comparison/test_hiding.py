@@ -1,7 +1,5 @@
 """What must not pass as aligned: numbers that are not finite, what a record lacks, and what hides in free-running steps."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable

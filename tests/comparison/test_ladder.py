@@ -1,7 +1,5 @@
 """Every stage of the ladder and every verdict, on small runs made with the real Writer."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,8 +1,6 @@
 """Batches that differ: what they have in common, what is likely, and what to do; and what is told where they are the same because they
 were fed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any

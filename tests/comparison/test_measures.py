@@ -1,7 +1,5 @@
 """The measures, the guide's standard, and what decides a verdict, each by itself."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

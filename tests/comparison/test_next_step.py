@@ -1,7 +1,5 @@
 """The one command to run after a verdict."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

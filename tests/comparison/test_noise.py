@@ -1,7 +1,5 @@
 """Limits that are measured on repeats of the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers that are not finite, one in each kind of place where a writer is given any: a documented exit code, said, and never aligned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Where a tensor stands in its model, by its name."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.comparison.places import KINDS, place

@@ -1,7 +1,5 @@
 """Where an error comes about: the first point that is further beyond its limit than all that it is made from."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors of two records measured as they are read: any cut of either side gives what the whole tensors give, or the same refusal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokens that two runs gave to other experts: near ties leave open what follows, many of them are a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path

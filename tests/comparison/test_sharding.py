@@ -1,7 +1,5 @@
 """Faults of a parallel layout, told apart by what they do to gradients; and where an error comes into the backward pass."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs of which no tensor is stored, compared by their sketches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path

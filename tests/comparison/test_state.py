@@ -1,7 +1,5 @@
 """What rows of a run hold beside losses and norms: the state that steps start from, digests of tokens, terms of the loss, random states."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

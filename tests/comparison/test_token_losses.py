@@ -1,7 +1,5 @@
 """Where along the sequence and in which rows two runs' token losses part, by how much, and what random numbers were drawn."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

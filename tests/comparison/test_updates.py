@@ -1,7 +1,5 @@
 """The update against its formula: each term of AdamW planted in what a run did and not in what it recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any

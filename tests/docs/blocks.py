@@ -1,7 +1,5 @@
 """The commands of a page, one by one, as bash itself takes its blocks apart."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

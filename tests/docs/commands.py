@@ -5,8 +5,6 @@ A page's commands are run as they stand and in their order, in one bash, each he
 variables, options and files (``tests/test_docs.py``).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

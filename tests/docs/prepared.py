@@ -4,8 +4,6 @@ A function each, by its name in ``commands.py``. What trains is the small pair o
 ``synthetic.py``, and so are logs, curves, dumps and checkpoints by the tests of what reads them.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -4,8 +4,6 @@ A page quotes between ``<!-- python tests/docs/quoted.py NAME -->`` and ``<!-- e
 golden file (``tests/golden``), or is printed by a command on files of ``launch/``, so that no page shows what no command prints.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The table of docs/record.md, made from the rules: ``python tests/docs/record.py``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/reference.md, made from the code: ``python tests/docs/reference.py``. What is a table of facts there is one here."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 ``docs/record.md`` is made from these rules, and a test holds every file of a run against them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands of a page, run in one bash, each with what it printed and what it ended with."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

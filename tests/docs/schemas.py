@@ -1,7 +1,5 @@
 """docs/schemas/, made of the tables of docs/json.md: ``python tests/docs/schemas.py``."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The workflow of launch/examples and the snippets of docs/ci.md: well-formed, and of commands, options and variables that there are."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -3,8 +3,6 @@
 What trains is run by ``tests/real/test_pages.py``.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What pages hold that is made by the code is what the code makes now."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The examples of docs/python.md and docs/ci.md run, one after the other, on runs that recorded everything; so does the notebook."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """docs/record.md says what the rules say, and the rules name every file of a run, with the place of its digest."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

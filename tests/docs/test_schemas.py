@@ -1,7 +1,5 @@
 """The JSON that commands write is what its schemas and docs/json.md say, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import chdir

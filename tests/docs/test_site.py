@@ -1,7 +1,5 @@
 """The site is built from the pages strictly, in both languages, and is read and searched without a network, from a disk."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the doctor says of a configuration: what the run itself would refuse, and models that have no canonical names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

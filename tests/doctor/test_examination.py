@@ -1,7 +1,5 @@
 """The verdict, with stand-in packages in the place of the frameworks: what is broken, too new, or not there is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

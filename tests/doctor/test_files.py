@@ -1,7 +1,5 @@
 """Files that a script names, there or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

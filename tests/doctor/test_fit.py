@@ -1,7 +1,5 @@
 """What feeds a run is held against the model and the steps that a script or a YAML describes, with the run's own checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

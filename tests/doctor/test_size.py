@@ -1,7 +1,5 @@
 """Sizes that configurations describe, against the counts that the models' own checkpoints have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

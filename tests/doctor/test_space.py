@@ -1,7 +1,5 @@
 """What recording needs against what is free."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

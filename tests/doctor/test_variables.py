@@ -1,7 +1,5 @@
 """What variables name is opened as the run would open it, and refused with its own words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

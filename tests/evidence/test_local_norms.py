@@ -1,7 +1,5 @@
 """Local norms that MindFormers logged without names, and the record that names them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Lines as the frameworks write them, by the format strings of their source, and what each says of its step."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

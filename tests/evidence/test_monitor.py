@@ -1,7 +1,5 @@
 """Norms that msprobe's monitor wrote, of either version: put to names and steps, compared, and refused where they say too little."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Every family against Hugging Face's own model of it, and what follows from all of them together."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Scaled rotary positions against those that Megatron-LM, MindFormers and Transformers build."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Both sides' tables against the parameters of a real Hugging Face Llama."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Jobs that record, small enough to be killed ten thousand times: every number says which job and which step it is of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A record as the reader gives it, as a table of the model; every number of a step must be of one job, and of that step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

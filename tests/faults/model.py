@@ -4,8 +4,6 @@ A record is a table: from a step to the job that made it, and the same of states
 record that it replaces is no more, or ends where it goes on. When it has completed a step, on every rank, the step is there.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field

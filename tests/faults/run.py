@@ -5,8 +5,6 @@ and in the middle of it; at every stop the directory is copied and read. The nex
 kill. Then, of some stops, a job is started on what was left that runs to its end: the record must be whole.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

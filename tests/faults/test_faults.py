@@ -1,7 +1,5 @@
 """Some histories of jobs that are killed (``make faults`` lives through more), and that the harness would see what it looks for."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ process goes on; :func:`traced` kills it there for good where it is told to. Und
 would not see the files that safetensors makes. Linux on x86-64.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

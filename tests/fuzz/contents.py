@@ -1,7 +1,5 @@
 """New bytes of a file, by its kind: headers, numbers, values, keys, lines and words. All is drawn from one generator."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """One change of one digested file of a whole record, which must be noticed."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 from random import Random
 

@@ -1,8 +1,6 @@
 """New bytes of what other tools write: archives of torch, pickles, protobuf messages, TensorBoard's events, tables. Lengths and checksums
 fit what was changed, so that readers get beyond them."""
 
-from __future__ import annotations
-
 import io
 import pickletools
 import struct

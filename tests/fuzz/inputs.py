@@ -1,7 +1,5 @@
 """One input: a seed, what was done to it, and what it is fed to. Made from two numbers, or from a file of the corpus."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

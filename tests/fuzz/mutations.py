@@ -1,7 +1,5 @@
 """What is done to a seed: the bytes of one of its files, or the files themselves. All is drawn from one generator."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

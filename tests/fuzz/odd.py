@@ -1,7 +1,5 @@
 """What is put where it does not belong: numbers, texts, types, shapes, words. Data alone; every line is one that somebody reads wrong."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from random import Random
 

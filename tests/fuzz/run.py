@@ -4,8 +4,6 @@ Input N of a seed is the same wherever it is made: ``--seed S --from N --inputs 
 ``watch.py``; one that does is kept below ``build/fuzz`` and can be tried again with ``--corpus FILE``. Ends with 1 where there is one.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -4,8 +4,6 @@ A seed's directory holds ``run`` where a record is mutated, ``reference`` and ``
 where a log is. What it is compared with stands in ``partner``, which no mutation touches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

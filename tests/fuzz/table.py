@@ -1,7 +1,5 @@
 """The table of SECURITY.md, from the results of ``run.py --results``: ``python tests/fuzz/table.py`` writes it there."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

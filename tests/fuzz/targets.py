@@ -1,7 +1,5 @@
 """What an input is fed to: the commands' own functions, and what each of them may touch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

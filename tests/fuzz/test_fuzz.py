@@ -1,7 +1,5 @@
 """The corpus and a thousand fresh inputs pass; a fault of every kind would be seen; the table of SECURITY.md is that of the results."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

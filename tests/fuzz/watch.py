@@ -1,7 +1,5 @@
 """What an input may not do: take long or much memory, read or write outside of a record, start or fetch anything, speak out of turn."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

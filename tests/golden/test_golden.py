@@ -1,7 +1,5 @@
 """What people read is what the files beside this one say; ``python tests/golden/write.py`` writes them again."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.comparison.verdict import Comparison, Verdict

@@ -3,8 +3,6 @@
 ``python tests/golden/write.py`` writes them again; look at the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import sys

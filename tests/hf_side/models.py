@@ -1,7 +1,5 @@
 """Small models of every family that is judged, with random weights, and a batch: inputs as a record would have given them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records whose numbers Hugging Face's own fp32 model made, one of them with a fault: the command names the side that has it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What a step differentiates, by its record."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

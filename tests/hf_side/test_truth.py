@@ -1,7 +1,5 @@
 """The truth is the model's: its points are those that other code sees in the whole model, and its gradients are derivatives to fp64."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the orderings are built from. A snippet imports it first; it imports nothing of the stand-in framework."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

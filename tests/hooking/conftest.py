@@ -1,7 +1,5 @@
 """Orderings of import, attach and undo, each in a fresh interpreter with a scrubbed environment."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hook bodies for the stand-in framework. Importing this module before a seam is used is what lazy loading must avoid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 noted: list[str] = []

@@ -1,7 +1,5 @@
 """The account at the end: what was asked for and never happened, and the exit code that says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from .conftest import Observe

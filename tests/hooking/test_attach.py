@@ -1,7 +1,5 @@
 """Attaching, in every order of attach and import."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest

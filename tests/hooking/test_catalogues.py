@@ -1,7 +1,5 @@
 """Both catalogues as data: nothing in them may be wrong in a way that only a training run would find out. Imports no framework."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """A hook that cannot be attached: loud at once, and remembered, because a second import succeeds unhooked."""
 
-from __future__ import annotations
-
 import pytest
 
 from .conftest import Observe

@@ -1,7 +1,5 @@
 """A handler that fails around a framework's function: what the framework sees of it."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -3,8 +3,6 @@
 The stand-in patches as MindSpeed does (``mindspeed/``).
 """
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a rehearsal of one process meets itself: set where it trains and nobody has said it, and listed."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Undoing: afterwards the framework is what it was."""
 
-from __future__ import annotations
-
 import pytest
 
 from .conftest import Observe

@@ -1,7 +1,5 @@
 """``align-hooks run --arguments-only``: what it runs, where each process ends, what it writes. The frameworks are stand-ins."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -4,8 +4,6 @@ A run with ``ALIGN_HOOKS_SEED`` set attaches hooks that never fire here, because
 the lines that say so are what the launcher adds, and nothing else may differ.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

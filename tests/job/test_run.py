@@ -1,7 +1,5 @@
 """``align-hooks run -- COMMAND …``: what it attaches to, what it leaves alone, and how it ends. The frameworks are stand-ins."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ counts false alarms on pairs that are made with the autocorrelation that was mea
 which every repeat takes each part. The fourth says how alike neighbouring differences are.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` with one fault that a long run, or many batches without updates, show, named by the variable PLANTED."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

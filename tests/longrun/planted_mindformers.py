@@ -1,7 +1,5 @@
 """``run_mindformer.py`` with one fault that a long run shows: the embedding's weight does not decay."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

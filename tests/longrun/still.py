@@ -7,8 +7,6 @@ it is the same step on both sides where a run was fed another batch once, and di
 there is not trained again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -4,8 +4,6 @@ Each reference is trained with repeats whose every weight is moved by one roundi
 with one candidate a fault. A run that is there is not trained again.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Both catalogues have every message that the source makes, with the same slots, and no other."""
 
-from __future__ import annotations
-
 import ast
 import re
 import string

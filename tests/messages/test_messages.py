@@ -1,7 +1,5 @@
 """How a message becomes words: nested, in a row, one or many, in a language that lacks it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path

@@ -4,8 +4,6 @@ A message has no text, so the type checker refuses ``message.startswith``. This 
 message, of an error or of an ending, and that is then searched, cut, matched or turned into a number.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which chunk of a gradient belongs to which piece, before MindSpore compiles anything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What MindFormers is fed, held against the rule by which its LlamaForCausalLM weighs tokens where it takes no mask (1.3)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

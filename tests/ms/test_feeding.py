@@ -1,7 +1,5 @@
 """Rows fed, micro-batches and losses, held against MindFormers' own formula of the batch size."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which elements of a gradient go into which signed sum, before MindSpore compiles anything: the graph's arithmetic, done by numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MindSpore's layouts: the parts of all ranks are the whole weight, each element once, as its own slicing gives them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

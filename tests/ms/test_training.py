@@ -1,7 +1,5 @@
 """What fails on the device in a step, and shows where a callback waits for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

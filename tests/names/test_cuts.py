@@ -1,7 +1,5 @@
 """Parts of a parameter: what tensor-parallel ranks and distributed optimizers hold, against the whole tensors that they were cut from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Fused layouts as blocks of rows: splitting and joining are inverses, and each layout is the one its framework documents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

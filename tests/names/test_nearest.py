@@ -1,7 +1,5 @@
 """What a misspelt name may mean."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.names.nearest import nearest

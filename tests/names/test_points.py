@@ -1,7 +1,5 @@
 """The names of points, their order, and what each is made from."""
 
-from __future__ import annotations
-
 import random
 
 from align_hooks.names import points

@@ -1,7 +1,5 @@
 """A record in one zip file is read from memory, and what is no such file is refused before memory is taken for it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """What is on record of the command that started a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Processes, threads, Dask and MPI give one answer, and raise what a worker raises."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

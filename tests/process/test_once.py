@@ -1,7 +1,5 @@
 """What all ranks of a job would say is said once on each stream, and again by the next job."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What each launcher says about a process."""
 
-from __future__ import annotations
-
 import pytest
 
 from align_hooks.process.ranks import Launch

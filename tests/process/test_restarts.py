@@ -1,7 +1,5 @@
 """Which starts of a process are those of one job: agents as real processes, Slurm by its variables."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

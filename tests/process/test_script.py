@@ -1,7 +1,5 @@
 """Where an error came about: at the line of the user's own code, wherever below it was raised."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

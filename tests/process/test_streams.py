@@ -1,7 +1,5 @@
 """Standard streams that are closed, full, or read by nobody: what we print changes no exit code and no training."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """``align_hooks.compare``: what it takes, and what a Comparison gives."""
 
-from __future__ import annotations
-
 import builtins
 import math
 import subprocess

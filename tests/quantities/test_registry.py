@@ -1,7 +1,5 @@
 """Every recorded quantity of the registry, and what other rooms have to say of each."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """YAML texts of the families that MindFormers trains, and what its own trainer builds of them, read back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

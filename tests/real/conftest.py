@@ -1,7 +1,5 @@
 """One Megatron reference and one MindFormers candidate, shared by the tests of a worker."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 torch.distributed among them; ``transfers`` are tensors that were taken to the host.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

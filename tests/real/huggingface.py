@@ -1,7 +1,5 @@
 """Hugging Face's own model on the weights and a batch of a record, opened with no help from us: a third opinion."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

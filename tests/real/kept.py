@@ -4,8 +4,6 @@ A run lies in ``build/runs/SOURCES/ASKED``: the first is a digest of our code an
 it costs time alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

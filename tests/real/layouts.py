@@ -1,7 +1,5 @@
 """Every parallel layout of Megatron that the tests know, and the single ranks that they are held against: ``layouts.txt``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the points of both frameworks put out, and blocks that are fed what the other run's were."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a YAML says is what MindFormers' own trainer builds, and names that it does not read are known to the CheckList."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who is right on real runs: an honest pair, and runs in which Megatron computes otherwise than its configuration says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``align-hooks run --arguments-only`` with the real frameworks and launchers: what it writes is what ``check`` reads of the script."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

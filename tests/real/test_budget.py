@@ -4,8 +4,6 @@ On an accelerator operators are kernel launches, and transfers wait for the devi
 tensor there, which a CPU does not count.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

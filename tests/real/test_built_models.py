@@ -1,7 +1,5 @@
 """Models as Megatron-LM builds them: another class is refused, and a fact that cannot be read is unknown, never another value."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NumpyDataloader in a YAML that its user wrote, in a script where no variable of ours is set."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

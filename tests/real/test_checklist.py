@@ -1,7 +1,5 @@
 """The CheckList's tables, formulas and traps against the frameworks themselves, which answer from a process of their own."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import math

@@ -1,7 +1,5 @@
 """A real ``pretrain_gpt.py`` from a Megatron-LM checkout, unmodified. MEGATRON_LM names the checkout (core_v0.19.0)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

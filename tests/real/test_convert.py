@@ -1,7 +1,5 @@
 """Logs that the real frameworks printed, against the records of the same runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Converted weights on the real frameworks: what these save is read to the bit, and they start from what is written."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

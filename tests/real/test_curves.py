@@ -1,7 +1,5 @@
 """The curves that both frameworks leave for TensorBoard, beside the record of the same run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The doctor on the real frameworks: what it finds is what a run finds."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Dumps that msprobe and MindSpore make of the runs of the pair, read, compared with each other, and held against our own records."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

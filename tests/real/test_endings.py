@@ -1,7 +1,5 @@
 """A real training that a signal ends in mid-step: it ends as it does without us, and its record says of what."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 MindFormers builds all of these by its newer models (``use_legacy: False``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

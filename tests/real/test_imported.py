@@ -1,7 +1,5 @@
 """What a training imports of ours: what keeps runs may leave the rest out of their names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Not tried here, for want of the hardware: torchrun on a GPU, msrun on an Ascend card.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

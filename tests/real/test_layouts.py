@@ -4,8 +4,6 @@ Each candidate is a job of several processes over gloo. What it recorded must re
 and gradients of the first step agree with the single rank's, and the record does not contradict itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

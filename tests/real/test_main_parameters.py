@@ -1,7 +1,5 @@
 """Main parameters that a checkpoint did not reach, on record from a bfloat16 run of Megatron-LM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

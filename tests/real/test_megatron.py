@@ -1,7 +1,5 @@
 """Megatron on its own: replayed on itself, meant for GPUs, resumed, padded and tied."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a check tells to write is taken by MindFormers' own trainer, and read: every row's advice, and whole files that were mended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache

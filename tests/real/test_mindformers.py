@@ -1,7 +1,5 @@
 """MindFormers on its own: the import form, the guide's YAML, fused projections, the loss mask."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A Megatron that was patched in MindSpeed's ways is recorded as one that was not. MindSpeed itself needs an NPU: untried."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """With everything recorded, losses and final weights are those of a run without us, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

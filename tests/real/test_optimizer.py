@@ -1,7 +1,5 @@
 """The optimizer alone: one side's gradients handed to the other, and faults planted in what is made of them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass

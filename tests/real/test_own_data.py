@@ -1,7 +1,5 @@
 """MindFormers trains on data of its own, with no replay: the same tokens as Megatron-LM, in a file of MindFormers' own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

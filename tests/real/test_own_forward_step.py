@@ -1,7 +1,5 @@
 """A forward_step and a loss function of one's own: the loss mask on record is the one that training used, or its absence is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models of no family, and parameters that a family does not know: what has no canonical name has Megatron's own, and all is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every command of every page that trains, as it stands and in its order, on a CPU: each ends as its page says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

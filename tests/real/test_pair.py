@@ -1,7 +1,5 @@
 """The honest pair: Megatron recorded, MindFormers on the same weights and batches, and Hugging Face as a third opinion."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

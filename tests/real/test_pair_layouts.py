@@ -1,7 +1,5 @@
 """Megatron and MindFormers with two data-parallel ranks each, and in float16."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

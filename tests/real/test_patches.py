@@ -3,8 +3,6 @@
 The rehearsal on a CPU is a hook of its own and stays on, for both; nothing else is asked of hooks in a patched run.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """Layouts of Megatron that cannot be read are refused by the flag that makes them; in a process of its own, for it imports Megatron."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

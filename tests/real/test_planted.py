@@ -1,7 +1,5 @@
 """Faults planted on the MindFormers side, one at a time: each must be found, and found where it sits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sharding faults planted in a real Megatron, one of each kind: each must be found, and named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

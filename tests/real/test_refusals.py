@@ -1,7 +1,5 @@
 """What cannot work is refused before training starts, in one line that names the thing and the way out."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Positions and masks that start anew behind the end of a document, which MindFormers' newer models take with ``use_eod_reset``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

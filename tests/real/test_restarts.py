@@ -1,7 +1,5 @@
 """Jobs that torchrun starts again: they end as without us, and leave the record of a job that nothing ended."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A resumed run against the unbroken one, by iteration: what was not restored is named, and nothing where all was."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ In the model of ``launch/families/deepseek_v3_mtp`` a token is given to all expe
 nearly the same router, so that roundings decide which of them a token is given to.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

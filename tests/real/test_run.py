@@ -1,7 +1,5 @@
 """``align-hooks run -- COMMAND …`` with the real launchers: both of two data-parallel ranks record, and nothing else is touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

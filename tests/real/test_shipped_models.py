@@ -1,7 +1,5 @@
 """The models of the YAML files of MindFormers' wheel: of what family a recorder takes them for, and that the doctor foretells it."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import distribution
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The YAML files that MindFormers ships, with what docs/rehearsal.md says to change in them and no more, train in a rehearsal on a CPU."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

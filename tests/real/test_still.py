@@ -1,8 +1,6 @@
 """Runs at a learning rate of 0, without clipping, deterministic: Megatron with evaluation after every step, MindFormers with norms before
 the reducer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A call of ours that fails in a step, whichever it is, leaves training as it was, losses and weights to the bit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What users' own scripts and settings do that a record must not pass over: inputs beside the batch, weights of tokens, compute types."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

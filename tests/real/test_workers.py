@@ -3,8 +3,6 @@
 Megatron's own loader cannot be pickled, hooks or none (``worker_init_fn`` is a local function of it), so it starts workers by fork only.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Jobs whose ranks record from their beginning to their end, and what a directory holds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A step that writes gradients is written with digests and without, in turns, so t
 the writing alone: of a whole step, whose forward and backward pass come on top, it is less.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

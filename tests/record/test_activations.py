@@ -1,7 +1,5 @@
 """Sums of points add up over micro-batches and ranks, and what is not whole is refused."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

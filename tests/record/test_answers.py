@@ -1,7 +1,5 @@
 """What a run answers: its numbers as DataFrames, a row a step; and who asks for what it does not have is told what it has, in a line."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Records that are not whole, not ours, or contradict themselves; directories that cannot be used."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

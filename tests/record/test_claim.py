@@ -1,7 +1,5 @@
 """A directory is one job's, for as long as the job lives, whatever of locks, links and syncing its file system lacks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """What every version computes alike: the one definition of a local norm, and that of the digest of a step's tokens."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Nothing that was changed since it was recorded is taken for what was recorded."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """A distilled run is a record: what it kept is what the run has, what it lacks it was never asked for, and it is the same bytes again."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import zipfile

@@ -1,7 +1,5 @@
 """How a rank ended: from its last words, which real processes leave that real signals end, or from the words of its manifest."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Nothing outside a run's directory is written, deleted or read; nothing in it is deleted that is not the run's."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Rows of a run that is still being recorded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Steps that are intended, or far from 0, cost nothing: what is kept and walked is what was recorded. Memory is counted."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path

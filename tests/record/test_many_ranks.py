@@ -1,7 +1,5 @@
 """A job of 512 ranks is opened, held against itself and compared in 2 GiB, with work that grows as the ranks do."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A record that lacks ranks, rows, or what no recorder could see: whoever needs them says so, and makes nothing of the rest."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import re

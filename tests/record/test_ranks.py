@@ -1,7 +1,5 @@
 """Several ranks put together: tensors from their shards, batches from their data-parallel ranks, losses, their terms, and norms."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

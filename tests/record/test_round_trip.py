@@ -1,7 +1,5 @@
 """What one rank writes is what is read, to the bit."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

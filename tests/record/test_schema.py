@@ -1,7 +1,5 @@
 """What a record's JSON may hold: wrong values are refused by file, key and way out, and what is not known is passed over."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

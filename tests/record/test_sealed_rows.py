@@ -1,7 +1,5 @@
 """A line of scalars gives one row, whichever way it is read, and rows side by side are what they are one by one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records of many ranks held against themselves: honest ones hold, and each way to lose or repeat a shard is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What ranks share out, put back in order: sequences of context-parallel ranks, and the experts of each token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

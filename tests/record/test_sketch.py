@@ -1,7 +1,5 @@
 """Sketches: their definition, that shards add up, and what they see of a difference."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import pairwise

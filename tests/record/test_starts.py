@@ -1,7 +1,5 @@
 """A start on a directory that holds something, another job's or an earlier start's of its own: what becomes of either record."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A record in object storage is read in place, and is what it is in a directory."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import socket

@@ -1,7 +1,5 @@
 """Replayed batches: checked before training, handed out step on step, never wrapped around."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from contextlib import nullcontext

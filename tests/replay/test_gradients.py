@@ -1,7 +1,5 @@
 """Gradients to inject: found by name, read in the native layout, and refused before training where they do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

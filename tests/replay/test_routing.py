@@ -1,7 +1,5 @@
 """Experts to give to tokens: found by a router's name, and refused before training where they do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights to start from: a recorded run's or a Hugging Face directory's, moved by a rounding step or not, refused unless all fit."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

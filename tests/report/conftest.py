@@ -1,7 +1,5 @@
 """Comparisons to report, and a headless Chromium to read the pages with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Who is right, as a terminal and as JSON say it."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

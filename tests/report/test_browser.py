@@ -1,7 +1,5 @@
 """Pages in headless Chromium: they open without a network and without a complaint, and what they offer works."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

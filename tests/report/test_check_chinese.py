@@ -1,7 +1,5 @@
 """What the page of a check shows is messages, names and values: no sentence is left in English where its reader reads Chinese."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

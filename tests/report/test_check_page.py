@@ -1,7 +1,5 @@
 """The page of a check, in a browser: what differs is on the first screen, nothing complains, and hostile names are inert."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from align_hooks.checklist.result import Judgement, check

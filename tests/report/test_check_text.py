@@ -1,7 +1,5 @@
 """A check on a terminal of any width: what is told to be written can be copied from it."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What continuous integration is given of a comparison: JUnit XML and Markdown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How every command's report is laid out in a pipe: 80 columns, no blanks at the ends of lines, and commands to copy in one piece."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

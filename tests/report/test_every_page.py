@@ -1,7 +1,5 @@
 """Pages on any screen and on paper: accessible, in both languages and colour schemes, on a telephone, and without scripts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The first screen of a page: who the runs are, what to change, and how the loss went, in the order in which a reader needs them."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The page as text: what it is made of, whatever a browser makes of it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

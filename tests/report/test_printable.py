@@ -1,7 +1,5 @@
 """A name may hold any character: none of those that hide, turn or end text reaches a terminal, a page, markdown or JUnit as itself."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

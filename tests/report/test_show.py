@@ -1,7 +1,5 @@
 """``align-hooks show``: what a run holds and whether it is well, as text and as a page."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable

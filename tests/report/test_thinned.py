@@ -1,7 +1,5 @@
 """Long curves on a page: nothing that stands out is left out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

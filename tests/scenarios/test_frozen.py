@@ -1,7 +1,5 @@
 """Steps without updates: what stands out is named with its data, has an id in common or not, and can be run alone."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

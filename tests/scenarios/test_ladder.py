@@ -1,7 +1,5 @@
 """Ladders: what a plan may say, what each rung is told, and what is made of what was trained."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

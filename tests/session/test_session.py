@@ -1,7 +1,5 @@
 """How a run ends, and what is said of what never happened."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writing beside training: order, the buffer, and what a failure leaves."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What runs on a device in every step: without a read by the host, without fp64, and where a device holds what others count."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any

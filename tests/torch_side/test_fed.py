@@ -1,7 +1,5 @@
 """A recorded micro-batch is the dict that a data set of Megatron's gives, and says what it has."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

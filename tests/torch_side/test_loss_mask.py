@@ -1,7 +1,5 @@
 """The loss mask by the weight of each token: what may be believed, and what is never made up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

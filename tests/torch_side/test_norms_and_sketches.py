@@ -1,7 +1,5 @@
 """Norms and sketches of many tensors at once, held against the definitions of each piece by itself."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What an optimizer says of itself, and what it does not."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

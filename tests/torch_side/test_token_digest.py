@@ -1,7 +1,5 @@
 """The digest of a step's tokens on the device is that of :mod:`align_hooks.record.token_digest`, however they are cut."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A step whose number cannot be read: a run that is fed ends, for nothing would feed it, and another goes on without a record."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """What a run is fed, altered: checkpoints that were converted wrongly, batches that were prepared wrongly."""
 
-from __future__ import annotations
-
 import fnmatch
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a case of the zoo is, and what it is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 """The zoo as data: the cases of ``cases.txt``, of ``held_out.txt``, which were written before ``compare`` had ever been run on them, and of
 ``of_families.txt``, of families other than Llama."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Honest variants of one step of Megatron, on models of 2, 8 and 32 layers: what i
 that are there are not trained again; the table is written beside this file.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ Every command of *next* is run in a shell as it is printed, then those of the co
 was not run. What a step says that would have agreed is no fault turned into *aligned*: its words say beforehand what is then at fault.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What ``compare`` said of a pair, against what it should have said."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What the cases of ``held_out.txt`` are held against. All that ``cases.py`` has are of one rank, three steps and no dropout."""
 
-from __future__ import annotations
-
 from zoo.case import MINDFORMERS, Flags, Reference
 
 DROPOUT: Flags = {"--attention-dropout": "0.1", "--hidden-dropout": "0.1"}

@@ -1,7 +1,5 @@
 """Results that are kept beside the cases: one file a kind, a row a case, in the order of the cases."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the cases of ``of_families.txt`` are held against: Megatron, and MindFormers, whose references end in ``_ms``."""
 
-from __future__ import annotations
-
 from zoo.case import MINDFORMERS, Reference
 
 FAMILIES = ("qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp")

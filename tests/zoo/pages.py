@@ -4,8 +4,6 @@
 ``--keep`` of those that are named, are kept beside this file; ``table.py pages`` makes the table of ``docs/report.md`` of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import shutil

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` with one misalignment of :mod:`zoo.held_out`, named by the variable PLANTED, put into Megatron before it trains."""
 
-from __future__ import annotations
-
 import os
 import runpy
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` with one misalignment of :mod:`zoo.of_families`, named by the variable PLANTED."""
 
-from __future__ import annotations
-
 import copy
 import os
 import runpy

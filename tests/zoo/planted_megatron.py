@@ -4,8 +4,6 @@ Each plant is one row of :mod:`zoo.cases`, which says in words what it changes. 
 weights and names stay as they are and only the mathematics differs.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import runpy

@@ -1,7 +1,5 @@
 """``run_mindformer.py`` with one misalignment, named by the variable PLANTED."""
 
-from __future__ import annotations
-
 import os
 import runpy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """At which points a fault of the zoo comes about: ``points.txt``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Runs that are there are not trained again, so that a comparison can be judged an
 of those that are named, are kept beside this file; ``table.py`` makes the tables of the docs of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

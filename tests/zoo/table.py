@@ -1,7 +1,5 @@
 """The tables of the docs, from the results of ``run.py``: ``python tests/zoo/table.py``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A grade is of what a comparison says, and is kept as plain JSON."""
 
-from __future__ import annotations
-
 import glob
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Rows of some cases are put into the results, and all others stay as they are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

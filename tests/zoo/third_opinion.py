@@ -6,8 +6,6 @@ wrong. Runs that are there are not trained again. What was said of all cases, or
 this file; ``table.py opinions`` makes the table of ``docs/arbitrate.md`` of it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables as W&B and people export them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

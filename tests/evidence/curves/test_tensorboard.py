@@ -1,7 +1,5 @@
 """TensorBoard's event files, written by the writer that Megatron-LM and MindFormers write them with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

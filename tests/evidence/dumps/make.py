@@ -4,8 +4,6 @@ msprobe dumps one forward and backward pass of a Hugging Face Llama of one layer
 MindSpore has no kernel of ``mint.norm`` on a CPU, which msprobe takes for its statistics: a plain one stands in.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Names of files and columns are those of MindSpore 2.3 to 2.9 (``tensor_stat_dump
 a CPU is made by MindSpore itself in ``tests/real/test_dumps.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of arrays that a person saved, and the JSON that MindSpore dumps by."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

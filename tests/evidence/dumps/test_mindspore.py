@@ -1,7 +1,5 @@
 """Dumps of MindSpore's operators, with their table of statistics, read; and what a damaged one is refused with."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

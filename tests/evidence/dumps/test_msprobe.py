@@ -1,7 +1,5 @@
 """Dumps that msprobe 26.2.0 made of small models (``make.py``), read; and what a damaged one is refused with."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

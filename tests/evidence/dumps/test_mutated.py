@@ -1,7 +1,5 @@
 """Dumps with bytes, lines and files changed at random: each is read, or refused in one line; nothing else comes of it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from random import Random

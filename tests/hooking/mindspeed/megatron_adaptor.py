@@ -2,8 +2,6 @@
 framework is a decorator, two replacements, and a class. One calls what it took from the framework by an alias, which the patches leave
 alone, as they go by name."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

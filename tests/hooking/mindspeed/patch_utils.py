@@ -1,8 +1,6 @@
 """What matters of MindSpeed's way to patch: what is found at a target is kept; a replacement or decorators go there, and to every
 module that holds the same object under the same name; taking back goes by identity too, and spares MindSpeed's own modules."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Takes names from the defining module, as launch scripts and trainers do."""
 
-from __future__ import annotations
-
 from stand_in.seams import evaluate
 from stand_in.seams import train as run_step
 

@@ -1,7 +1,5 @@
 """What is hooked: two functions, and methods of each kind, owned by a class and inherited by others."""
 
-from __future__ import annotations
-
 
 def train(step: int, *, scale: float = 1.0) -> list[object]:
     """Train one step."""
