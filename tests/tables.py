@@ -4,10 +4,10 @@ from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.mixtral import MIXTRAL
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 
 
-def mindformers(family: Family) -> Table:
+def mindformers(family: Family) -> NameTable:
     return family.mindformers[0].table
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.errors import SettingsError
-from align_hooks.patched import Asked, asked, wanted
+from align_hooks.patched import StepDestination, asked, wanted
 
 PATCHES = Path(__file__).parents[1] / "patches"
 specification = importlib.util.spec_from_file_location("check", PATCHES / "check.py")
@@ -64,7 +64,7 @@ def test_a_patched_framework_is_asked_by_two_variables(monkeypatch: pytest.Monke
     monkeypatch.setenv("ALIGN_PATCH_RUN", str(tmp_path))
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    assert wanted() and asked(0) == Asked(tmp_path.resolve(), 0, 3) and asked(1) is None
+    assert wanted() and asked(0) == StepDestination(tmp_path.resolve(), 0, 3) and asked(1) is None
     monkeypatch.setenv("ALIGN_PATCH_STEPS", "1-3/2")
     assert [step for step in range(5) if asked(step)] == [1, 3]
     monkeypatch.setenv("ALIGN_PATCH_STEPS", "first")

@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks.errors import RecordError
 from align_hooks.record.files import is_folder_in, list_folder
-from align_hooks.regular import Bounds, lines_of, listed, read_regular, whole_number
+from align_hooks.regular import ReadLimits, lines_of, listed, read_regular, whole_number
 
 
 def linked_out(folder: Path) -> None:
@@ -49,7 +49,7 @@ def test_links_may_lead_to_what_hugging_faces_cache_keeps_once(repository: str, 
 
 
 def test_a_line_and_a_number_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bounds, "LINE", 10)
+    monkeypatch.setattr(ReadLimits, "LINE", 10)
     (tmp_path / "table").write_text("short\n" + "x" * 11)
     lines = lines_of(tmp_path / "table")
     assert next(lines) == "short\n"
@@ -69,7 +69,7 @@ def test_a_folder_has_an_end_and_is_not_left_by_a_link(tmp_path: Path, monkeypat
         is_folder_in(tmp_path / "folder" / "a", tmp_path / "folder")
     with pytest.raises(RecordError, match="cannot be read: No such file"):
         list_folder(tmp_path / "none")
-    monkeypatch.setattr(Bounds, "ENTRIES", 1)
+    monkeypatch.setattr(ReadLimits, "ENTRIES", 1)
     with pytest.raises(RecordError, match="holds more than 1 names"):
         list_folder(tmp_path / "folder")
 

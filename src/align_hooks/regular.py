@@ -12,7 +12,7 @@ CACHED = ("models--", "blobs")
 """The beginning of a folder's name in Hugging Face's cache, and the folder in it that keeps each file once."""
 
 
-class Bounds:
+class ReadLimits:
     """The most of anything that is read of a file, so that no file takes a machine."""
 
     FILE = 1 << 30
@@ -57,7 +57,7 @@ def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
     return of_cache or real.is_relative_to(os.path.realpath(folder))
 
 
-def read_regular(path: Path, most: int = Bounds.FILE, within: Path | None = None) -> bytes:
+def read_regular(path: Path, most: int = ReadLimits.FILE, within: Path | None = None) -> bytes:
     """Read a whole regular file of at most so many bytes; raises as :func:`open_regular` does, and ValueError for a larger one."""
     with open_regular(path, within) as file:
         size = os.fstat(file.fileno()).st_size
@@ -76,13 +76,13 @@ def values_of(text: bytes) -> int:
 
 def refuse_swollen(text: bytes) -> None:
     """Raise ValueError for a JSON text of more values than are read, before any is made."""
-    if values_of(text) > Bounds.VALUES:
-        raise ValueError(f"it holds more than {Bounds.VALUES} values")
+    if values_of(text) > ReadLimits.VALUES:
+        raise ValueError(f"it holds more than {ReadLimits.VALUES} values")
 
 
 def whole_number(text: str) -> int:
     """The number of a JSON text or a table; raises ValueError for more digits than a double has room for."""
-    if len(text) > Bounds.DIGITS:
+    if len(text) > ReadLimits.DIGITS:
         raise ValueError(f"it holds a number of {len(text)} digits")
     return int(text)
 
@@ -90,12 +90,12 @@ def whole_number(text: str) -> int:
 def lines_of(path: Path, within: Path | None = None, encoding: str = "utf-8") -> Iterator[str]:
     """The lines of a text, each with its end; raises as :func:`read_regular` does, and ValueError for what is too long to be a line."""
     with open_regular(path, within) as raw:
-        if os.fstat(raw.fileno()).st_size > Bounds.FILE:
-            raise ValueError(f"it is larger than {Bounds.FILE} bytes")
+        if os.fstat(raw.fileno()).st_size > ReadLimits.FILE:
+            raise ValueError(f"it is larger than {ReadLimits.FILE} bytes")
         with os.fdopen(os.dup(raw.fileno()), encoding=encoding, newline="") as text:
-            while line := text.readline(Bounds.LINE + 1):
-                if len(line) > Bounds.LINE:
-                    raise ValueError(f"it holds a line of more than {Bounds.LINE} characters")
+            while line := text.readline(ReadLimits.LINE + 1):
+                if len(line) > ReadLimits.LINE:
+                    raise ValueError(f"it holds a line of more than {ReadLimits.LINE} characters")
                 yield line
 
 
@@ -105,6 +105,6 @@ def listed(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         for entry in entries:
             names.append(entry.name)
-            if len(names) > Bounds.ENTRIES:
-                raise ValueError(f"it holds more than {Bounds.ENTRIES} names")
+            if len(names) > ReadLimits.ENTRIES:
+                raise ValueError(f"it holds more than {ReadLimits.ENTRIES} names")
     return [folder / name for name in sorted(names)]

@@ -20,7 +20,7 @@ from align_hooks.process.storage import place_of
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.quantities.kind import Kind, Option, Switch
+from align_hooks.quantities.kind import Quantity, Switch, VariableOption
 from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT, PRINTED
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SWITCHES
@@ -227,12 +227,12 @@ def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str
     return field(default=default, metadata={"parse": parse, "value": value, "effect": effect})
 
 
-def _recorded(kind: Kind) -> Any:
+def _recorded(kind: Quantity) -> Any:
     """The variable that asks for a quantity, with the steps at which it is recorded."""
     return _variable(Steps.parse, NO_STEPS, "steps", kind.switch.effect if kind.switch is not None else "")
 
 
-def _option(option: Option) -> Any:
+def _option(option: VariableOption) -> Any:
     """A further variable of a quantity: one of its values, or patterns where it has none."""
     if option.values:
         return _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
@@ -312,17 +312,17 @@ class Settings:
             raise SettingsError("\n".join(problems))
         return cls(**values)
 
-    def steps(self, asked: Kind | Switch) -> Steps:
+    def steps(self, asked: Quantity | Switch) -> Steps:
         """The steps at which a quantity is recorded, or a switch asks for it; every one of what is always recorded."""
-        switch = asked.switch if isinstance(asked, Kind) else asked
+        switch = asked.switch if isinstance(asked, Quantity) else asked
         chosen: Steps = EVERY_STEP if switch is None else getattr(self, switch.name)
         return chosen
 
-    def choice(self, option: Option) -> str:
+    def choice(self, option: VariableOption) -> str:
         """The value of a further variable of a quantity."""
         return str(getattr(self, option.name))
 
-    def patterns(self, option: Option) -> Patterns:
+    def patterns(self, option: VariableOption) -> Patterns:
         """The patterns of a further variable of a quantity; none where it is not set."""
         chosen: Patterns = getattr(self, option.name)
         return chosen

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from align_hooks.checklist.judge import Checked
+from align_hooks.checklist.judge import JudgedRow
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
@@ -152,10 +152,10 @@ def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklis
     return check(megatron(style, flags), mindformers(style, keys))
 
 
-def row(found: Checklist, name: str) -> Checked:
+def row(found: Checklist, name: str) -> JudgedRow:
     return next(checked for checked in found.checked if checked.row.id == name)
 
 
-def to_change(checked: Checked) -> str:
+def to_change(checked: JudgedRow) -> str:
     """What a reader is told to change, in English; empty where nothing is."""
     return rendered(checked.change.words) if checked.change is not None else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.configuration.values import MINDFORMERS
 from checklist.table import PAGE
 from checklist.test_closed_loop import ALL, differing
@@ -44,7 +44,7 @@ def closed() -> tuple[int, int, dict[str, bool]]:
     clean, all_of_them, rows = 0, 0, dict[str, bool]()
     for case in ALL:
         before = case.check()
-        told = [one for one in before.of(Outcome.DIFFERENT) if one.change is not None and one.change.keeps]
+        told = [one for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and one.change.keeps]
         if not any(one.row.id == case.exercise.row for one in told):
             continue
         with tempfile.TemporaryDirectory() as folder:

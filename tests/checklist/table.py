@@ -6,7 +6,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from align_hooks.checklist.row import UNSET, Row, Says
+from align_hooks.checklist.row import UNSET, CheckRow, Says
 from align_hooks.checklist.tables import GROUPS, ROWS
 from align_hooks.checklist.tables.structure import ALONE
 from align_hooks.configuration.megatron import RENAMED
@@ -32,7 +32,7 @@ def side(says: Says, keys: list[str]) -> str:
     return "; ".join(filter(None, (names, default, rendered(says.note)))) or "–"
 
 
-def line(row: Row) -> str:
+def line(row: CheckRow) -> str:
     """A row of the table."""
     advice: Argument = row.advice.text if row.advice is not None else None
     cells: list[Any] = [
@@ -47,7 +47,7 @@ def line(row: Row) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def tested(row: Row) -> str:
+def tested(row: CheckRow) -> str:
     """The test that exercises a row."""
     if any(exercise.row == row.id for exercise in EXERCISES):
         return "`test_rows.py::test_row`"

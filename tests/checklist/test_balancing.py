@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from align_hooks.checklist.change import Action
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.meaning import Counts, Shares
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, check
 from align_hooks.configuration.recorded import recorded
@@ -68,7 +68,7 @@ def test_two_losses_are_one_where_they_count_among_the_same_tokens(case: str) ->
     kind, of_megatron, other, of_mindformers, cut, told = (cell.strip() for cell in case.split("|"))
     flags, keys = CUT[cut]
     found = row(balanced(kind, int(of_megatron), flags, other, rows(int(of_mindformers)) | keys), "load_balancing_type")
-    assert found.outcome is (Outcome.SAME if told == "same" else Outcome.DIFFERENT)
+    assert found.outcome is (RowOutcome.SAME if told == "same" else RowOutcome.DIFFERENT)
 
 
 def test_megatron_is_told_too() -> None:
@@ -81,7 +81,7 @@ def test_over_all_ranks_of_an_unknown_number_nothing_is_told() -> None:
     flags = AUX | {"moe-router-load-balancing-type": "global_aux_loss", "global-batch-size": 4}
     keys = OF_MINDFORMERS | rows(1) | {"m.moe_router_load_balancing_type": "gbs_aux_loss"}
     found = check(megatron(EXPERTS, flags), mindformers(EXPERTS, keys))
-    assert {one.row.id for one in found.of(Outcome.NOT_TOLD)} == {"aux_loss_factor", "load_balancing_type"}
+    assert {one.row.id for one in found.of(RowOutcome.NOT_TOLD)} == {"aux_loss_factor", "load_balancing_type"}
     assert found.exit_code == UNDECIDED
 
 

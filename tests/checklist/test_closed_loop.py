@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from align_hooks.checklist.change import Action, Edit, Form, block
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import MINDFORMERS, Configuration
@@ -64,12 +64,12 @@ NAMES = pytest.mark.parametrize("case", CASES)
 
 
 def differing(checklist: Checklist) -> set[str]:
-    return {one.row.id for one in checklist.of(Outcome.DIFFERENT)}
+    return {one.row.id for one in checklist.of(RowOutcome.DIFFERENT)}
 
 
 def without_advice(checklist: Checklist) -> set[str]:
     """Rows that differ and that nothing can be written for, or nothing that keeps the others; without any change they say why."""
-    rows = checklist.of(Outcome.DIFFERENT)
+    rows = checklist.of(RowOutcome.DIFFERENT)
     changed = {one.row.id for one in rows if one.change is not None and (one.change.keeps or one.change.action is Action.FOLLOWS)}
     assert [one.row.id for one in rows if one.change is None and one.why is None] == []
     return {one.row.id for one in rows} - changed
@@ -87,11 +87,11 @@ def test_what_is_told_mends_what_it_is_told_of(case: Planted, tmp_path: Path) ->
 @NAMES
 def test_what_is_told_of_rounding_mends_it_and_parts_nothing(case: Planted, tmp_path: Path) -> None:
     before = case.check()
-    for one in before.of(Outcome.ROUNDING):
+    for one in before.of(RowOutcome.ROUNDING):
         if one.change is None or not one.change.keeps or any(edit.key == "runner_wrapper.scale_sense" for edit in one.change.edits):
             continue
         edits = tuple({edit.key: edit for edit in (*before.edits, *one.change.edits)}.values())
         after = case.check(case.as_printed(edits, tmp_path))
         again = next(row for row in after.checked if row.row.id == one.row.id)
-        assert again.outcome not in (Outcome.ROUNDING, Outcome.DIFFERENT)
+        assert again.outcome not in (RowOutcome.ROUNDING, RowOutcome.DIFFERENT)
         assert differing(after) <= without_advice(before)

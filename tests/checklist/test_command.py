@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import invoked
-from align_hooks.checklist.result import Judgement, Scheduled
+from align_hooks.checklist.result import CheckVerdict, Scheduled
 from align_hooks.messages import rendered
 from checklist.exercises import MEGATRON, OLD, mindformers_tree
 from synthetic import Synthetic
@@ -36,7 +36,7 @@ def configuration(path: Path, **changes: Any) -> Path:
 def test_two_files_that_agree(tmp_path: Path) -> None:
     done = command(script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml"))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.startswith(rendered(Judgement.CLEAN))
+    assert done.stdout.startswith(rendered(CheckVerdict.CLEAN))
     assert words("headline.nothing") in done.stdout
 
 
@@ -44,7 +44,7 @@ def test_a_difference_with_both_values_their_places_and_the_change(tmp_path: Pat
     one = script(tmp_path / "train.sh", norm_epsilon="1e-6")
     done = command(one, configuration(tmp_path / "llama.yaml"), COLUMNS="120")
     assert done.returncode == 1
-    assert done.stdout.startswith(rendered(Judgement.DIFFERS))
+    assert done.stdout.startswith(rendered(CheckVerdict.DIFFERS))
     assert words("headline.settings", count=1) in done.stdout
     lines = done.stdout.splitlines()
     at = next(at for at, line in enumerate(lines) if "rms_norm_eps" in line)
@@ -177,7 +177,7 @@ def test_the_mended_yaml_is_written_beside_the_old_one(tmp_path: Path) -> None:
     assert candidate.read_text() == before
     lines = done.stdout.splitlines()
     assert {"+  betas: [0.8, 0.95]", "  base_config: llama.yaml", "  optimizer:"} <= set(lines)
-    assert words("check.fixed", judgement=Judgement.CLEAN) in done.stdout
+    assert words("check.fixed", judgement=CheckVerdict.CLEAN) in done.stdout
     assert command(reference, tmp_path / "mended.yaml").returncode == 0
 
 

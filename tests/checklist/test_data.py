@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from align_hooks.checklist.change import Action
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.meaning import Order
 from align_hooks.checklist.result import Checklist, as_read, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import message
-from align_hooks.record.look import Look, look
+from align_hooks.record.look import BatchStatistics, look
 from checklist.exercises import DATA, OLD, keys, megatron, mindformers, row
 from checklist.wheels import older
 
@@ -27,7 +27,7 @@ def of(text: str) -> dict[str, Any]:
     return NO_TABLE | keys(text.replace("L.", f"{LOADER}."))
 
 
-def checked(flags: dict[str, Any], text: str, *looks: Look | None) -> Checklist:
+def checked(flags: dict[str, Any], text: str, *looks: BatchStatistics | None) -> Checklist:
     return check(megatron(OLD, flags), mindformers(OLD, of(text)), (looks[0], looks[1]) if looks else (None, None))
 
 
@@ -37,20 +37,20 @@ def checked(flags: dict[str, Any], text: str, *looks: Look | None) -> Checklist:
 @pytest.mark.parametrize(
     ("flags", "text", "outcome"),
     [
-        ({}, "L.type: MindDataset, L.dataset_dir: /mnt/wiki.mindrecord", Outcome.BY_HAND),
-        ({}, "L.type: MindDataset, L.dataset_files: [/mnt/wiki.mindrecord0, /mnt/wiki.mindrecord1]", Outcome.BY_HAND),
-        ({}, "L.type: TFRecordDataset, L.dataset_dir: /mnt/wiki", Outcome.BY_HAND),
-        ({}, "L.type: HFDataLoader, L.path: json", Outcome.BY_HAND),
-        ({}, "L.type: IndexedDataLoader, L.dataset_dir: /mnt/other_text_document", Outcome.DIFFERENT),
-        ({}, "L.type: BlendedMegatronDatasetDataLoader, L.dataset_dir: /mnt/wiki_text_document", Outcome.SAME),
-        ({"data-path": "/data/a.jsonl"}, "L.type: HFDataLoader, L.path: /mnt/b.json", Outcome.DIFFERENT),
-        ({"data-path": "0.3 /a/one 0.7 /b/two"}, "L.type: MindDataset, L.dataset_dir: /mnt/one.mindrecord", Outcome.BY_HAND),
+        ({}, "L.type: MindDataset, L.dataset_dir: /mnt/wiki.mindrecord", RowOutcome.BY_HAND),
+        ({}, "L.type: MindDataset, L.dataset_files: [/mnt/wiki.mindrecord0, /mnt/wiki.mindrecord1]", RowOutcome.BY_HAND),
+        ({}, "L.type: TFRecordDataset, L.dataset_dir: /mnt/wiki", RowOutcome.BY_HAND),
+        ({}, "L.type: HFDataLoader, L.path: json", RowOutcome.BY_HAND),
+        ({}, "L.type: IndexedDataLoader, L.dataset_dir: /mnt/other_text_document", RowOutcome.DIFFERENT),
+        ({}, "L.type: BlendedMegatronDatasetDataLoader, L.dataset_dir: /mnt/wiki_text_document", RowOutcome.SAME),
+        ({"data-path": "/data/a.jsonl"}, "L.type: HFDataLoader, L.path: /mnt/b.json", RowOutcome.DIFFERENT),
+        ({"data-path": "0.3 /a/one 0.7 /b/two"}, "L.type: MindDataset, L.dataset_dir: /mnt/one.mindrecord", RowOutcome.BY_HAND),
     ],
 )
-def test_names_of_files_of_another_format_are_no_difference(flags: dict[str, Any], text: str, outcome: Outcome) -> None:
+def test_names_of_files_of_another_format_are_no_difference(flags: dict[str, Any], text: str, outcome: RowOutcome) -> None:
     found = row(checked(flags, text), "data_path")
     assert found.outcome is outcome
-    if outcome is Outcome.BY_HAND:
+    if outcome is RowOutcome.BY_HAND:
         assert (found.by_hand, found.change) == (message("by_hand.batches"), None)
 
 
@@ -89,18 +89,18 @@ def test_each_reader_shuffles_or_does_not(reader: str, shuffle: str, version: st
 @pytest.mark.parametrize(("kind", "order"), [(None, Order.OF_THE_DATA), ("single", Order.OF_THE_DATA), ("cyclic", Order.CYCLIC)])
 def test_megatrons_order_is_that_of_its_data_set(kind: str | None, order: Order) -> None:
     assert read_row(ROW["shuffle"], megatron(OLD, {"dataloader-type": kind})).meaning is order
-    assert row(check(megatron(OLD, {"dataloader-type": "external"}), mindformers(OLD, {})), "shuffle").outcome is Outcome.BY_HAND
+    assert row(check(megatron(OLD, {"dataloader-type": "external"}), mindformers(OLD, {})), "shuffle").outcome is RowOutcome.BY_HAND
 
 
-def shuffled(text: str = "", *looks: Look | None) -> Checked:
+def shuffled(text: str = "", *looks: BatchStatistics | None) -> JudgedRow:
     return row(checked({}, f"L.type: MindDataset, L.dataset_dir: /mnt/wiki.mindrecord{text}", *looks), "shuffle")
 
 
 def test_a_reader_that_shuffles_is_a_difference_and_what_is_told_mends_it() -> None:
     found = shuffled()
-    assert found.outcome is Outcome.DIFFERENT
+    assert found.outcome is RowOutcome.DIFFERENT
     assert [(edit.key, edit.value) for edit in found.change.edits] == [(f"{LOADER}.shuffle", False)]
-    assert shuffled(", L.shuffle: false").outcome is Outcome.SAME
+    assert shuffled(", L.shuffle: false").outcome is RowOutcome.SAME
 
 
 def test_megatron_cannot_be_told_to_shuffle_so() -> None:
@@ -110,9 +110,9 @@ def test_megatron_cannot_be_told_to_shuffle_so() -> None:
 
 def test_a_seed_says_nothing_of_data_of_another_reader() -> None:
     found = row(checked({}, "L.type: MindDataset, L.dataset_dir: /mnt/w, L.shuffle: true, seed: 7"), "seed_of_the_data")
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, message("harmless.other_rule"))
+    assert (found.outcome, found.why) == (RowOutcome.HARMLESS, message("harmless.other_rule"))
     two = [mindformers(OLD, of(f"L.type: MindDataset, L.dataset_dir: /mnt/w, seed: {seed}")) for seed in (7, 8)]
-    assert row(check(*two), "seed_of_the_data").outcome is Outcome.DIFFERENT
+    assert row(check(*two), "seed_of_the_data").outcome is RowOutcome.DIFFERENT
 
 
 # --- recorded batches ---
@@ -120,7 +120,7 @@ def test_a_seed_says_nothing_of_data_of_another_reader() -> None:
 TOKENS = np.arange(8).reshape(2, 4)
 
 
-def batches(tokens: Any = TOKENS, **more: Any) -> Look:
+def batches(tokens: Any = TOKENS, **more: Any) -> BatchStatistics:
     return look(((step, {"tokens": tokens, **more}) for step in range(3)), None, {})
 
 
@@ -129,13 +129,13 @@ def test_the_same_recorded_batches_make_all_that_orders_them_harmless() -> None:
     result = checked({"split": "9,1,0"}, text, batches(), batches())
     held = {name: row(result, name) for name in ("data_path", "split", "shuffle")}
     assert {name: (one.outcome, one.why) for name, one in held.items()} == dict.fromkeys(
-        held, (Outcome.HARMLESS, message("seen.same_batches", count=3))
+        held, (RowOutcome.HARMLESS, message("seen.same_batches", count=3))
     )
 
 
 @pytest.mark.parametrize("other", [batches(TOKENS + 1), batches(loss_mask=np.zeros((2, 4))), None], ids=["tokens", "masks", "none"])
-def test_other_batches_or_those_of_one_side_do_not(other: Look | None) -> None:
-    assert shuffled("", batches(loss_mask=np.ones((2, 4))), other).outcome is Outcome.DIFFERENT
+def test_other_batches_or_those_of_one_side_do_not(other: BatchStatistics | None) -> None:
+    assert shuffled("", batches(loss_mask=np.ones((2, 4))), other).outcome is RowOutcome.DIFFERENT
 
 
 # --- a file that MindFormers ships ---
@@ -145,5 +145,5 @@ def test_llama_2_of_1_3_shuffles_its_mindrecord(tmp_path_factory: pytest.TempPat
     file = older("llama2/pretrain_llama2_7b.yaml", tmp_path_factory)
     text = file.read_text(encoding="utf-8").replace('dataset_dir: ""', "dataset_dir: /data/wiki4096.mindrecord")
     result = check(megatron(OLD, {}), read_yaml(text, file.name, Path()), mindformers="1.3")
-    assert row(result, "shuffle").outcome is Outcome.DIFFERENT
-    assert row(result, "data_path").outcome is Outcome.BY_HAND
+    assert row(result, "shuffle").outcome is RowOutcome.DIFFERENT
+    assert row(result, "data_path").outcome is RowOutcome.BY_HAND

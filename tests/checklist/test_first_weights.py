@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from align_hooks.checklist.change import Action
-from align_hooks.checklist.judge import Checked, Outcome, judge
+from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.meaning import Spread
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.values import Configuration
@@ -37,7 +37,7 @@ MINDFORMERS: dict[str, tuple[str, dict[str, Any], Spread]] = {
 }
 
 
-def first_weights(one: Configuration, other: Configuration) -> Checked:
+def first_weights(one: Configuration, other: Configuration) -> JudgedRow:
     return next(checked for checked in judge(one, other) if checked.row.id == "initial_scale_of_output_projections")
 
 
@@ -45,14 +45,14 @@ def first_weights(one: Configuration, other: Configuration) -> Checked:
 def test_megatron(flags: dict[str, Any], spread: Spread) -> None:
     found = first_weights(megatron(NEW, flags), mindformers(NEW, RANDOM))
     assert found.reference.meaning is spread
-    assert (found.outcome is Outcome.SAME) is (spread is Spread.BY_DEPTH)
+    assert (found.outcome is RowOutcome.SAME) is (spread is Spread.BY_DEPTH)
 
 
 @pytest.mark.parametrize(("style", "keys", "spread"), MINDFORMERS.values(), ids=MINDFORMERS)
 def test_mindformers(style: str, keys: dict[str, Any], spread: Spread) -> None:
     found = first_weights(megatron(style, {}), mindformers(style, keys | RANDOM))
     assert found.candidate.meaning is spread
-    assert found.outcome is (Outcome.SAME if spread is Spread.BY_DEPTH else Outcome.DIFFERENT)
+    assert found.outcome is (RowOutcome.SAME if spread is Spread.BY_DEPTH else RowOutcome.DIFFERENT)
 
 
 def test_no_setting_makes_them_alike() -> None:
@@ -70,28 +70,28 @@ def test_no_setting_makes_them_alike() -> None:
 def test_where_both_sides_load_weights_it_does_no_harm(style: str) -> None:
     one, loads = megatron(style, {}), mindformers(style, {})
     found = first_weights(one, loads)
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, message("harmless.both_load"))
-    assert first_weights(one, mindformers(style, {"load_checkpoint": ""})).outcome is Outcome.DIFFERENT
-    assert first_weights(megatron(style, {"load": None}), loads).outcome is Outcome.DIFFERENT
+    assert (found.outcome, found.why) == (RowOutcome.HARMLESS, message("harmless.both_load"))
+    assert first_weights(one, mindformers(style, {"load_checkpoint": ""})).outcome is RowOutcome.DIFFERENT
+    assert first_weights(megatron(style, {"load": None}), loads).outcome is RowOutcome.DIFFERENT
 
 
 def test_weights_with_a_spread_of_their_own_are_not_told() -> None:
     rules = {"m.param_init_std_rules": [{"target": ".*", "init_method_std": 0.1}]}
     found = first_weights(megatron(NEW, {}), mindformers(NEW, rules))
-    assert (found.outcome, found.why) == (Outcome.NOT_TOLD, message("untold.initialised_by_name", name="param_init_std_rules"))
-    assert first_weights(megatron(EXPERTS, {}), mindformers(EXPERTS, rules)).outcome is Outcome.HARMLESS
+    assert (found.outcome, found.why) == (RowOutcome.NOT_TOLD, message("untold.initialised_by_name", name="param_init_std_rules"))
+    assert first_weights(megatron(EXPERTS, {}), mindformers(EXPERTS, rules)).outcome is RowOutcome.HARMLESS
 
 
 def test_two_sides_of_one_framework_agree() -> None:
     for style in BASES:
-        assert first_weights(mindformers(style, RANDOM), mindformers(style, RANDOM)).outcome is Outcome.SAME
-        assert first_weights(megatron(style, {}), megatron(style, {"num-layers": 4})).outcome is Outcome.SAME
+        assert first_weights(mindformers(style, RANDOM), mindformers(style, RANDOM)).outcome is RowOutcome.SAME
+        assert first_weights(megatron(style, {}), megatron(style, {"num-layers": 4})).outcome is RowOutcome.SAME
 
 
 def test_of_mindspeed_it_is_megatrons() -> None:
     words = "torchrun pretrain_gpt.py --num-layers 2 --use-mcore-models --noop-layers 1 --moe-tp-extend-ep"
     found = first_weights(read_command(words, {}), mindformers(NEW, RANDOM))
-    assert (found.reference.meaning, found.outcome) == (Spread.BY_DEPTH, Outcome.SAME)
+    assert (found.reference.meaning, found.outcome) == (Spread.BY_DEPTH, RowOutcome.SAME)
 
 
 def source(package: str, file: str) -> str:

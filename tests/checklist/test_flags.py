@@ -2,8 +2,8 @@
 
 import pytest
 
-from align_hooks.checklist.judge import Outcome, judge
-from align_hooks.checklist.meaning import Origin
+from align_hooks.checklist.judge import RowOutcome, judge
+from align_hooks.checklist.meaning import ValueOrigin
 from align_hooks.checklist.result import check
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.side_value import read_row, same
@@ -29,9 +29,9 @@ def test_a_row_names_each_flag_that_decides_it_and_leaving_that_out_mends_it(sty
                 name for name in held if UNSET not in (held[name], values[name].meaning) and not same(held[name], values[name].meaning)
             }
             tried += len(apart)
-            silent += [(flag, value, name) for name in apart if isinstance(values[name].place, Origin)]
+            silent += [(flag, value, name) for name in apart if isinstance(values[name].place, ValueOrigin)]
             for checked in judge(base, candidate) if apart else ():
-                told = checked.outcome not in (Outcome.DIFFERENT, Outcome.ROUNDING) or (checked.change and checked.change.edits)
+                told = checked.outcome not in (RowOutcome.DIFFERENT, RowOutcome.ROUNDING) or (checked.change and checked.change.edits)
                 silent += [] if told else [(flag, value, checked.row.id)]
     assert tried > 150
     assert not silent

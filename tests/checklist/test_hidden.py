@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from align_hooks.checklist.change import Action
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.result import as_read, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.messages import message, sentences
-from align_hooks.record.look import Look, Occurs, look
+from align_hooks.record.look import BatchStatistics, Occurs, look
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, keys, megatron, mindformers, row
 
 COLUMNS = "train_dataset.input_columns: [input_ids, labels, loss_mask{more}]"
@@ -61,13 +61,15 @@ def test_what_a_model_takes_out(style: str, text: str, version: str, expected: s
     assert meaning == (Hidden(int(id), "a" in of, "l" in of) if id else Hidden())
 
 
-def told(pad: int | None, *, style: str = OLD, looks: tuple[Look | None, Look | None] = (None, None), **more: Any) -> Checked:
+def told(
+    pad: int | None, *, style: str = OLD, looks: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None), **more: Any
+) -> JudgedRow:
     return row(check(megatron(style, {}), mindformers(style, {"m.pad_token_id": pad, **more}), looks), "pad_token_id")
 
 
 def test_of_gpt_2_the_end_of_a_document_is_told() -> None:
     found = told(-1, **{"m.type": "GPT2Config", "m.eos_token_id": 5})
-    assert (found.outcome, found.candidate.meaning) == (Outcome.DIFFERENT, Hidden(5, True, True))
+    assert (found.outcome, found.candidate.meaning) == (RowOutcome.DIFFERENT, Hidden(5, True, True))
     assert [(edit.key, edit.value) for edit in found.change.edits] == [("model.model_config.eos_token_id", -1)]
 
 
@@ -89,7 +91,7 @@ EVERY, ENDS = np.ones((2, 4)), np.array([[1.0, 1, 1, 0], [1, 1, 0, 0]])
 """Every token counts, or not those at the end of a sample."""
 
 
-def seen(mask: Any = EVERY, *ids: int, labels: Any = None, steps: int = 2) -> Look:
+def seen(mask: Any = EVERY, *ids: int, labels: Any = None, steps: int = 2) -> BatchStatistics:
     arrays = {"tokens": TOKENS, "loss_mask": mask, **({} if labels is None else {"labels": labels})}
     return look(((step, arrays) for step in range(steps)), None, {}, ids=ids or (0, 9))
 
@@ -103,26 +105,26 @@ def test_how_often_an_id_is_a_token_and_how_often_one_that_counts_follows() -> N
 def test_how_often_it_is_a_token_is_said_of_whichever_side_is_a_record() -> None:
     for looks in ((seen(), None), (None, seen()), (seen(), seen())):
         found = told(0, looks=looks)
-        assert (found.outcome, found.why) == (Outcome.DIFFERENT, sentences(message("seen.times", id=0, count=8, steps=2)))
+        assert (found.outcome, found.why) == (RowOutcome.DIFFERENT, sentences(message("seen.times", id=0, count=8, steps=2)))
 
 
 def test_an_id_that_no_batch_holds_does_no_harm() -> None:
     found = told(9, looks=(seen(), None))
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, sentences(message("seen.never", id=9, steps=2)))
+    assert (found.outcome, found.why) == (RowOutcome.HARMLESS, sentences(message("seen.never", id=9, steps=2)))
 
 
 def test_padding_behind_all_that_counts_does_no_harm_but_to_experts() -> None:
     behind = np.array([[1.0, 0, 0, 0], [1, 1, 0, 0]])
     found = told(0, looks=(seen(behind), None))
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, sentences(message("seen.behind", id=0, count=8, steps=2)))
-    assert told(0, looks=(seen(behind), seen(ENDS))).outcome is Outcome.DIFFERENT
-    assert told(0, style=EXPERTS, looks=(seen(behind), None)).outcome is Outcome.DIFFERENT
+    assert (found.outcome, found.why) == (RowOutcome.HARMLESS, sentences(message("seen.behind", id=0, count=8, steps=2)))
+    assert told(0, looks=(seen(behind), seen(ENDS))).outcome is RowOutcome.DIFFERENT
+    assert told(0, style=EXPERTS, looks=(seen(behind), None)).outcome is RowOutcome.DIFFERENT
 
 
 def test_of_two_ids_each_is_counted() -> None:
     sides = mindformers(OLD, {"m.pad_token_id": 9}), mindformers(OLD, {"m.pad_token_id": 0})
     found = row(check(*sides, (seen(), None)), "pad_token_id")
     assert (found.outcome, found.why) == (
-        Outcome.DIFFERENT,
+        RowOutcome.DIFFERENT,
         sentences(message("seen.times", id=0, count=8, steps=2), message("seen.never", id=9, steps=2)),
     )

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist
 from align_hooks.checklist.sides import check
 from align_hooks.configuration.megatron import read_script, read_words
-from align_hooks.configuration.script import Script, Word
+from align_hooks.configuration.script import Script, ShellWord
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.messages import message
 from checklist.exercises import row
@@ -82,7 +82,7 @@ def checked(one: Path, other: Path, **variables: str) -> Checklist:
 
 def passed(tmp_path: Path, text: str) -> Configuration:
     """What bash passes to the training, word by word."""
-    return read_words([Word(word, 1) for word in bash_says(tmp_path, text)], Script("bash"))
+    return read_words([ShellWord(word, 1) for word in bash_says(tmp_path, text)], Script("bash"))
 
 
 def wrong(found: Configuration, right: Configuration) -> dict[str, tuple[object, object]]:
@@ -265,14 +265,14 @@ def test_a_condition_adds_what_its_branches_say(case: str) -> None:
 @pytest.mark.parametrize(
     ("before", "takes", "outcome"),
     [
-        ("if $(at_night); then MORE='--seed 3'; fi\n", " $MORE", Outcome.DIFFERENT),
-        ("if $(at_night); then MORE='--norm-epsilon 1e-3'; fi\n", " $MORE", Outcome.NOT_TOLD),
-        ("source absent.sh\n", "", Outcome.DIFFERENT),
-        ("MORE=\nsource absent.sh\n", " $MORE", Outcome.NOT_TOLD),
+        ("if $(at_night); then MORE='--seed 3'; fi\n", " $MORE", RowOutcome.DIFFERENT),
+        ("if $(at_night); then MORE='--norm-epsilon 1e-3'; fi\n", " $MORE", RowOutcome.NOT_TOLD),
+        ("source absent.sh\n", "", RowOutcome.DIFFERENT),
+        ("MORE=\nsource absent.sh\n", " $MORE", RowOutcome.NOT_TOLD),
     ],
     ids=["a branch sets another", "a branch sets it", "a missing file can have set nothing", "a missing file may have set it"],
 )
-def test_a_default_differs_where_nothing_can_have_set_it(tmp_path: Path, before: str, takes: str, outcome: Outcome) -> None:
+def test_a_default_differs_where_nothing_can_have_set_it(tmp_path: Path, before: str, takes: str, outcome: RowOutcome) -> None:
     """``--norm-epsilon`` is not given, so that it is 1e-5."""
     one, other = script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml", model__model_config__rms_norm_eps=1e-3)
     one.write_text(f"{before}{one.read_text().rstrip()}{takes}\n")

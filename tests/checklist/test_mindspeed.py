@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import UNDECIDED, check
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.side_value import read_row
@@ -85,7 +85,7 @@ def test_the_same_model_by_mindspeed_llms_names_is_the_same(style: str, words: s
     reference = megatron(style, flags(words) | {"no-shared-storage": ""})
     checklist = check(reference, mindformers(style, {}))
     assert reference.fork == MINDSPEED_LLM
-    unlike = (Outcome.DIFFERENT, Outcome.NOT_TOLD)
+    unlike = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)
     assert [one.row.id for one in checklist.checked if one.outcome in unlike and one.row.effect is Effect.RESULT] == []
     assert [setting.name for _, setting in checklist.uncovered if setting.matters] == []
     assert ids(*(trap for side in checklist.sides for trap in side.traps)) == []

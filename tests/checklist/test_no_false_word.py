@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.meaning import Bounds, Scaling
+from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.meaning import RopeWavelengths, Scaling
 from align_hooks.checklist.mindformers_schedule import SHAPES
 from align_hooks.checklist.readings.data import is_blank
 from align_hooks.checklist.readings.training import SCHEDULES
@@ -20,7 +20,7 @@ from checklist.exercises import DATA, NEW, OLD, checked, megatron, mindformers, 
 from checklist.test_first_weights import source
 from worded import ids
 
-NONE = (Outcome.SAME, Outcome.HARMLESS, Outcome.UNUSED)
+NONE = (RowOutcome.SAME, RowOutcome.HARMLESS, RowOutcome.UNUSED)
 """How a row comes out that is no difference."""
 
 
@@ -38,14 +38,14 @@ def test_another_name_of_a_schedule_is_no_other_schedule(alias: str) -> None:
     named, other = (mindformers(NEW, schedule(kind, t_max=10, t_0=5)) for kind in (SCHEDULES[alias], alias))
     found = check(named, other)
     assert (found.exit_code, found.differing, found.courses[0].same) == (CLEAN, [], True)
-    assert row(found, "lr_decay_style").outcome is Outcome.SAME
+    assert row(found, "lr_decay_style").outcome is RowOutcome.SAME
 
 
 @pytest.mark.parametrize(("style", "alias"), [("constant", "constant_with_warmup"), ("linear", "linear"), ("cosine", "cosine")])
 def test_another_name_of_a_schedule_is_megatrons(style: str, alias: str) -> None:
     flags = {"lr-decay-style": style, "lr-warmup-iters": 2}
     found = checked(NEW, flags, schedule(alias))
-    assert (row(found, "lr_decay_style").outcome, row(found, "constant_learning_rate").outcome) == (Outcome.SAME, Outcome.SAME)
+    assert (row(found, "lr_decay_style").outcome, row(found, "constant_learning_rate").outcome) == (RowOutcome.SAME, RowOutcome.SAME)
     assert found.courses[0].same is True
     assert found.exit_code == CLEAN
     assert checked(NEW, flags | {"lr-warmup-iters": 3}, schedule(alias)).exit_code == DIFFERS
@@ -78,15 +78,15 @@ def test_two_epochs_of_a_thousand_samples_are_two_thousand_samples(batch: int) -
     flags = SAMPLES | {"global-batch-size": batch, "micro-batch-size": batch, "lr-decay-style": "cosine"}
     found = checked(NEW, flags, EPOCHS | COSINE | {"runner_config.batch_size": batch})
     for name in ("train-samples", "train-iters", "lr_decay_iters"):
-        assert row(found, name).outcome is Outcome.SAME, name
+        assert row(found, name).outcome is RowOutcome.SAME, name
     assert row(found, "train-samples").reference.meaning == 2000
     assert (found.courses[0].same, found.exit_code) == (True, CLEAN)
 
 
 def test_fewer_epochs_are_fewer_samples() -> None:
     found = checked(NEW, SAMPLES | {"lr-decay-style": "cosine"}, EPOCHS | COSINE | {"runner_config.epochs": 1})
-    assert row(found, "train-samples").outcome is Outcome.HARMLESS
-    assert row(found, "lr_decay_iters").outcome is Outcome.DIFFERENT
+    assert row(found, "train-samples").outcome is RowOutcome.HARMLESS
+    assert row(found, "lr_decay_iters").outcome is RowOutcome.DIFFERENT
     assert (found.courses[0].same, found.exit_code) == (False, DIFFERS)
 
 
@@ -97,11 +97,11 @@ def test_a_warm_up_of_no_whole_number_of_steps_is_told_and_cannot_be_written() -
     for steps in (2, 3):
         found = checked(NEW, flags, keys | {"lr_schedule.warmup_steps": steps})
         one = row(found, "lr_warmup_iters")
-        assert (one.outcome, one.reference.meaning, one.candidate.meaning) == (Outcome.DIFFERENT, 2.5, steps)
+        assert (one.outcome, one.reference.meaning, one.candidate.meaning) == (RowOutcome.DIFFERENT, 2.5, steps)
         assert "warmup_steps: 2.5" not in to_change(one)
         assert found.courses[0].same is False
     whole = checked(NEW, flags | {"lr-warmup-samples": 12}, keys | {"lr_schedule.warmup_steps": 3})
-    assert (row(whole, "lr_warmup_iters").outcome, whole.courses[0].same, whole.exit_code) == (Outcome.SAME, True, CLEAN)
+    assert (row(whole, "lr_warmup_iters").outcome, whole.courses[0].same, whole.exit_code) == (RowOutcome.SAME, True, CLEAN)
 
 
 # ---- bounds of Llama 3.1's scaling
@@ -118,7 +118,7 @@ def scaled(**others: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_bounds_are_a_difference(name: str) -> None:
     one = row(checked(OLD, {"use-rope-scaling": ""}, scaled(**{name: OTHERS[name]})), "rope_scaling")
-    assert one.outcome is Outcome.DIFFERENT
+    assert one.outcome is RowOutcome.DIFFERENT
     assert ids(one.candidate.shown) == ["meaning.scaling_bounds"]
     assert f"{name}: {LLAMA3[name]:g}" in to_change(one).replace(".0", "")
 
@@ -126,7 +126,7 @@ def test_other_bounds_are_a_difference(name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_bounds_of_the_models_own_file_are_a_difference(tmp_path: Path, name: str) -> None:
     text = "use_legacy: False\npretrained_model_dir: .\nmodel: {model_config: {use_rope_scaling: True}}\n"
-    for table, outcome in ((LLAMA3, Outcome.SAME), (LLAMA3 | {name: OTHERS[name]}, Outcome.DIFFERENT)):
+    for table, outcome in ((LLAMA3, RowOutcome.SAME), (LLAMA3 | {name: OTHERS[name]}, RowOutcome.DIFFERENT)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "rope_scaling": {**table, "rope_type": "llama3"}}))
         other = read_yaml(text, "qwen3.yaml", tmp_path)
         assert row(check(megatron(NEW, {"use-rope-scaling": ""}), other), "rope_scaling").outcome is outcome
@@ -135,8 +135,8 @@ def test_other_bounds_of_the_models_own_file_are_a_difference(tmp_path: Path, na
 def test_mindspeed_has_arguments_for_the_bounds() -> None:
     words = "torchrun pretrain_gpt.py --num-layers 2 --use-mcore-models --moe-tp-extend-ep --rope-scaling-type llama3 --low-freq-factor 2"
     one = row(check(read_command(words, {}), mindformers(OLD, scaled(low_freq_factor=2.0))), "rope_scaling")
-    assert one.reference.meaning == Scaling("llama3", 8.0, Bounds(low=2.0))
-    assert one.outcome is Outcome.SAME
+    assert one.reference.meaning == Scaling("llama3", 8.0, RopeWavelengths(low=2.0))
+    assert one.outcome is RowOutcome.SAME
 
 
 # ---- what does no harm
@@ -158,8 +158,8 @@ def test_data_that_is_no_megatrons_is_shuffled_by_the_seed_of_the_run() -> None:
     keys = {key: None for key in mindformers(OLD, {}).values if key.startswith(f"{DATA}.")} | {f"{loader}.type": "MindDataset"}
     reference, candidate = (mindformers(OLD, keys | {f"{loader}.dataset_dir": "/mnt/wiki", "seed": seed}) for seed in (1234, 7))
     apart = row(check(reference, candidate), "seed_of_the_data")
-    assert (apart.outcome, to_change(apart)) == (Outcome.DIFFERENT, "seed: 1234")
-    assert row(check(reference, reference), "seed_of_the_data").outcome is Outcome.SAME
+    assert (apart.outcome, to_change(apart)) == (RowOutcome.DIFFERENT, "seed: 1234")
+    assert row(check(reference, reference), "seed_of_the_data").outcome is RowOutcome.SAME
 
 
 @pytest.mark.parametrize(("version", "kind"), [("1.9", "cosine"), ("1.4", "constant")])
@@ -171,7 +171,7 @@ def test_a_section_that_is_not_there_is_filled_in_since_1_5(version: str, kind: 
 
 def test_the_script_says_its_defaults_where_a_variable_that_nothing_sets_may_say_more() -> None:
     done = check(read_command("python pretrain_gpt.py --num-layers 2 ${EXTRA}", {}), mindformers(OLD, {}))
-    assert row(done, "beta2").outcome is Outcome.DIFFERENT and done.gaps
+    assert row(done, "beta2").outcome is RowOutcome.DIFFERENT and done.gaps
 
 
 def test_a_loop_over_arguments_that_are_not_given_is_never_done() -> None:

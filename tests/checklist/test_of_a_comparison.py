@@ -6,7 +6,7 @@ import pytest
 
 import align_hooks.checklist.sides as sides
 from align_hooks import open_run
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison.runs import compare
 from align_hooks.messages import Side
@@ -24,7 +24,7 @@ def test_batches_that_a_comparison_looked_at_are_not_read_again(tmp_path: Path, 
     monkeypatch.setattr(sides, "of_run", None)
     once = check_runs(*runs, looks)
     assert anew is not None and once is not None
-    for outcome in Outcome:
+    for outcome in RowOutcome:
         assert [checked.row.id for checked in once.of(outcome)] == [checked.row.id for checked in anew.of(outcome)]
     for ours, theirs in zip(once.sides, anew.sides, strict=True):
         assert ours.look is not None and theirs.look is not None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.checklist.change import Action, Change
-from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.meaning import Optimizer, Origin
+from align_hooks.checklist.change import Action, SuggestedEdit
+from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.meaning import OptimizerKind, ValueOrigin
 from align_hooks.checklist.result import DIFFERS, Checklist, Scheduled
 from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.sides import check, fix
@@ -49,7 +49,7 @@ def of(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Of:
     return checked
 
 
-def names(result: Checklist, outcome: Outcome) -> set[str]:
+def names(result: Checklist, outcome: RowOutcome) -> set[str]:
     return {one.row.id for one in result.of(outcome)}
 
 
@@ -68,8 +68,8 @@ def line(script: str, piece: str) -> str:
 @pytest.mark.parametrize("right", [True, False], ids=["without its mistakes", "as it stands"])
 def test_every_mistake_is_found_and_nothing_else_but_what_the_files_make_differ(name: str, right: bool, of: Of) -> None:
     pair, result = REAL[name], of(name, right=right)
-    assert names(result, Outcome.DIFFERENT) == (pair.inherent if right else pair.planted | pair.inherent)
-    assert pair.untold <= names(result, Outcome.NOT_TOLD) <= pair.untold | pair.free
+    assert names(result, RowOutcome.DIFFERENT) == (pair.inherent if right else pair.planted | pair.inherent)
+    assert pair.untold <= names(result, RowOutcome.NOT_TOLD) <= pair.untold | pair.free
     assert same(result) == dict(zip((RATE, DECAY), pair.right_courses if right else pair.courses, strict=True))
     assert result.exit_code == (pair.right_exit if right else DIFFERS)
 
@@ -79,15 +79,15 @@ def test_every_mistake_is_told_with_both_places(name: str, of: Of) -> None:
     pair, result = REAL[name], of(name)
     for one in (row(result, each) for each in pair.planted):
         for side, file in ((one.reference, pair.script), (one.candidate, Path(pair.yaml).name)):
-            assert side.where is Origin.DEFAULT or re.match(rf"{re.escape(file)}:\d+", rendered(side.where)), (one.row.id, side)
+            assert side.where is ValueOrigin.DEFAULT or re.match(rf"{re.escape(file)}:\d+", rendered(side.where)), (one.row.id, side)
 
 
 @NAMES
 def test_the_yaml_is_mended_as_told_and_no_letter_else(name: str, of: Of, tmp_path: Path) -> None:
     pair, before = REAL[name], of(name)
     mended, checklist = fix(str(tmp_path / pair.script), str(tmp_path / Path(pair.yaml).name), {}, before, None)
-    unmended = {one.row.id for one in before.of(Outcome.DIFFERENT) if one.change is not None and not one.change.keeps}
-    assert names(checklist, Outcome.DIFFERENT) <= unmended
+    unmended = {one.row.id for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and not one.change.keeps}
+    assert names(checklist, RowOutcome.DIFFERENT) <= unmended
     was, now = mended.before.splitlines(), mended.after.splitlines()
     comments = [re.findall(r"#.*", line) for line in was]
     assert [comment for comment in comments if comment] == [comment for line in now if (comment := re.findall(r"#.*", line))]
@@ -140,7 +140,7 @@ def test_a_mistake_is_shown(
 
 
 def test_ties_that_a_family_has_no_setting_for_are_told_so(of: Of) -> None:
-    assert row(of("telechat3 36b"), "tied_embeddings").change == Change(Action.NONE, MINDFORMERS, value="True")
+    assert row(of("telechat3 36b"), "tied_embeddings").change == SuggestedEdit(Action.NONE, MINDFORMERS, value="True")
 
 
 def test_experts_in_other_layers_are_counted(of: Of) -> None:
@@ -175,7 +175,7 @@ def test_a_trap_is_told(name: str, id: str, about: str | None, of: Of) -> None:
 
 def test_hidden_dropout_that_a_file_leaves_out_is_a_tenth(of: Of) -> None:
     result = of("qwen3 32b", right=True, yaml={"    hidden_dropout: 0.0\n": ""})
-    assert names(result, Outcome.DIFFERENT) == HIDES | {"hidden_dropout"}
+    assert names(result, RowOutcome.DIFFERENT) == HIDES | {"hidden_dropout"}
     assert row(result, "hidden_dropout").candidate.shown == "0.1"
     assert "trap.hidden_dropout" in {trap.id for trap in result.sides[1].traps}
 
@@ -187,24 +187,24 @@ def test_a_name_that_is_ignored_does_not_count(of: Of) -> None:
 
 def test_two_ids_of_an_end_are_no_contradiction(of: Of) -> None:
     one = row(of("qwen3 32b", right=True), "eos_token_id")  # 151645 in the model, eod: 1 in the data, as the file ships
-    assert one.outcome not in (Outcome.DIFFERENT, Outcome.NOT_TOLD) and one.candidate.shown == "151645"
+    assert one.outcome not in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD) and one.candidate.shown == "151645"
 
 
 def test_a_dense_model_is_not_asked_of_experts_and_latent_attention(of: Of) -> None:
     result = of("glm4 9b", right=True)
     asked = {one.row.id for one in result.checked if one.row.when.startswith(("expert_num", "multi_latent_attention"))}
-    assert {one.row.id for one in result.of(Outcome.UNUSED)} >= asked
+    assert {one.row.id for one in result.of(RowOutcome.UNUSED)} >= asked
 
 
 def test_grouped_queries_of_glm_are_read(of: Of) -> None:
     one = row(of("glm4 9b", right=True), "n_kv_heads")
-    assert (one.outcome, one.reference.shown, one.candidate.shown) == (Outcome.SAME, "2", "2")
+    assert (one.outcome, one.reference.shown, one.candidate.shown) == (RowOutcome.SAME, "2", "2")
 
 
 def test_rates_of_groups_that_are_the_default_ones_are_no_difference(of: Of) -> None:
     result = of("telechat3 105b", right=True)
-    assert row(result, "lr").outcome is Outcome.SAME and row(result, "lr").candidate.shown == "0.0002"
-    assert row(result, "rates_of_their_own_for_the_embedding_and_output").outcome is not Outcome.DIFFERENT
+    assert row(result, "lr").outcome is RowOutcome.SAME and row(result, "lr").candidate.shown == "0.0002"
+    assert row(result, "rates_of_their_own_for_the_embedding_and_output").outcome is not RowOutcome.DIFFERENT
 
 
 def test_a_suggested_warm_up_is_one(of: Of) -> None:
@@ -213,7 +213,7 @@ def test_a_suggested_warm_up_is_one(of: Of) -> None:
     assert change is not None
     assert {edit.key: edit.value for edit in change.edits} == {"lr_schedule.warmup_steps": 40, "lr_schedule.warmup_ratio": None}
     result = of("qwen3 32b", yaml={"  warmup_ratio: 0\n": "  warmup_steps: 40\n"})
-    assert row(result, "lr_warmup_iters").outcome is Outcome.SAME
+    assert row(result, "lr_warmup_iters").outcome is RowOutcome.SAME
 
 
 def test_no_type_is_suggested_for_the_embedding_that_takes_the_weights_with_it(of: Of) -> None:
@@ -229,12 +229,12 @@ def test_no_key_is_suggested_that_an_older_model_does_not_read(name: str, of: Of
 def test_a_load_balancing_that_mindformers_refuses_is_not_suggested(of: Of) -> None:
     changed = of("qwen3 30b a3b", change={"--moe-router-load-balancing-type global_aux_loss": "--moe-router-load-balancing-type aux_loss"})
     one = row(changed, "load_balancing_type")
-    assert one.outcome is Outcome.DIFFERENT
+    assert one.outcome is RowOutcome.DIFFERENT
     assert "moe_router_load_balancing_type: aux_loss" not in to_change(one)
 
 
 def test_an_empty_path_is_a_blank_to_fill_in_and_no_data(of: Of) -> None:
-    assert row(of("llama2 7b"), "data_path").outcome is not Outcome.DIFFERENT
+    assert row(of("llama2 7b"), "data_path").outcome is not RowOutcome.DIFFERENT
 
 
 def test_a_variable_that_nothing_sets_is_empty(of: Of) -> None:
@@ -247,7 +247,9 @@ def test_a_model_that_lies_elsewhere_is_not_told(tmp_path: Path) -> None:
     yaml = tmp_path / "finetune_qwen3.yaml"
     yaml.write_text(installed("qwen3/finetune_qwen3.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     result = check(str(PAIRS / "qwen3_32b.sh"), str(yaml), {})
-    assert {"num_layers", "hidden_size", "intermediate_size", "num_heads", "rms_norm_eps", "vocab_size"} <= names(result, Outcome.NOT_TOLD)
+    assert {"num_layers", "hidden_size", "intermediate_size", "num_heads", "rms_norm_eps", "vocab_size"} <= names(
+        result, RowOutcome.NOT_TOLD
+    )
     (missing,) = (note for note in messages(*result.sides[1].notes) if note.id == "configuration.no_model_file")
     assert missing.arguments["file"] == "/path/to/Qwen3-32B/config.json"
 
@@ -256,27 +258,27 @@ def test_a_model_that_lies_elsewhere_is_not_told(tmp_path: Path) -> None:
 
 
 HEADS, CLIPS = {"--num-attention-heads 32": "--num-attention-heads 16"}, {"  use_clip_grad: True": "  use_clip_grad: False"}
-MSPROBE: dict[str, tuple[str, Outcome, tuple[object, object], int | None, str, dict[str, Pieces]]] = {
+MSPROBE: dict[str, tuple[str, RowOutcome, tuple[object, object], int | None, str, dict[str, Pieces]]] = {
     # what msprobe does: row, outcome, both meanings, the YAML's line, what to change, and other pieces of the script or the YAML
-    "KeyError: 'model.model_config.hidden_size'": ("intermediate_size", Outcome.SAME, (11008, 11008), None, "", {}),
-    "of hidden_size": ("hidden_size", Outcome.SAME, (4096, 4096), None, "", {}),
+    "KeyError: 'model.model_config.hidden_size'": ("intermediate_size", RowOutcome.SAME, (11008, 11008), None, "", {}),
+    "of hidden_size": ("hidden_size", RowOutcome.SAME, (4096, 4096), None, "", {}),
     "makes nothing of multiple_of": (
-        *("intermediate_size", Outcome.DIFFERENT, (11264, 11008), None, ""),
+        *("intermediate_size", RowOutcome.DIFFERENT, (11264, 11008), None, ""),
         {"change": {"--ffn-hidden-size 11008": "--ffn-hidden-size 11264"}},
     ),
-    "gives bf16 to the tensor-parallel size": ("model_parallel", Outcome.ROUNDING, (2, None), None, "", {}),
-    "and nothing to the pipeline": ("pipeline_stage", Outcome.SAME, (1, 1), None, "", {}),
-    "gives the tensor-parallel size to bf16": ("compute_dtype", Outcome.DIFFERENT, ("bfloat16", "float16"), None, "", {}),
-    "misses norm_epsilon": ("rms_norm_eps", Outcome.DIFFERENT, (1e-6, 1e-5), 142, "rms_norm_eps: 1.0e-06", {}),
-    "holds clip_grad against use_clip_grad": ("clip_grad", Outcome.SAME, (1.0, 1.0), None, "", {}),
-    "also where it is off": ("clip_grad", Outcome.DIFFERENT, (1.0, 0.0), None, "", {"yaml": CLIPS}),
-    "matches no heads": ("num_heads", Outcome.SAME, (32, 32), 139, "", {}),
-    "also where they differ": ("num_heads", Outcome.DIFFERENT, (16, 32), 139, "num_heads: 16", {"change": HEADS}),
-    "matches no beta1": ("beta1", Outcome.SAME, (0.9, 0.9), 26, "", {}),
-    "matches no beta2": ("beta2", Outcome.DIFFERENT, (0.999, 0.95), None, "optimizer.betas: [0.9, 0.999]", {}),
-    "matches no eps": ("eps", Outcome.SAME, (1e-8, 1e-8), 28, "", {}),
-    "finds the learning rate": ("lr", Outcome.DIFFERENT, (1e-5, 5e-5), None, "", {}),
-    "finds the seed": ("seed", Outcome.HARMLESS, (42, 0), None, "", {}),
+    "gives bf16 to the tensor-parallel size": ("model_parallel", RowOutcome.ROUNDING, (2, None), None, "", {}),
+    "and nothing to the pipeline": ("pipeline_stage", RowOutcome.SAME, (1, 1), None, "", {}),
+    "gives the tensor-parallel size to bf16": ("compute_dtype", RowOutcome.DIFFERENT, ("bfloat16", "float16"), None, "", {}),
+    "misses norm_epsilon": ("rms_norm_eps", RowOutcome.DIFFERENT, (1e-6, 1e-5), 142, "rms_norm_eps: 1.0e-06", {}),
+    "holds clip_grad against use_clip_grad": ("clip_grad", RowOutcome.SAME, (1.0, 1.0), None, "", {}),
+    "also where it is off": ("clip_grad", RowOutcome.DIFFERENT, (1.0, 0.0), None, "", {"yaml": CLIPS}),
+    "matches no heads": ("num_heads", RowOutcome.SAME, (32, 32), 139, "", {}),
+    "also where they differ": ("num_heads", RowOutcome.DIFFERENT, (16, 32), 139, "num_heads: 16", {"change": HEADS}),
+    "matches no beta1": ("beta1", RowOutcome.SAME, (0.9, 0.9), 26, "", {}),
+    "matches no beta2": ("beta2", RowOutcome.DIFFERENT, (0.999, 0.95), None, "optimizer.betas: [0.9, 0.999]", {}),
+    "matches no eps": ("eps", RowOutcome.SAME, (1e-8, 1e-8), 28, "", {}),
+    "finds the learning rate": ("lr", RowOutcome.DIFFERENT, (1e-5, 5e-5), None, "", {}),
+    "finds the seed": ("seed", RowOutcome.HARMLESS, (42, 0), None, "", {}),
 }
 
 
@@ -300,5 +302,5 @@ def test_msprobe_lists_what_it_does_not_know_as_one_sided(of: Of) -> None:
 
 def test_the_optimizer_of_old_llama_corrects_no_bias(of: Of) -> None:
     one = row(of("llama2 7b", right=True), "optimizer")
-    assert one.outcome is Outcome.DIFFERENT
-    assert one.candidate.meaning is Optimizer.ADAMW_UNCORRECTED
+    assert one.outcome is RowOutcome.DIFFERENT
+    assert one.candidate.meaning is OptimizerKind.ADAMW_UNCORRECTED

@@ -10,7 +10,7 @@ import pytest
 from align_hooks.configuration.megatron import is_bare_list, read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.source import read
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.messages import Message, message
 from worded import words
 
@@ -291,7 +291,7 @@ def test_the_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
     assert told == numbers | texts
     assert result.values["tokenizer_model"].unknown == message("configuration.unset", name="ASSETS", place="model_config.yaml:11")
     assert (result.side, result.values["lr"].where) == (MEGATRON, "model_config.yaml:7 --lr")
-    assert result.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == Value("1", Place("model_config.yaml", 2))
+    assert result.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == Value("1", SourceLocation("model_config.yaml", 2))
     told = read(str(tmp_path / "model_config.yaml"), {"ASSETS": "/assets", "BLEND": "/other"}).values
     assert (told["tokenizer_model"].value, told["data_path"].value) == ("/assets/tokenizer.json", "/other")
 

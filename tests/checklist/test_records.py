@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.judge import Checked, Outcome, judge
+from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.result import Scheduled, check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.look import Look, look, side_by_side, weigh_alike
+from align_hooks.record.look import BatchStatistics, look, side_by_side, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
 from worded import ids
 
@@ -39,7 +39,7 @@ def pair(one: dict[str, Any], other: dict[str, Any]) -> tuple[Configuration, Con
     return recorded(one, "reference"), recorded(other, "candidate")
 
 
-def row(name: str, one: dict[str, Any], other: dict[str, Any]) -> Checked:
+def row(name: str, one: dict[str, Any], other: dict[str, Any]) -> JudgedRow:
     return next(result for result in judge(*pair(one, other)) if result.row.id == name)
 
 
@@ -51,10 +51,10 @@ def test_two_honest_records_are_clean() -> None:
 @pytest.mark.parametrize("sides", [("torch", "ms"), ("ms", "torch"), ("torch", "torch"), ("ms", "ms")])
 def test_which_weights_decay_is_taken_from_the_optimizers_by_name(sides: tuple[str, str]) -> None:
     one, other = (facts(side) for side in sides)
-    assert row("weights_that_decay", one, other).outcome is Outcome.SAME
+    assert row("weights_that_decay", one, other).outcome is RowOutcome.SAME
     other["optimizer"]["groups"] = [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]
     result = row("weights_that_decay", one, other)
-    assert result.outcome is Outcome.DIFFERENT
+    assert result.outcome is RowOutcome.DIFFERENT
     assert len(result.candidate.meaning) == 4
     assert result.why == message("apart.decays_and_more", name="model.layers.0.input_layernorm.weight", more=1)
     groups = ((0.1, [*DECAYS, SPARED[0]]), (0.0, SPARED[1:]))
@@ -67,20 +67,20 @@ def test_an_embedding_in_float32_against_bfloat16_is_seen_as_in_the_guides_own_c
     one["layers"] = {"model.embed_tokens.weight": {"compute": "bfloat16"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
     other["layers"] = {"model.embed_tokens.weight": {"compute": "float32"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
     result = row("types_that_the_built_layers_compute_in", one, other)
-    assert (result.outcome, result.why.id) == (Outcome.ROUNDING, "apart.types")
+    assert (result.outcome, result.why.id) == (RowOutcome.ROUNDING, "apart.types")
     assert dict(result.why.arguments) == {"name": "model.embed_tokens.weight", "reference": "bfloat16", "candidate": "float32"}
 
 
 def test_the_built_attention_core_counts_before_the_switch() -> None:
     one, other = facts("torch", classes=["TEDotProductAttention"]), facts("ms", classes=["LLamaAttention"])
-    assert row("use_flash_attention", one, other).outcome is Outcome.ROUNDING
-    assert row("use_flash_attention", one, facts("ms", classes=["FlashAttention"])).outcome is Outcome.SAME
+    assert row("use_flash_attention", one, other).outcome is RowOutcome.ROUNDING
+    assert row("use_flash_attention", one, facts("ms", classes=["FlashAttention"])).outcome is RowOutcome.SAME
 
 
 def test_what_was_built_counts_before_what_was_written() -> None:
     one, other = facts("torch"), facts("ms", model={"num_hidden_layers": 3})
     result = row("num_layers", one, other)
-    assert (result.outcome, result.candidate.shown) == (Outcome.DIFFERENT, "3")
+    assert (result.outcome, result.candidate.shown) == (RowOutcome.DIFFERENT, "3")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_overflow_mode(mode: str | None, advised: bool) -> None:
     environment = {"MS_ASCEND_CHECK_OVERFLOW_MODE": {"value": mode, "effective": True}}
     result = row("MS_ASCEND_CHECK_OVERFLOW_MODE", facts("torch"), facts("ms", environment=environment))
     assert bool(result.advised) is advised
-    assert result.outcome is (Outcome.BY_HAND if mode is None else Outcome.ALONE)
+    assert result.outcome is (RowOutcome.BY_HAND if mode is None else RowOutcome.ALONE)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_variables_are_held_against_the_advice(name: str, value: str) -> None:
 def test_determinism_is_read_back_from_the_frameworks() -> None:
     one = facts("torch", determinism={"torch.are_deterministic_algorithms_enabled": True})
     other = facts("ms", determinism={"mindspore.get_context(deterministic)": "ON"})
-    assert row("deterministic_algorithms", one, other).outcome is Outcome.SAME
+    assert row("deterministic_algorithms", one, other).outcome is RowOutcome.SAME
     other["determinism"]["mindspore.get_context(deterministic)"] = "OFF"
-    assert row("deterministic_algorithms", one, other).outcome is Outcome.ROUNDING
+    assert row("deterministic_algorithms", one, other).outcome is RowOutcome.ROUNDING
 
 
 def test_weights_of_the_other_run_are_the_same_weights() -> None:
@@ -139,7 +139,7 @@ def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:
     one, other = facts("torch"), facts("ms", settings={"replay_batches": "/runs/megatron"})
     other["arguments"]["train_dataset.data_loader.config.split"] = "9,1,0"
     result = row("split", one, other)
-    assert (result.outcome, result.why.id) == (Outcome.HARMLESS, "harmless.replayed")
+    assert (result.outcome, result.why.id) == (RowOutcome.HARMLESS, "harmless.replayed")
 
 
 def test_of_one_framework_what_no_row_covers_is_compared_all_the_same() -> None:
@@ -168,7 +168,7 @@ def place(step: int, row: int) -> Message:
     return message("batches.place", step=step, iteration=step + 1, row=row)
 
 
-def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> Look:
+def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> BatchStatistics:
     return look(batches(*steps), vocabulary, special)
 
 
@@ -260,7 +260,7 @@ def test_two_runs_side_by_side() -> None:
     assert side_by_side(seen({}), look([], 10, {})) == (message("two_runs.no_step"), None)
 
 
-def weighing(*weights: float) -> Look:
+def weighing(*weights: float) -> BatchStatistics:
     """A look at one batch whose two rows weigh so much."""
     return seen({"weights": np.repeat([[weight] for weight in weights], 32, axis=1)})
 
@@ -268,13 +268,13 @@ def weighing(*weights: float) -> Look:
 @pytest.mark.parametrize(
     ("weights", "per_token", "micro_batches"),
     [
-        ((0.5, 0.5), Outcome.HARMLESS, Outcome.ROUNDING),
-        ((0.2, 0.8), Outcome.DIFFERENT, Outcome.DIFFERENT),
-        (None, Outcome.DIFFERENT, Outcome.ROUNDING),
+        ((0.5, 0.5), RowOutcome.HARMLESS, RowOutcome.ROUNDING),
+        ((0.2, 0.8), RowOutcome.DIFFERENT, RowOutcome.DIFFERENT),
+        (None, RowOutcome.DIFFERENT, RowOutcome.ROUNDING),
     ],
     ids=["alike", "otherwise", "nobody looked"],
 )
-def test_what_weighs_tokens_is_settled_by_the_recorded_batches(weights: Any, per_token: Outcome, micro_batches: Outcome) -> None:
+def test_what_weighs_tokens_is_settled_by_the_recorded_batches(weights: Any, per_token: RowOutcome, micro_batches: RowOutcome) -> None:
     """One micro-batch of a whole step is a per-token loss; micro-batches of unequal masks are more than rounding."""
     one, other = (facts(side, training={"per_token_loss": side == "torch"}) for side in ("torch", "ms"))
     one["arguments"] |= {"global_batch_size": "8", "micro_batch_size": "2", "data_parallel_size": "1"}
@@ -299,7 +299,7 @@ def test_the_same_samples_more_often_are_in_no_other_order() -> None:
 def test_new_and_old_names_meet_in_a_record_too() -> None:
     new = mindformers(NEW, {})
     held = facts("ms", arguments={name: str(value.value) for name, value in new.values.items()})
-    assert row("num_layers", facts("torch"), held).outcome is Outcome.SAME
+    assert row("num_layers", facts("torch"), held).outcome is RowOutcome.SAME
 
 
 def test_learning_rates_on_record_go_before_what_settings_come_to() -> None:

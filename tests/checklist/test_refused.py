@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from align_hooks.checklist.fix import fixed
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, check
 from align_hooks.checklist.row import UNSET
 from align_hooks.configuration.megatron import read_command
@@ -77,8 +77,8 @@ def test_a_key_that_stands_in_no_line_of_its_own_is_left_to_the_reader(text: str
         with_settings(text, "x.yaml", {"b": None})
 
 
-@pytest.mark.parametrize(("more", "outcome"), [("", Outcome.DIFFERENT), (" --no-shuffle", Outcome.SAME)])
-def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("more", "outcome"), [("", RowOutcome.DIFFERENT), (" --no-shuffle", RowOutcome.SAME)])
+def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: RowOutcome) -> None:
     reference = read_command(f"torchrun posttrain_gpt.py --num-layers 2 --lr 1e-3 --stage sft --is-instruction-dataset{more}", {})
     keys = dict.fromkeys(f"{DATA}.config.{key}" for key in ("split", "seed", "data_path"))
     keys |= {f"{DATA}.type": "MindDataset", f"{DATA}.shuffle": False}

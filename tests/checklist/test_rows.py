@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.judge import Checked, Outcome, judge
-from align_hooks.checklist.row import Effect, Row
+from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
+from align_hooks.checklist.row import CheckRow, Effect
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import GROUPS, ROW, ROWS
 from align_hooks.checklist.tables.structure import ALONE
@@ -27,7 +27,7 @@ LOADER = "train_dataset.data_loader.config"
 SETUPS = {row.id for row in ROWS if row.advice is not None and row.advice.setup}
 
 
-def row_of(name: str, one: Configuration, other: Configuration) -> Checked:
+def row_of(name: str, one: Configuration, other: Configuration) -> JudgedRow:
     return next(checked for checked in judge(one, other) if checked.row.id == name)
 
 
@@ -40,8 +40,8 @@ def both(exercise: Exercise, keys: dict[str, Any]) -> tuple[Configuration, Confi
 @pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
 def test_the_bases_agree_in_everything_that_changes_the_result(style: str) -> None:
     checked = judge(megatron(style, {}), mindformers(style, {}))
-    assert [(one.row.id, one.reference.shown, one.candidate.shown) for one in checked if one.outcome is Outcome.DIFFERENT] == []
-    assert [one.row.id for one in checked if one.outcome is Outcome.NOT_TOLD and one.row.effect is Effect.RESULT] == []
+    assert [(one.row.id, one.reference.shown, one.candidate.shown) for one in checked if one.outcome is RowOutcome.DIFFERENT] == []
+    assert [one.row.id for one in checked if one.outcome is RowOutcome.NOT_TOLD and one.row.effect is Effect.RESULT] == []
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{at}-{one.id}" for at, one in enumerate(EXERCISES)])
@@ -49,32 +49,32 @@ def test_row(exercise: Exercise) -> None:
     row = BY_NAME[exercise.row]
     agreeing = row_of(exercise.row, *both(exercise, exercise.same))
     if row.alone:
-        assert agreeing.outcome in (Outcome.ALONE, Outcome.BY_HAND, Outcome.UNUSED)
+        assert agreeing.outcome in (RowOutcome.ALONE, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
     if exercise.row in FROM_RECORDS or (not exercise.same and not exercise.other and not exercise.flags):
-        assert agreeing.outcome in (Outcome.SAME, Outcome.BY_HAND, Outcome.UNUSED)
+        assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
-    assert agreeing.outcome in (Outcome.SAME, Outcome.BY_HAND), (agreeing.reference, agreeing.candidate, agreeing.why)
+    assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND), (agreeing.reference, agreeing.candidate, agreeing.why)
     one, other = both(exercise, exercise.other)
     apart = row_of(exercise.row, one, other)
     expected = {
-        Effect.RESULT: (Outcome.DIFFERENT, Outcome.NOT_TOLD)
+        Effect.RESULT: (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)
         if row.by_hand is None and row.unsure is None
-        else (Outcome.DIFFERENT, Outcome.BY_HAND),
-        Effect.ROUNDING: (Outcome.ROUNDING, Outcome.BY_HAND),
-        Effect.NOTHING: (Outcome.HARMLESS, Outcome.BY_HAND),
+        else (RowOutcome.DIFFERENT, RowOutcome.BY_HAND),
+        Effect.ROUNDING: (RowOutcome.ROUNDING, RowOutcome.BY_HAND),
+        Effect.NOTHING: (RowOutcome.HARMLESS, RowOutcome.BY_HAND),
     }[row.effect]
-    harmless = (Outcome.HARMLESS,) if row.unless is not None else ()
+    harmless = (RowOutcome.HARMLESS,) if row.unless is not None else ()
     assert apart.outcome in (*expected, *harmless), (apart.outcome, apart.reference, apart.candidate)
-    if exercise.other != exercise.same and apart.outcome not in (Outcome.BY_HAND, Outcome.NOT_TOLD):
+    if exercise.other != exercise.same and apart.outcome not in (RowOutcome.BY_HAND, RowOutcome.NOT_TOLD):
         assert apart.reference.shown != apart.candidate.shown
 
 
 @pytest.mark.parametrize("row", ALONE, ids=[row.id for row in ALONE])
-def test_what_only_megatron_can_be_told_is_a_difference_where_it_is(row: Row) -> None:
+def test_what_only_megatron_can_be_told_is_a_difference_where_it_is(row: CheckRow) -> None:
     told = {row.id.replace("_", "-"): "" if row.megatron.default is False else 3}
-    assert row_of(row.id, megatron(NEW, {}), mindformers(NEW, {})).outcome is Outcome.SAME
-    assert row_of(row.id, megatron(NEW, told), mindformers(NEW, {})).outcome is Outcome.DIFFERENT
+    assert row_of(row.id, megatron(NEW, {}), mindformers(NEW, {})).outcome is RowOutcome.SAME
+    assert row_of(row.id, megatron(NEW, told), mindformers(NEW, {})).outcome is RowOutcome.DIFFERENT
 
 
 KEPT: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {

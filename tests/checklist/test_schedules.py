@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.megatron_schedule import megatron_rate
 from align_hooks.checklist.rates import weight_decay
 from align_hooks.checklist.result import check
@@ -75,7 +75,7 @@ def test_a_schedule_in_samples_is_that_in_steps() -> None:
     held = {one.row.id: (one.reference.meaning, one.candidate.meaning) for one in found.checked}
     assert held["lr_decay_iters"] == (150, 150)
     assert held["lr_warmup_iters"] == (15, 15)
-    assert [one.row.id for one in found.of(Outcome.DIFFERENT)] == []
+    assert [one.row.id for one in found.of(RowOutcome.DIFFERENT)] == []
 
 
 def test_of_a_record_counted_in_samples_megatron_filled_the_iterations_in() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action, Change, Edit, Form, block
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.change import Action, Edit, Form, SuggestedEdit, block
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.writable import takes
@@ -25,7 +25,7 @@ def trapped(checklist: Checklist) -> list[Message]:
     return [trap for side in checklist.sides for trap in side.traps]
 
 
-def every_change(nth: int) -> list[Change]:
+def every_change(nth: int) -> list[SuggestedEdit]:
     """What each ``nth`` exercise is told to change, either way round."""
     result = []
     for exercise in EXERCISES[::nth]:
@@ -125,11 +125,11 @@ PADDED = {"vocab-size": 1000, "make-vocab-size-divisible-by": 128}
 @pytest.mark.parametrize("planted", [{"m.vocab_size": 1000}, {"m.vocab_size": 512}, {"m.vocab_size": None}, {"m.vocab_size": 1280}])
 def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, planted: dict[str, Any]) -> None:
     before = checked(style, PADDED, planted)
-    (told,) = [one for one in before.checked if one.outcome is Outcome.DIFFERENT]
+    (told,) = [one for one in before.checked if one.outcome is RowOutcome.DIFFERENT]
     assert (told.row.id, to_change(told)) == ("rows_of_the_embedding", "vocab_size: 1024")
     assert told.change is not None
     after = checked(style, PADDED, {**planted, **{edit.key: edit.value for edit in told.change.edits}})
-    assert [one.row.id for one in after.checked if one.outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD)] == []
+    assert [one.row.id for one in after.checked if one.outcome in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)] == []
     assert after.exit_code == CLEAN
     assert not [one for one in after.checked if one.advised and one.row.id == "rows_of_the_embedding"]
 
@@ -167,7 +167,7 @@ def test_a_long_value_is_shown_cut_and_written_whole() -> None:
 
 def test_chatglm_has_its_size_under_that_name() -> None:
     done = checked(OLD, PADDED, {"m.type": "ChatGLM2Config", "m.vocab_size": None, "m.padded_vocab_size": 1024})
-    assert row(done, "rows_of_the_embedding").outcome is Outcome.SAME
+    assert row(done, "rows_of_the_embedding").outcome is RowOutcome.SAME
 
 
 def test_rows_that_live_on_one_flag_are_told_alike() -> None:
@@ -181,10 +181,10 @@ def test_a_record_of_null_tokenizer_is_advised_by_the_rows_that_were_built(recor
     facts = {"side": "torch", "model": record, "padded_vocabulary": rows, "arguments": {"vocab_size": "256"}}
     done = check(recorded(facts, "run"), mindformers(OLD, {"m.vocab_size": 250}))
     assert to_change(row(done, "rows_of_the_embedding")) == f"vocab_size: {rows}"
-    assert row(done, "vocab_size").outcome is Outcome.HARMLESS
+    assert row(done, "vocab_size").outcome is RowOutcome.HARMLESS
     fed = facts | {"side": "ms", "arguments": {"model.model_config.vocab_size": str(rows)}}
     told = check(recorded(facts, "run"), recorded(fed, "other"))
-    assert {row(told, name).outcome for name in ("vocab_size", "rows_of_the_embedding")} == {Outcome.SAME}
+    assert {row(told, name).outcome for name in ("vocab_size", "rows_of_the_embedding")} == {RowOutcome.SAME}
 
 
 def test_names_that_the_training_graph_does_not_read_do_not_count() -> None:
@@ -204,7 +204,7 @@ def test_flags_of_samples_in_a_run_of_iterations_are_not_worked_out() -> None:
 
 def test_the_headline_counts_the_rows_that_are_shown() -> None:
     done = checked(OLD, {"lr": 2e-3}, {"m.rms_norm_eps": 1e-6})
-    shown = sum(one.row.effect is Effect.RESULT and one.outcome is Outcome.DIFFERENT for one in done.checked)
+    shown = sum(one.row.effect is Effect.RESULT and one.outcome is RowOutcome.DIFFERENT for one in done.checked)
     assert headline(done).parts[:2] == (
         message("headline.settings", count=shown),
         message("headline.course", course=Scheduled.LEARNING_RATE),

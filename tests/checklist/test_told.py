@@ -10,7 +10,7 @@ import yaml
 
 from align_hooks.checklist.change import Form
 from align_hooks.checklist.fix import fixed
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, Checklist, check
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
@@ -52,9 +52,9 @@ CASES = pytest.mark.parametrize("case", told(), ids=lambda case: case.name)
 @CASES
 def test_a_pair_is_told_as_the_table_says(case: Told) -> None:
     checklist = case.check()
-    named = {one.row.id for one in checklist.of(Outcome.DIFFERENT)} | case.rows.keys()
+    named = {one.row.id for one in checklist.of(RowOutcome.DIFFERENT)} | case.rows.keys()
     ones = [row(checklist, name) for name in sorted(named)]
-    by_hand = {one.row.id: rendered(one.by_hand) for one in ones if one.outcome is Outcome.BY_HAND}
+    by_hand = {one.row.id: rendered(one.by_hand) for one in ones if one.outcome is RowOutcome.BY_HAND}
     told = {one.row.id: (one.outcome.value, by_hand.get(one.row.id) or to_change(one)) for one in ones}
     assert {name: ": ".join(filter(None, parts)) for name, parts in told.items()} == case.rows
     assert json.loads(json_text(check_as_json(checklist, align_hooks="1")))["rows"]
@@ -69,6 +69,6 @@ def test_what_is_told_is_clean_once_it_is_written(case: Told, tmp_path: Path) ->
     pasted = [] if leaves_out or not before.edits else [read_yaml(before.block, "mended.yaml", tmp_path)]
     for after in map(case.check, (fixed(str(file), before).configuration, *pasted)):
         assert differing(after) <= without_advice(before)
-        untold = before.of(Outcome.NOT_TOLD) or before.uncovered or None in [course.same for course in after.courses]
+        untold = before.of(RowOutcome.NOT_TOLD) or before.uncovered or None in [course.same for course in after.courses]
         if not (untold or without_advice(before)):
-            assert (after.of(Outcome.NOT_TOLD), after.exit_code) == ((), CLEAN)
+            assert (after.of(RowOutcome.NOT_TOLD), after.exit_code) == ((), CLEAN)

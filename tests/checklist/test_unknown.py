@@ -18,12 +18,12 @@ from rich.console import Console
 
 from align_hooks.checklist import judge, result
 from align_hooks.checklist.fix import fixed
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import CLEAN, Checklist, check
 from align_hooks.checklist.row import UNSET, Effect
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_command, read_script
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.messages import message
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_page import check_page
@@ -103,7 +103,7 @@ def unknown(sides: Pair, *settings: Setting) -> Pair:
     """A pair in which settings are not known, as where a script takes them from variables that nothing sets."""
     for at, name in settings:
         held = sides[at].values.get(name)
-        place = held.place if held is not None else Place("train.sh", 2, name)
+        place = held.place if held is not None else SourceLocation("train.sh", 2, name)
         sides = given(sides, (at, name), Value("${SETTING}", place, WHY))
     return sides
 
@@ -114,16 +114,16 @@ def possible(sides: Pair, setting: Setting) -> Iterator[Pair]:
     held = sides[at].values.get(name)
     yield from [given(sides, setting, None)] if held is not None else []
     of_one_type = [value for value in POSSIBLE if held is not None and type(value) is type(held.value)]
-    yield from (given(sides, setting, Value(value, Place("train.sh", 2))) for value in of_one_type or POSSIBLE)
+    yield from (given(sides, setting, Value(value, SourceLocation("train.sh", 2))) for value in of_one_type or POSSIBLE)
 
 
-def decided(checked: Checked) -> Outcome | None:
+def decided(checked: JudgedRow) -> RowOutcome | None:
     """Whether a row is said to differ, and how, or not to (SAME); None where it is left open."""
-    open_ones = (Outcome.NOT_TOLD, Outcome.BY_HAND, Outcome.ALONE)
-    no_result = checked.outcome is Outcome.HARMLESS and checked.row.effect is not Effect.RESULT
+    open_ones = (RowOutcome.NOT_TOLD, RowOutcome.BY_HAND, RowOutcome.ALONE)
+    no_result = checked.outcome is RowOutcome.HARMLESS and checked.row.effect is not Effect.RESULT
     if no_result or checked.outcome in open_ones:
         return None
-    return Outcome.SAME if checked.outcome in (Outcome.HARMLESS, Outcome.UNUSED) else checked.outcome
+    return RowOutcome.SAME if checked.outcome in (RowOutcome.HARMLESS, RowOutcome.UNUSED) else checked.outcome
 
 
 def false_words(sides: Pair, stands: Checklist, setting: Setting, most: int) -> Iterator[str]:
@@ -194,7 +194,7 @@ def test_no_two_values_that_are_not_known_end_a_check() -> None:
     for one in ROWS:
         for ours, theirs in zip(one.megatron.keys, one.mindformers.keys, strict=False):
             answer = check(*unknown(sides, (0, ours), (1, theirs)))
-            assert row(answer, one.id).outcome is not Outcome.DIFFERENT, (one.id, ours, theirs)
+            assert row(answer, one.id).outcome is not RowOutcome.DIFFERENT, (one.id, ours, theirs)
 
 
 LOADS = {
@@ -211,11 +211,11 @@ def test_a_checkpoint_that_is_not_known_leaves_the_rest_to_be_compared(words: st
     script = read_script(f"torchrun pretrain_gpt.py {arguments} {words}", "train.sh", {})
     answer = check(script, mindformers(NEW, {}))
     load = row(answer, "load")
-    assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, Outcome.BY_HAND, UNSET)
+    assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, RowOutcome.BY_HAND, UNSET)
     spread = row(check(script, mindformers(NEW, {"m.initializer_range": 0.5})), "init_method_std")
-    assert spread.outcome is Outcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
+    assert spread.outcome is RowOutcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
     spread = row(check(script, mindformers(OLD, {"m.init_method_std": 0.5})), "init_method_std")
-    assert (spread.outcome, spread.why) == (Outcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
+    assert (spread.outcome, spread.why) == (RowOutcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
 
 
 def test_an_exported_variable_that_is_not_known_is_not_its_text() -> None:
@@ -234,7 +234,7 @@ def test_two_settings_that_are_not_known_are_not_alike() -> None:
 
 def test_as_many_steps_are_not_alike_where_the_batch_may_part_them() -> None:
     sides, batch = pair(NEW), (0, "global_batch_size")
-    apart = check(*given(sides, batch, Value(3, Place("train.sh", 2))))
+    apart = check(*given(sides, batch, Value(3, SourceLocation("train.sh", 2))))
     lengths = [row(answer, "train-iters") for answer in (check(*unknown(sides, batch)), apart)]
-    assert [decided(length) for length in lengths] == [None, Outcome.DIFFERENT]
+    assert [decided(length) for length in lengths] == [None, RowOutcome.DIFFERENT]
     assert lengths[0].why == WHY

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import yaml
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.sides import check
 from align_hooks.checklist.tables import ROWS
@@ -72,7 +72,7 @@ def score(file: Path, repositories: Path) -> Score:
             checklist = check(side, str(other), variables, mindformers=str(truth["mindformers"]))
         except AlignHooksError as error:
             return Score(file.stem, missed=rows(truth["differs"]), error=str(error))
-    told = frozenset(checked.row.id for checked in checklist.of(Outcome.DIFFERENT))
+    told = frozenset(checked.row.id for checked in checklist.of(RowOutcome.DIFFERENT))
     differs = rows(truth["differs"])
     entries = [entry for part in truth.values() if isinstance(part, list) for entry in part if isinstance(entry, dict)]
     doubtful = frozenset(entry["row"] for entry in entries if "doubt" in entry and "row" in entry)

@@ -7,7 +7,7 @@ import pytest
 from transformers import CONFIG_MAPPING
 
 from align_hooks.checkpoints import convert as converting
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.model import model_type
 from align_hooks.errors import AlignHooksError
 from align_hooks.families.registry import FAMILIES
@@ -83,7 +83,7 @@ def test_what_ends_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     cast = mock.Mock(wraps=converting.cast, side_effect=[*[mock.DEFAULT] * 6, error])
     monkeypatch.setattr(converting, "cast", cast)
     with pytest.raises((KeyboardInterrupt, AlignHooksError)):
-        convert_weights(source, tmp_path / "below" / "out.ckpt", to, Choices("bfloat16"))
+        convert_weights(source, tmp_path / "below" / "out.ckpt", to, ConversionOptions("bfloat16"))
     assert cast.call_count == 7
     assert list((tmp_path / "below").iterdir()) == []
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.pickles import read_pickle
@@ -368,7 +368,7 @@ def test_several_ranks_of_mindformers_are_refused(tmp_path: Path) -> None:
 def test_the_same_weights_fused_and_apart_are_refused(tmp_path: Path) -> None:
     source = huggingface(tmp_path / "hf", DENSE)
     convert_weights(source, tmp_path / "apart", "mindspore")
-    convert_weights(source, tmp_path / "fused", "mindspore", Choices(qkv_concat=True))
+    convert_weights(source, tmp_path / "fused", "mindspore", ConversionOptions(qkv_concat=True))
     fused = read_file(tmp_path / "fused" / "model.safetensors")
     name = "model.layers.0.attention.w_qkv.weight"
     write_file(tmp_path / "apart" / "more.safetensors", {name: fused[name]})

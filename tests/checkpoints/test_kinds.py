@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.kinds import BLOCK, KINDS, TORCH_NAMES, cast
 from align_hooks.errors import AlignHooksError
 from checkpoints.models import DENSE, assert_same, bits, huggingface, read_file, tensors
@@ -63,7 +63,7 @@ def test_blocks_meet_without_a_gap() -> None:
 def test_numbers_beyond_the_largest_are_counted_and_said(tmp_path: Path) -> None:
     content = {name: ("F32", np.full(numbers.shape, 0x3F800001, "<u4")) for name, (_, numbers) in tensors(DENSE).items()}
     content["lm_head.weight"][1][0, :3] = np.array([1e5, -1e5, np.inf], "<f4").view("<u4")
-    done = convert_weights(huggingface(tmp_path / "hf", DENSE, content), tmp_path / "out", "huggingface", Choices("float16"))
+    done = convert_weights(huggingface(tmp_path / "hf", DENSE, content), tmp_path / "out", "huggingface", ConversionOptions("float16"))
     assert done.notes == [
         f"rounded to float16, to nearest, ties to even: {len(content)} tensors",
         "2 numbers are beyond the largest float16 and became infinite, the first in lm_head.weight",
@@ -73,7 +73,7 @@ def test_numbers_beyond_the_largest_are_counted_and_said(tmp_path: Path) -> None
 
 def test_widening_says_nothing_and_the_configuration_has_the_type(tmp_path: Path) -> None:
     source = huggingface(tmp_path / "hf", DENSE, tensors(DENSE, "BF16"))
-    assert convert_weights(source, tmp_path / "out", "huggingface", Choices("float32")).notes == []
+    assert convert_weights(source, tmp_path / "out", "huggingface", ConversionOptions("float32")).notes == []
     wide = read_file(tmp_path / "out" / "model.safetensors")
     assert all((numbers == tensors(DENSE, "BF16")[name][1].astype("<u4") << 16).all() for name, (_, numbers) in wide.items())
     assert '"torch_dtype": "float32"' in (tmp_path / "out" / "config.json").read_text()
@@ -86,7 +86,7 @@ def test_pieces_of_several_types_are_refused_unless_one_is_chosen(tmp_path: Path
     source = huggingface(tmp_path / "hf", DENSE, content)
     with pytest.raises(AlignHooksError, match=r"linear_qkv\.weight are BF16 and F32; choose one type with --dtype"):
         convert_weights(source, tmp_path / "no", "megatron")
-    convert_weights(source, tmp_path / "out", "megatron", Choices("float32"))
+    convert_weights(source, tmp_path / "out", "megatron", ConversionOptions("float32"))
     convert_weights(tmp_path / "out", tmp_path / "back", "huggingface")
     back = read_file(tmp_path / "back" / "model.safetensors")
     assert (back[name][1] == content[name][1].astype("<u4") << 16).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.errors import RecordError
 from checkpoints.models import UNSIGNED, Sizes, Tensors, assert_same, config, huggingface, peak_of_converting, read_file, record, tensors
@@ -110,7 +110,7 @@ def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> N
 @pytest.mark.parametrize("sizes", [DENSE, EXPERTS], ids=["dense", "experts"])
 def test_torch_reads_what_is_written_as_weights_alone(tmp_path: Path, sizes: Sizes, kind: str) -> None:
     content = tensors(sizes, kind, 5)
-    convert_weights(huggingface(tmp_path / "hf", sizes, content), tmp_path / "out", "megatron", Choices(layers="local"))
+    convert_weights(huggingface(tmp_path / "hf", sizes, content), tmp_path / "out", "megatron", ConversionOptions(layers="local"))
     assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == "release"
     for mapped in (False, True):
         state = torch.load(tmp_path / "out" / "release" / RANK_0, weights_only=True, mmap=mapped)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from checkpoints.models import Sizes, huggingface, peak_of_converting, record, tensors
 from chosen import every
 
@@ -23,7 +23,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     where = tmp_path_factory.mktemp("forms")
     found = {"huggingface": huggingface(where / "hf", SIZES, content := tensors(SIZES)), "record": record(where / "run", SIZES, content)}
     for to, name in (("megatron", "mg"), ("mindspore", "ms"), ("mindspore-ckpt", "a.ckpt")):
-        convert_weights(found["huggingface"], where / name, to, Choices(qkv_concat=to == "mindspore"))
+        convert_weights(found["huggingface"], where / name, to, ConversionOptions(qkv_concat=to == "mindspore"))
         found[to] = where / name
     return found
 
@@ -41,6 +41,6 @@ def test_no_more_than_a_few_of_the_largest_tensor_is_ever_held(
 ) -> None:
     assert WHOLE > 6 * MOST
     path = Path(f"{forms['record']}@2") if source == "record" else forms[source]
-    peak = peak_of_converting(path, tmp_path / "out.ckpt", to, Choices(dtype), forms["huggingface"])
+    peak = peak_of_converting(path, tmp_path / "out.ckpt", to, ConversionOptions(dtype), forms["huggingface"])
     most = APART if to == "huggingface" and source != "record" else MOST
     assert peak < most, f"{peak / LARGEST:.2f} of the largest tensor"

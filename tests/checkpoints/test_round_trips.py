@@ -11,25 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.mindspore import ckpt_tensors, write_ckpt
 from align_hooks.checkpoints.safetensors import Output
-from align_hooks.checkpoints.torch_zip import Archive, TorchTensor
+from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.names.blocks import PADDING
 from checkpoints.models import DENSE, EXPERTS, MODELS, Sizes, Tensors, assert_same, bits, config, huggingface, read_file, record, tensors
 from checkpoints.models import write_file as write_safetensors
 from checkpoints.of_megatron import RANK_0
 
-FORMS: dict[str, tuple[str, Choices]] = {
-    "huggingface": ("huggingface", Choices()),
-    "megatron, Transformer Engine": ("megatron", Choices()),
-    "megatron, local": ("megatron", Choices(layers="local")),
-    "megatron, grouped experts": ("megatron", Choices(grouped_experts=True)),
-    "mindspore": ("mindspore", Choices()),
-    "mindspore, qkv_concat": ("mindspore", Choices(qkv_concat=True)),
-    "mindspore-ckpt": ("mindspore-ckpt", Choices()),
+FORMS: dict[str, tuple[str, ConversionOptions]] = {
+    "huggingface": ("huggingface", ConversionOptions()),
+    "megatron, Transformer Engine": ("megatron", ConversionOptions()),
+    "megatron, local": ("megatron", ConversionOptions(layers="local")),
+    "megatron, grouped experts": ("megatron", ConversionOptions(grouped_experts=True)),
+    "mindspore": ("mindspore", ConversionOptions()),
+    "mindspore, qkv_concat": ("mindspore", ConversionOptions(qkv_concat=True)),
+    "mindspore-ckpt": ("mindspore-ckpt", ConversionOptions()),
 }
 ON_BOTH_SIDES = list(FORMS)
 IN_MEGATRON = [form for form in FORMS if not form.startswith("mindspore")]
@@ -96,7 +96,7 @@ def test_rows_of_a_padded_vocabulary_go_along(tmp_path: Path, form: str) -> None
 
 def test_a_vocabulary_is_padded_with_zeros_where_that_is_asked_for(tmp_path: Path) -> None:
     source = huggingface(tmp_path / "hf", DENSE)
-    done = convert_weights(source, tmp_path / "mg", "megatron", Choices(rows=16))
+    done = convert_weights(source, tmp_path / "mg", "megatron", ConversionOptions(rows=16))
     assert done.notes[:2] == [
         "model.embed_tokens.weight: filled up to 16 rows with zeros",
         "lm_head.weight: filled up to 16 rows with zeros",
@@ -192,7 +192,7 @@ def test_a_parameter_that_is_taken_apart_is_read_once(tmp_path: Path) -> None:
 
 
 def saved_by_a_rank(path: Path) -> dict[str, TorchTensor]:
-    return Archive(path / "release" / RANK_0, ()).value["model"]
+    return TorchArchive(path / "release" / RANK_0, ()).value["model"]
 
 
 def test_names_are_those_of_the_layers_that_were_asked_for(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, StageResult
+from align_hooks.comparison.verdict import ComparisonResult, StageResult
 from synthetic import Synthetic, grown, optimizer
 
 HONEST = Synthetic()
-Compared = Callable[..., Comparison]
+Compared = Callable[..., ComparisonResult]
 
 
-def stage(comparison: Comparison, name: str) -> StageResult:
+def stage(comparison: ComparisonResult, name: str) -> StageResult:
     (result,) = (result for result in comparison.stages if result.name == name)
     return result
 
@@ -75,7 +75,7 @@ def compared(tmp_path: Path, reference: Path) -> Compared:
     def written(run: Synthetic | Path) -> Path:
         return run if isinstance(run, Path) else run.write(tmp_path / f"run_{next(numbers)}")
 
-    def compare_with(run: Synthetic | Path, against: Synthetic | Path | None = None, **options: Any) -> Comparison:
+    def compare_with(run: Synthetic | Path, against: Synthetic | Path | None = None, **options: Any) -> ComparisonResult:
         return compare(open_run(written(against or reference)), open_run(written(run)), **options)
 
     return compare_with

@@ -10,10 +10,10 @@ import pytest
 from msgspec import convert
 
 from align_hooks.cli import app
-from align_hooks.comparison.acceptance import Outcome, acceptance, observed, outcome
+from align_hooks.comparison.acceptance import AcceptanceOutcome, acceptance, observed, outcome
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 from invoked import Result, invoke
 from synthetic import row, scalars_only
 from worded import words
@@ -21,10 +21,10 @@ from worded import words
 FINE = (1.0, 1.0)
 
 
-def pairs(losses: Sequence[Any], norms: Sequence[Any] = (), **others: Any) -> list[tuple[Row, Row]]:
+def pairs(losses: Sequence[Any], norms: Sequence[Any] = (), **others: Any) -> list[tuple[ScalarRow, ScalarRow]]:
     norms = norms or [FINE] * len(losses)
     return [
-        tuple(convert(row(step, loss=loss, grad_norm=norm, **others), Row) for loss, norm in zip(*both, strict=True))
+        tuple(convert(row(step, loss=loss, grad_norm=norm, **others), ScalarRow) for loss, norm in zip(*both, strict=True))
         for step, both in enumerate(zip(losses, norms, strict=True))
     ]
 
@@ -70,10 +70,10 @@ def test_how_long_a_pair_is_observed(steps: int, seconds: float, passed: bool | 
 
 def test_what_the_criteria_come_to() -> None:
     fine, few = observed(pairs([FINE] * 1000)), observed(pairs([FINE] * 3))
-    assert outcome([fine, *acceptance(pairs([FINE]))]) is Outcome.ACCEPTED
-    assert outcome([few, *acceptance(pairs([FINE]))]) is Outcome.OPEN
-    assert outcome([few, *acceptance(pairs([(1.0, 2.0)]))]) is Outcome.REFUSED
-    assert [each.exit_code for each in (Outcome.ACCEPTED, Outcome.REFUSED, Outcome.OPEN)] == [0, 1, 4]
+    assert outcome([fine, *acceptance(pairs([FINE]))]) is AcceptanceOutcome.ACCEPTED
+    assert outcome([few, *acceptance(pairs([FINE]))]) is AcceptanceOutcome.OPEN
+    assert outcome([few, *acceptance(pairs([(1.0, 2.0)]))]) is AcceptanceOutcome.REFUSED
+    assert [each.exit_code for each in (AcceptanceOutcome.ACCEPTED, AcceptanceOutcome.REFUSED, AcceptanceOutcome.OPEN)] == [0, 1, 4]
 
 
 def accepted(*arguments: object) -> Result:
@@ -85,7 +85,7 @@ def test_a_pipeline_reads_the_exit_code_and_the_file(tmp_path: Path) -> None:
     done = accepted(reference, again, "--noise", repeat, "--json", tmp_path / "accepted.json")
     text = " ".join(done.stdout.split())
     assert done.exit_code == 4
-    assert text.startswith(f"{rendered(Outcome.OPEN)}: {words('acceptance.unknown')}")
+    assert text.startswith(f"{rendered(AcceptanceOutcome.OPEN)}: {words('acceptance.unknown')}")
     assert words("acceptance.repeats", count=1, needed=2) in text
     said = json.loads((tmp_path / "accepted.json").read_text())
     assert (said["outcome"], said["exit_code"]) == ("open", 4)

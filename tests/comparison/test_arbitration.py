@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from align_hooks.comparison.arbitration import MARGIN, Arbitration, Distance, Judged, PointKind, Ruling, choice, distance
+from align_hooks.comparison.arbitration import MARGIN, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance, choice, distance
 from align_hooks.messages import Side, message
 
 EPS = 2.0**-23
 REFERENCE, CANDIDATE = Side.REFERENCE, Side.CANDIDATE
 
 
-def away(error: float, honest: float = 1e-7, kind: PointKind = PointKind.GRADIENT, point: str = "model.norm") -> Distance:
+def away(error: float, honest: float = 1e-7, kind: PointKind = PointKind.GRADIENT, point: str = "model.norm") -> TruthDistance:
     return distance(kind, point, error, 1.0, honest, compute_type="float32", layers=2)
 
 
-def judged(point: str, ours: float, theirs: float, kind: PointKind = PointKind.VALUE, apart: float | None = None) -> Judged:
-    return Judged(point, kind, {REFERENCE: away(ours), CANDIDATE: away(theirs)}, apart)
+def judged(point: str, ours: float, theirs: float, kind: PointKind = PointKind.VALUE, apart: float | None = None) -> JudgedPoint:
+    return JudgedPoint(point, kind, {REFERENCE: away(ours), CANDIDATE: away(theirs)}, apart)
 
 
-def arbitration(*points: Judged, alike: bool = True, **changes: object) -> Arbitration:
+def arbitration(*points: JudgedPoint, alike: bool = True, **changes: object) -> Arbitration:
     made = Arbitration(0, points, alike, {REFERENCE: "float32", CANDIDATE: "float32"})
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -69,7 +69,7 @@ def test_who_is_right_at_a_point_and_who_is_closer(ours: float, theirs: float, r
 
 
 def test_a_side_that_did_not_record_a_point_is_not_judged_there() -> None:
-    alone = Judged("model.norm", PointKind.VALUE, {CANDIDATE: away(1.0)})
+    alone = JudgedPoint("model.norm", PointKind.VALUE, {CANDIDATE: away(1.0)})
     assert alone.ruling is Ruling.CANDIDATE_WRONG
     assert alone.closer is None
     assert arbitration(alone).ruling is Ruling.UNDECIDED  # nothing is known of the reference

@@ -9,18 +9,18 @@ import pytest
 
 from align_hooks.checkpoints.model import model_of
 from align_hooks.comparison.diagnosis.blame import causes, suspects
-from align_hooks.comparison.diagnosis.seen import Seen
+from align_hooks.comparison.diagnosis.seen import Observations
 from align_hooks.comparison.settings import argument_settings, hyper_parameters, model_settings
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.token_losses import token_losses
-from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Place, StageResult, Status, Verdict
+from align_hooks.comparison.token_losses import LossDivergence
+from align_hooks.comparison.verdict import FaultLocation, Finding, StageResult, Status, Verdict
 from align_hooks.errors import RecordError
 from align_hooks.hf_side.inputs import refuse_unknown
 from align_hooks.messages import rendered
 from align_hooks.quantities.weights import UNKNOWN, unknown_of
 from align_hooks.record import layout
-from align_hooks.record.schema import Facts, Group, Optimizer, Training
+from align_hooks.record.schema import Facts, OptimizerFacts, ParameterGroup, Training
 from align_hooks.report.configuration import models
 from align_hooks.report.text import to_change
 from comparison.conftest import Compared
@@ -118,14 +118,14 @@ def with_loss(coefficient: float, run: Synthetic) -> Synthetic:
 def test_a_setting_is_suspected_where_it_acts_and_to_be_set_alike_there(compared: Compared, candidate: Synthetic) -> None:
     bent(with_loss(0.1, candidate), noisy(3))
     outcome = compared(candidate, against=with_loss(0.01, Synthetic()))
-    assert (outcome.blame.place, outcome.blame.suspects[0].name) == (Place.GRADIENTS, "moe_aux_loss_coeff")
+    assert (outcome.blame.place, outcome.blame.suspects[0].name) == (FaultLocation.GRADIENTS, "moe_aux_loss_coeff")
     assert (outcome.blame.causes[0], ids(outcome.next)[0]) == ("auxiliary_loss", "next.set_as_told")
 
 
 def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:
     tokens(with_loss(0.1, candidate), 0)
     outcome = compared(candidate, against=with_loss(0.01, Synthetic()))
-    assert outcome.blame.place is Place.FORWARD
+    assert outcome.blame.place is FaultLocation.FORWARD
     assert "moe_aux_loss_coeff" not in [suspect.name for suspect in outcome.blame.suspects]
     assert [finding.name for finding in outcome.settings] == ["moe_aux_loss_coeff"]
     assert ids(outcome.next)[0] != "next.set_as_told"
@@ -141,20 +141,20 @@ LAYER = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate", "mlp.experts.0.up_p
 NAMES = [*(f"model.layers.{layer}.{kind}.weight" for layer in range(2) for kind in LAYER), "model.norm.weight", "lm_head.weight"]
 
 
-def seen(stage: Any, names: list[str]) -> Seen:
+def seen(stage: Any, names: list[str]) -> Observations:
     """What a comparison saw of a model of one layer and one that predicts, in which these tensors differ, the first most."""
     excess = dict(zip(names, range(len(names) + 2, 2, -1), strict=True))
     findings = [Finding(name, error=float(excess.get(name, 0)), limit=1.0, name=name, step=0) for name in names + NAMES]
     of_tensors = StageResult(gradients, Status.DIFFERENT, "", tuple(dict.fromkeys(findings)))
     first = of_tensors if stage is gradients else StageResult(stage, Status.DIFFERENT, "")
-    return Seen(first, {stage: first, gradients: of_tensors}, (), Parted(), None, 1)
+    return Observations(first, {stage: first, gradients: of_tensors}, (), LossDivergence(), None, 1)
 
 
-def causes_of(seen: Seen, place: Place) -> tuple[str, ...]:
+def causes_of(seen: Observations, place: FaultLocation) -> tuple[str, ...]:
     return causes(seen, place, suspects(seen, place))
 
 
-def with_findings(seen: Seen, findings: Iterable[Finding]) -> Seen:
+def with_findings(seen: Observations, findings: Iterable[Finding]) -> Observations:
     shown = StageResult(gradients, Status.DIFFERENT, "", tuple(findings))
     return replace(seen, first=shown, stages={gradients: shown})
 
@@ -175,7 +175,7 @@ def with_findings(seen: Seen, findings: Iterable[Finding]) -> Seen:
     ],
 )
 def test_a_part_of_a_family_is_a_cause_of_its_own(name: str, cause: str) -> None:
-    assert causes_of(seen(token_losses, [f"model.layers.0.{name}"]), Place.FORWARD)[0] == cause
+    assert causes_of(seen(token_losses, [f"model.layers.0.{name}"]), FaultLocation.FORWARD)[0] == cause
 
 
 def test_several_experts_have_their_router_in_common() -> None:
@@ -183,13 +183,13 @@ def test_several_experts_have_their_router_in_common() -> None:
     router, elsewhere = "model.layers.0.mlp.gate.weight", "model.layers.1.mlp.experts.1.up_proj.weight"
 
     def named(*wrong: str) -> list[str]:
-        return [suspect.name for suspect in suspects(seen(token_losses, list(wrong)), Place.FORWARD)]
+        return [suspect.name for suspect in suspects(seen(token_losses, list(wrong)), FaultLocation.FORWARD)]
 
     assert named(up, other, down, router) == [up, other, router, down]
     assert named(up, other, down) == [up, other, down]  # it is right
     assert named(up, down, router, other) == [up, down, router, other]
     assert named(up, other, elsewhere, router)[2:] == [elsewhere, router]
-    assert causes_of(seen(token_losses, [up, other, down, router]), Place.FORWARD) == ("experts", "router")
+    assert causes_of(seen(token_losses, [up, other, down, router]), FaultLocation.FORWARD) == ("experts", "router")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_several_experts_have_their_router_in_common() -> None:
     ],
 )
 def test_gradients_alone_tell_which_loss_is_wrong(wrong: list[str], cause: str) -> None:
-    assert causes_of(seen(gradients, wrong), Place.GRADIENTS)[0] == cause
+    assert causes_of(seen(gradients, wrong), FaultLocation.GRADIENTS)[0] == cause
 
 
 def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_loss() -> None:
@@ -210,8 +210,8 @@ def test_a_router_that_the_loss_does_not_reach_is_told_from_another_auxiliary_lo
     other = seen(gradients, NAMES[:8][::-1])
     findings = other.stages[gradients].findings
     lost = with_findings(other, (replace(one, error=0.99, limit=1e-6, scale=0.01) if one.name == NAMES[7] else one for one in findings))
-    assert causes_of(lost, Place.GRADIENTS)[:2] == ("router_detached", "auxiliary_loss")
-    assert "router_detached" not in causes_of(other, Place.GRADIENTS)
+    assert causes_of(lost, FaultLocation.GRADIENTS)[:2] == ("router_detached", "auxiliary_loss")
+    assert "router_detached" not in causes_of(other, FaultLocation.GRADIENTS)
 
 
 def test_micro_batches_that_mindformers_cannot_take_are_given_to_megatron(compared: Compared, candidate: Synthetic) -> None:
@@ -265,14 +265,16 @@ def test_a_comparison_says_it_and_stays_aligned(compared: Compared, candidate: S
 @pytest.mark.parametrize("field", ["type", "loss_scale", "decoupled_weight_decay"])
 def test_of_an_optimizer(field: str) -> None:
     whole = {"groups": (), "type": "AdamW", "loss_scale": 1.0, "decoupled_weight_decay": True, "clip_grad": None}
-    assert hyper_parameters(Optimizer(**whole), Optimizer(**whole | {field: None})) == []
-    assert [found.name for found in hyper_parameters(Optimizer(**whole), Optimizer(**whole | {"clip_grad": 1.0}))] == ["clip_grad"]
+    assert hyper_parameters(OptimizerFacts(**whole), OptimizerFacts(**whole | {field: None})) == []
+    assert [found.name for found in hyper_parameters(OptimizerFacts(**whole), OptimizerFacts(**whole | {"clip_grad": 1.0}))] == [
+        "clip_grad"
+    ]
 
 
 @pytest.mark.parametrize("field", ["learning_rate", "betas", "eps", "weight_decay", "bias_correction"])
 def test_of_a_group(field: str) -> None:
     known: dict[str, Any] = {"learning_rate": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "bias_correction": True}
-    sides = [Optimizer((Group(("a",), **settings),), "AdamW") for settings in (known, known | {field: None})]
+    sides = [OptimizerFacts((ParameterGroup(("a",), **settings),), "AdamW") for settings in (known, known | {field: None})]
     assert hyper_parameters(*sides) == hyper_parameters(*reversed(sides)) == []
 
 

@@ -16,10 +16,10 @@ from align_hooks.comparison.band import drift
 from align_hooks.comparison.band.detector import SLOPES, Detector, cost, leaves, room
 from align_hooks.comparison.band.drift import drifts, error_of_mean, parts
 from align_hooks.comparison.band.level import CUT, GAINS, Honest, Level, honest, innovations
-from align_hooks.comparison.band.watching import Sign, Watch, Watched
+from align_hooks.comparison.band.watching import JobWatch, Sign, Watched
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.band import band
-from align_hooks.comparison.verdict import Comparison, StageResult, Status, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, Verdict
 from align_hooks.errors import RecordError
 from align_hooks.record.ending import HowEnded
 from invoked import invoke
@@ -145,7 +145,7 @@ def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None
 # ---- in a comparison
 
 
-def compared(folder: Path, added: Array | float = 0.0, steps: int = STEPS, repeats: int = 2) -> Comparison:
+def compared(folder: Path, added: Array | float = 0.0, steps: int = STEPS, repeats: int = 2) -> ComparisonResult:
     """A comparison of runs that recorded nothing but their rows."""
     hard = drifting.hardness(1, steps)
     hard[:1] = 0  # all stand on the same weights there
@@ -155,7 +155,7 @@ def compared(folder: Path, added: Array | float = 0.0, steps: int = STEPS, repea
     return compare(*runs[:2], noise=runs[2:])
 
 
-def stage_of(comparison: Comparison) -> StageResult | None:
+def stage_of(comparison: ComparisonResult) -> StageResult | None:
     return next((result for result in comparison.stages if result.stage is band), None)
 
 
@@ -212,9 +212,9 @@ def watched(runs: Sequence[Run], path: Path, *options: str) -> tuple[int, str, d
     return done.exit_code, done.output, json.loads(said.read_text()) if said.exists() else {}
 
 
-def seen(runs: Sequence[Run], rows: Run) -> Watch:
+def seen(runs: Sequence[Run], rows: Run) -> JobWatch:
     """What watched all rows of a run."""
-    watch = Watch(runs[0], runs[1:3])
+    watch = JobWatch(runs[0], runs[1:3])
     for row in rows.rows:
         watch.see(row)
     return watch
@@ -271,7 +271,7 @@ def test_a_number_that_is_not_finite_is_an_alarm_at_once(runs: list[Run], tmp_pa
 
 
 def test_what_was_watched_is_the_same_in_one_look_and_in_many(runs: list[Run]) -> None:
-    whole, parts = seen(runs, runs[3]), Watch(runs[0], runs[1:3])
+    whole, parts = seen(runs, runs[3]), JobWatch(runs[0], runs[1:3])
     for row in runs[3].rows:
         parts.see(row)
         assert parts.outcome(ended=True) is Watched.STAYED

@@ -15,7 +15,7 @@ from align_hooks.comparison.diagnosis.blame import origins_of
 from align_hooks.comparison.diagnosis.next_step import ADVICE, OF_ONE_TENSOR
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES, SIGNS
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Place, Status
+from align_hooks.comparison.verdict import FaultLocation, Status
 from align_hooks.messages import Side
 from comparison.conftest import HONEST, Compared, asking, scale_row, stage
 from messages.test_catalogues import ENGLISH_ENTRIES
@@ -49,23 +49,28 @@ def forgotten(run: Synthetic) -> None:
         del batch["token_losses"]
 
 
-CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], Place, str, str | None]] = {
-    "scores": ([lambda run: tokens(run, 1)], Place.FORWARD, "token_losses.*", "attention_scores"),
-    "window": ([lambda run: tokens(run, 2)], Place.FORWARD, "token_losses.*", "attention_forgets"),
-    "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], Place.FORWARD, "model.*", None),
+CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], FaultLocation, str, str | None]] = {
+    "scores": ([lambda run: tokens(run, 1)], FaultLocation.FORWARD, "token_losses.*", "attention_scores"),
+    "window": ([lambda run: tokens(run, 2)], FaultLocation.FORWARD, "token_losses.*", "attention_forgets"),
+    "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], FaultLocation.FORWARD, "model.*", None),
     "setting": (
         [lambda run: tokens(run, 0), lambda run: run.model.update(rms_norm_eps=1e-6)],
-        *(Place.FORWARD, "rms_norm_eps", "norm_epsilon"),
+        *(FaultLocation.FORWARD, "rms_norm_eps", "norm_epsilon"),
     ),
-    "clip": ([lambda run: run.train(clip=0.5)], Place.CLIPPING, "*", None),
-    "objective": ([lambda run: scale_row(run, 0, "objective_loss", 2)], Place.NORMALISATION, "sharding.*", None),
-    "factor": ([lambda run: bent(run, lambda name, each: each * 2)], Place.GRADIENTS, "sharding.*", None),
-    "norms": ([lambda run: bent(run, lambda name, each: each * (1 + (name == NORM)))], Place.GRADIENTS, NORM, "norm_copies"),
-    "one": ([lambda run: bent(run, lambda name, each: each * (name != Q))], Place.GRADIENTS, Q, "gradient_alone"),
-    "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], Place.GRADIENTS, "*", None),
-    "backward": ([lambda run: bent(run, noisy(3))], Place.GRADIENTS, "frontier.*", "backward_of_loss"),
-    "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], Place.CONFIGURATION, "betas", None),
-    "decay": ([lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)], Place.CONFIGURATION, "weight_decay", "other_decay"),
+    "clip": ([lambda run: run.train(clip=0.5)], FaultLocation.CLIPPING, "*", None),
+    "objective": ([lambda run: scale_row(run, 0, "objective_loss", 2)], FaultLocation.NORMALISATION, "sharding.*", None),
+    "factor": ([lambda run: bent(run, lambda name, each: each * 2)], FaultLocation.GRADIENTS, "sharding.*", None),
+    "norms": ([lambda run: bent(run, lambda name, each: each * (1 + (name == NORM)))], FaultLocation.GRADIENTS, NORM, "norm_copies"),
+    "one": ([lambda run: bent(run, lambda name, each: each * (name != Q))], FaultLocation.GRADIENTS, Q, "gradient_alone"),
+    "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], FaultLocation.GRADIENTS, "*", None),
+    "backward": ([lambda run: bent(run, noisy(3))], FaultLocation.GRADIENTS, "frontier.*", "backward_of_loss"),
+    "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], FaultLocation.CONFIGURATION, "betas", None),
+    "decay": (
+        [lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)],
+        FaultLocation.CONFIGURATION,
+        "weight_decay",
+        "other_decay",
+    ),
 }
 
 
@@ -77,13 +82,18 @@ def test_without_token_losses_on_either_side_the_forward_pass_is_blamed(compared
     scale_row(candidate, 0, "loss", 1 + 2e-7)
     bent(candidate, noisy(3))
     blame = compared(candidate, against=reference).blame
-    assert blame.place is Place.FORWARD
+    assert blame.place is FaultLocation.FORWARD
     assert fnmatchcase(blame.suspects[0].name, "model.*")
 
 
 @pytest.mark.parametrize(("bends", "place", "suspect", "cause"), CASES.values(), ids=CASES.keys())
 def test_a_fault_sits_where_it_was_put(
-    compared: Compared, candidate: Synthetic, bends: list[Callable[[Synthetic], None]], place: Place, suspect: str, cause: str | None
+    compared: Compared,
+    candidate: Synthetic,
+    bends: list[Callable[[Synthetic], None]],
+    place: FaultLocation,
+    suspect: str,
+    cause: str | None,
 ) -> None:
     for bend in bends:
         bend(candidate)
@@ -100,7 +110,7 @@ def test_nothing_is_blamed_in_an_honest_pair(compared: Compared, candidate: Synt
 def test_a_factor_of_one_token_less_is_told(compared: Compared, candidate: Synthetic) -> None:
     candidate.rows[0]["objective_loss"] *= 20 / 19
     outcome = compared(candidate).blame
-    assert outcome.place is Place.NORMALISATION
+    assert outcome.place is FaultLocation.NORMALISATION
     assert "sharding.divides_by_one_less" in ids(outcome.suspects[0].what)
 
 
@@ -122,7 +132,7 @@ def test_an_optimizer_of_ones_own_is_suspected_where_updates_part(compared: Comp
     for row in candidate.rows[1:]:
         row["loss"] *= 1.01
     blame = compared(asking(candidate, gradients="0", weights="0", optimizer_state="none")).blame
-    assert (blame.place, blame.causes) == (Place.NEXT_LOSS, ("own_optimizer",))
+    assert (blame.place, blame.causes) == (FaultLocation.NEXT_LOSS, ("own_optimizer",))
     assert arguments("blame.own_optimizer", blame.suspects[0].what) == {"side": Side.CANDIDATE, "type": "TeamAdamW"}
 
 
@@ -143,7 +153,7 @@ def test_gradients_that_are_gone_are_named_together(compared: Compared, candidat
     for name in gone:
         candidate.gradients[0][name][:] = 0
     blame = compared(candidate).blame
-    assert blame.place is Place.GRADIENTS
+    assert blame.place is FaultLocation.GRADIENTS
     told = arguments("blame.gone", *(suspect.what for suspect in blame.suspects))["names"]
     assert arguments("names.and_more", told)["count"] == len(gone) - 1
     assert {*gone} <= {suspect.name for suspect in blame.suspects}
@@ -168,4 +178,4 @@ def test_points_are_named_of_the_pass_in_which_the_fault_sits() -> None:
     origins = {registry.activations: ("forward",), registry.activation_gradients: ("backward",)}
     stages = {stage: SimpleNamespace(origins=of_stage) for stage, of_stage in origins.items()}
     seen: Any = SimpleNamespace(stages=stages, status=lambda stage: Status.DIFFERENT)
-    assert [origins_of(seen, place) for place in (Place.FORWARD, Place.GRADIENTS)] == [("forward",), ("backward",)]
+    assert [origins_of(seen, place) for place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)] == [("forward",), ("backward",)]

@@ -17,7 +17,7 @@ from align_hooks import open_run
 from align_hooks.comparison.curves import values
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.settings import HyperParameter
-from align_hooks.comparison.verdict import Comparison, Status, Verdict, at_step
+from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict, at_step
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
 from align_hooks.report.text import SETTINGS, parts_of, render
@@ -158,8 +158,8 @@ FAULTS: dict[str, Bend] = {
 
 
 @pytest.fixture
-def wide_pair(compared: Compared) -> Callable[[str], Comparison]:
-    def make(fault: str) -> Comparison:
+def wide_pair(compared: Compared) -> Callable[[str], ComparisonResult]:
+    def make(fault: str) -> ComparisonResult:
         reference, candidate = wide()
         FAULTS[fault](candidate)
         return compared(candidate, against=reference)
@@ -167,14 +167,14 @@ def wide_pair(compared: Compared) -> Callable[[str], Comparison]:
     return make
 
 
-def printed(comparison: Comparison, **options: object) -> str:
+def printed(comparison: ComparisonResult, **options: object) -> str:
     text = io.StringIO()
     render(comparison, Console(file=text, width=80, **options))  # type: ignore[arg-type]
     return text.getvalue()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_report_fits_80_columns_and_breaks_no_command(wide_pair: Callable[[str], Comparison], fault: str) -> None:
+def test_a_report_fits_80_columns_and_breaks_no_command(wide_pair: Callable[[str], ComparisonResult], fault: str) -> None:
     comparison = wide_pair(fault)
     lines, commands = printed(comparison).splitlines(), [rendered(each) for each in parts_of(comparison.next)[1:]]
     assert [line for line in lines if (len(line) > 80 and line.strip() not in commands) or line != line.rstrip()] == []
@@ -182,7 +182,7 @@ def test_a_report_fits_80_columns_and_breaks_no_command(wide_pair: Callable[[str
 
 
 @pytest.mark.parametrize("fault", ["none", "gradient", "hyper-parameters"])
-def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[[str], Comparison], fault: str) -> None:
+def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[[str], ComparisonResult], fault: str) -> None:
     comparison = wide_pair(fault)
     text = printed(comparison)
     assert text.startswith(rendered(comparison.verdict))
@@ -191,7 +191,7 @@ def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[[str], Com
 
 
 @pytest.mark.parametrize("fault", ["none", "gradient", "norm", "hyper-parameters", "loss"])
-def test_a_stage_that_was_compared_is_one_line(wide_pair: Callable[[str], Comparison], fault: str) -> None:
+def test_a_stage_that_was_compared_is_one_line(wide_pair: Callable[[str], ComparisonResult], fault: str) -> None:
     comparison = wide_pair(fault)
     lines = printed(comparison).splitlines()
     rule = next(index for index, line in enumerate(lines) if set(line.strip()) == {"─"})
@@ -209,7 +209,7 @@ def test_a_stage_that_was_compared_is_one_line(wide_pair: Callable[[str], Compar
     ],
 )
 def test_a_report_begins_with_what_differs_and_shows_both_values(
-    wide_pair: Callable[[str], Comparison], fault: str, headline: Argument, both: tuple[str, str]
+    wide_pair: Callable[[str], ComparisonResult], fault: str, headline: Argument, both: tuple[str, str]
 ) -> None:
     text = printed(wide_pair(fault))
     assert begins(text, headline)
@@ -218,7 +218,7 @@ def test_a_report_begins_with_what_differs_and_shows_both_values(
 
 @pytest.mark.parametrize(("height", "times"), [(200, 1), (10, 2)])
 def test_the_verdict_is_said_again_where_its_line_has_left_the_screen(
-    wide_pair: Callable[[str], Comparison], height: int, times: int
+    wide_pair: Callable[[str], ComparisonResult], height: int, times: int
 ) -> None:
     text = printed(wide_pair("loss"), height=height, force_terminal=True, color_system=None, legacy_windows=False)
     assert text.count(f"{rendered(Verdict.DIVERGED)}: ") == times
@@ -228,7 +228,7 @@ def test_the_verdict_is_said_again_where_its_line_has_left_the_screen(
 NOT_COMPARED = "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, curve"
 
 
-def test_what_was_not_compared_is_said_once_with_its_reason(wide_pair: Callable[[str], Comparison]) -> None:
+def test_what_was_not_compared_is_said_once_with_its_reason(wide_pair: Callable[[str], ComparisonResult]) -> None:
     comparison = wide_pair("scalars")
     left_out = [stage for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
     assert [stage.name for stage in left_out] == [*NOT_COMPARED.split(", "), "free-running steps"]
@@ -255,7 +255,7 @@ def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: 
     assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
 
 
-def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[[str], Comparison]) -> None:
+def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[[str], ComparisonResult]) -> None:
     comparison = wide_pair("loss")
     terminal = {"force_terminal": True, "color_system": "standard", "legacy_windows": False}
     assert f"\x1b[1;31m{rendered(Verdict.DIVERGED)}" in printed(comparison, no_color=False, **terminal)

@@ -9,7 +9,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Quantity, Status
+from align_hooks.comparison.verdict import ComparisonResult, Metric, Status
 from align_hooks.messages import rendered
 from align_hooks.record.distill import distill
 from align_hooks.record.norms import squared_sum
@@ -61,10 +61,10 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def beside_short(trusted: Run, tmp_path: Path) -> Callable[..., Comparison]:
+def beside_short(trusted: Run, tmp_path: Path) -> Callable[..., ComparisonResult]:
     """Compare a candidate with what is kept of the trusted run, as little as can be unless told otherwise."""
 
-    def compare_with_short(candidate: Synthetic, choices: dict[str, Steps] = SMALLEST) -> Comparison:
+    def compare_with_short(candidate: Synthetic, choices: dict[str, Steps] = SMALLEST) -> ComparisonResult:
         return compare(distill(trusted, choices).at(tmp_path / "reference.zip"), open_run(candidate.write(tmp_path / "candidate")))
 
     return compare_with_short
@@ -92,16 +92,16 @@ def test_two_of_one_run_are_one_run(trusted: Run, tmp_path: Path) -> None:
     assert compare(trusted, distill(trusted).at(tmp_path / "reference.zip")).itself
 
 
-def test_batches_that_were_left_out_are_compared_by_digest(beside_short: Callable[..., Comparison], candidate: Synthetic) -> None:
+def test_batches_that_were_left_out_are_compared_by_digest(beside_short: Callable[..., ComparisonResult], candidate: Synthetic) -> None:
     change_id(candidate, "tokens", 2)
     result = stage(beside_short(candidate), "batches")
     assert result.status is Status.DIFFERENT
     (finding,) = result.findings
-    assert (finding.name, finding.step, finding.quantity) == ("tokens", 2, Quantity.BATCHES)
+    assert (finding.name, finding.step, finding.quantity) == ("tokens", 2, Metric.BATCHES)
     assert "batches.differ_by_digest" in ids(finding.what)
 
 
-def test_digests_do_not_depend_on_what_ids_are_stored_in(beside_short: Callable[..., Comparison], candidate: Synthetic) -> None:
+def test_digests_do_not_depend_on_what_ids_are_stored_in(beside_short: Callable[..., ComparisonResult], candidate: Synthetic) -> None:
     for arrays in candidate.batches.values():
         arrays["tokens"], arrays["labels"] = arrays["tokens"].astype("int32"), arrays["labels"].astype("int32")
         del arrays["position_ids"]
@@ -110,6 +110,6 @@ def test_digests_do_not_depend_on_what_ids_are_stored_in(beside_short: Callable[
     assert "batches.compared_by_digest" in ids(result.summary)
 
 
-def test_it_says_what_it_lacks(beside_short: Callable[..., Comparison], candidate: Synthetic) -> None:
+def test_it_says_what_it_lacks(beside_short: Callable[..., ComparisonResult], candidate: Synthetic) -> None:
     (note,) = (note for note in beside_short(candidate, {}).notes if "notes.distilled" in ids(note))
     assert all(name in rendered(note) for name in ("gradients", "weights"))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from align_hooks.comparison.diagnosis.symptom import Phase, first_symptom, moment
-from align_hooks.comparison.verdict import Finding, Quantity, StageResult, Status, Verdict, at_step
+from align_hooks.comparison.verdict import Finding, Metric, StageResult, Status, Verdict, at_step
 from align_hooks.messages import Side, all_of, message, terms
 from comparison.conftest import Compared, asking, change_id, scale_row, stage
 from synthetic import STEPS, Synthetic, row, scalars_only
@@ -57,15 +57,15 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
     scale_row(candidate, 2, "learning_rate", 0.9)
     outcome = compared(candidate)
     assert (outcome.first.name, outcome.blame.place, outcome.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
-    assert outcome.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
-    assert arguments("next.set_alike", outcome.next)["setting"] == all_of(terms(["rope_theta"]), Quantity.LEARNING_RATE)
+    assert outcome.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Metric.LEARNING_RATE, 2)]))
+    assert arguments("next.set_alike", outcome.next)["setting"] == all_of(terms(["rope_theta"]), Metric.LEARNING_RATE)
 
 
 def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:
     scale_row(candidate, 2, "learning_rate", 0.9)
     outcome = compared(candidate)
     assert (outcome.verdict, outcome.blame.place) == (Verdict.DIVERGED, "configuration")
-    assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
+    assert arguments("next.set_alike", outcome.next)["setting"] is Metric.LEARNING_RATE
 
 
 @pytest.mark.parametrize(("rates", "differ"), [([1e-3, 1e-4], False), ([1e-4, 1e-3], True)], ids=["the same", "exchanged"])

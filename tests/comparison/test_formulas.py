@@ -9,7 +9,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.formula import UpdateFormula
 from align_hooks.comparison.rounding_alone import TIMES, alike, drift
-from align_hooks.comparison.verdict import Place, Status, Term, Verdict
+from align_hooks.comparison.verdict import FaultLocation, Status, Term, Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.norms import squared_sum
 from comparison.conftest import Compared, asking, stage
@@ -84,7 +84,7 @@ def test_a_formula_is_found(compared: Compared, formula: UpdateFormula) -> None:
     (finding,) = (finding for finding in stage(found, "weights after an update").findings if finding.term is not None)
     assert finding.term is Term.FORMULA
     assert finding.candidate.arguments["value"].id == f"after_update.by_{formula.value}"
-    assert found.blame.place in (Place.OPTIMIZER, Place.NEXT_LOSS)
+    assert found.blame.place in (FaultLocation.OPTIMIZER, FaultLocation.NEXT_LOSS)
     assert rendered(found.next)
 
 

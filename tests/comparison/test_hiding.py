@@ -12,7 +12,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.settings import FAMILY
-from align_hooks.comparison.verdict import Quantity, Reason, Status, Verdict, at_step, when
+from align_hooks.comparison.verdict import Metric, Reason, Status, Verdict, at_step, when
 from align_hooks.errors import RecordError
 from align_hooks.messages import Argument, Side, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
@@ -189,7 +189,7 @@ def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) 
     expected: list[tuple[Argument, int, int]] = []
     compared(candidate, progress=lambda message, done=0, total=0: expected.append((message, done, total)))
     assert expected[0][0] == message("stage.match")
-    of_step = message("distances.of_step", what=Quantity.GRADIENTS, step=when(0))
+    of_step = message("distances.of_step", what=Metric.GRADIENTS, step=when(0))
     assert (message("distances.tensor", what=of_step, name=Q), NAMES.index(Q), len(NAMES)) in expected
     assert all(done < total or not total for _, done, total in expected)
 

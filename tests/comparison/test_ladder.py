@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from align_hooks.comparison.verdict import Quantity, Reason, Status, Verdict, at_step
+from align_hooks.comparison.verdict import Metric, Reason, Status, Verdict, at_step
 from align_hooks.messages import Side, message, terms
 from chosen import every
 from comparison.conftest import HONEST, Compared, change_id, scale, scale_row, stage, with_one_more
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
 from worded import arguments, ids
 
-Q, NORM, HYPER = NAMES[1], "model.norm.weight", Quantity.HYPER_PARAMETER
+Q, NORM, HYPER = NAMES[1], "model.norm.weight", Metric.HYPER_PARAMETER
 
 
 def retrained(run: Synthetic, step: int, factor: float) -> None:
@@ -30,34 +30,34 @@ LADDER = [
     *("later losses", "curve", "free-running steps", "model settings"),
 ]
 
-Culprit = tuple[Quantity, str, int | None]
+Culprit = tuple[Metric, str, int | None]
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, Culprit]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", (HYPER, "betas", None)),
     "eps": (lambda run: run.optimizer["groups"][1].update(eps=1e-6), "hyper-parameters", (HYPER, "eps", None)),
     "decay": (lambda run: run.optimizer["groups"][1].update(weight_decay=0.1), "hyper-parameters", (HYPER, "weight_decay", None)),
     "clip": (lambda run: run.optimizer.update(clip_grad=None), "hyper-parameters", (HYPER, "clip_grad", None)),
-    "schedule": (lambda run: scale_row(run, 2, "learning_rate", 0.9), "hyper-parameters", (Quantity.LEARNING_RATE, "learning rate", 2)),
-    "tokens": (lambda run: change_id(run, "tokens", 1), "batches", (Quantity.BATCHES, "tokens", 1)),
-    "labels": (lambda run: change_id(run, "labels", 2), "batches", (Quantity.BATCHES, "labels", 2)),
-    "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", (Quantity.BATCHES, "position_ids", 0)),
-    "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", (Quantity.BATCHES, "loss_mask", 0)),
-    "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", (Quantity.BATCHES, "tokens", 1)),
-    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", (Quantity.BATCHES, "attention_mask", 1)),
-    "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", (Quantity.WEIGHTS, Q, 0)),
-    "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", (Quantity.TOKEN_LOSSES, "", 0)),
-    "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", (Quantity.LOSS, "loss", 0)),
-    "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", (Quantity.LOSS, "objective_loss", 0)),
-    "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", (Quantity.LOCAL_NORMS, Q, 0)),
-    "gradient": (lambda run: scale(run.gradients[0], Q, 1.0001), "gradients", (Quantity.GRADIENTS, Q, 0)),
-    "sign": (lambda run: scale(run.gradients[0], NORM, -1), "gradients", (Quantity.GRADIENTS, NORM, 0)),
-    "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", (Quantity.GRADIENTS, Q, 0)),
-    "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", (Quantity.LOSS, "loss", 2)),
-    "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", (Quantity.LOSS, "objective_loss", 1)),
-    "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", (Quantity.SKIPPED, "", 1)),
-    "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", (Quantity.LOCAL_NORMS, Q, 1)),
-    "later gradient": (lambda run: retrained(run, 2, 1.1), "free-running steps", (Quantity.GRADIENTS, Q, 2)),
-    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", (Quantity.UPDATES, Q, None)),
-    "last update": (lambda run: scale(run.weights[STEPS], Q, 1.1), "weights after an update", (Quantity.UPDATES, Q, None)),
+    "schedule": (lambda run: scale_row(run, 2, "learning_rate", 0.9), "hyper-parameters", (Metric.LEARNING_RATE, "learning rate", 2)),
+    "tokens": (lambda run: change_id(run, "tokens", 1), "batches", (Metric.BATCHES, "tokens", 1)),
+    "labels": (lambda run: change_id(run, "labels", 2), "batches", (Metric.BATCHES, "labels", 2)),
+    "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", (Metric.BATCHES, "position_ids", 0)),
+    "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", (Metric.BATCHES, "loss_mask", 0)),
+    "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", (Metric.BATCHES, "tokens", 1)),
+    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", (Metric.BATCHES, "attention_mask", 1)),
+    "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", (Metric.WEIGHTS, Q, 0)),
+    "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", (Metric.TOKEN_LOSSES, "", 0)),
+    "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", (Metric.LOSS, "loss", 0)),
+    "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", (Metric.LOSS, "objective_loss", 0)),
+    "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", (Metric.LOCAL_NORMS, Q, 0)),
+    "gradient": (lambda run: scale(run.gradients[0], Q, 1.0001), "gradients", (Metric.GRADIENTS, Q, 0)),
+    "sign": (lambda run: scale(run.gradients[0], NORM, -1), "gradients", (Metric.GRADIENTS, NORM, 0)),
+    "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", (Metric.GRADIENTS, Q, 0)),
+    "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", (Metric.LOSS, "loss", 2)),
+    "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", (Metric.LOSS, "objective_loss", 1)),
+    "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", (Metric.SKIPPED, "", 1)),
+    "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", (Metric.LOCAL_NORMS, Q, 1)),
+    "later gradient": (lambda run: retrained(run, 2, 1.1), "free-running steps", (Metric.GRADIENTS, Q, 2)),
+    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", (Metric.UPDATES, Q, None)),
+    "last update": (lambda run: scale(run.weights[STEPS], Q, 1.1), "weights after an update", (Metric.UPDATES, Q, None)),
 }
 IN_ORDER = ["initial weights", "first loss", "norm", "gradient", "betas", "tokens", "later loss", "later gradient"]
 """Of training, not of the ladder: betas act with the first update, and the tokens are those of step 1."""
@@ -191,7 +191,7 @@ def test_weights_of_an_optimizer_that_is_not_known_are_judged_as_free_running(co
     outcome = compared(candidate, against=reference)
     assert stage(outcome, "weights after an update").status is Status.NOT_COMPARED
     assert (outcome.verdict, outcome.first.name) == (verdict, "free-running steps")
-    assert outcome.first.findings[0].what == message("finding.labelled", kind=Quantity.WEIGHTS, what=at_step(Q, 2))
+    assert outcome.first.findings[0].what == message("finding.labelled", kind=Metric.WEIGHTS, what=at_step(Q, 2))
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("bfloat16", Verdict.INCONCLUSIVE), ("float32", Verdict.DIVERGED)])
@@ -274,7 +274,7 @@ def test_a_parameter_of_another_shape_is_not_comparable(compared: Compared) -> N
     outcome = compared(grown(HONEST.shapes | {Q: (4, 6)}))
     shape = outcome.first.findings[0]
     assert (outcome.verdict, outcome.first.reason) == (Verdict.NOT_COMPARABLE, Reason.OTHER_MODEL)
-    assert (shape.quantity, shape.name, shape.reference, shape.candidate) == (Quantity.SHAPE, Q, "[6, 4]", "[4, 6]")
+    assert (shape.quantity, shape.name, shape.reference, shape.candidate) == (Metric.SHAPE, Q, "[6, 4]", "[4, 6]")
 
 
 def test_runs_without_a_common_step_are_not_comparable(compared: Compared) -> None:

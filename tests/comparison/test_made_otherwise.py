@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.comparison.verdict import Place, Quantity, Reason, Status, Verdict
+from align_hooks.comparison.verdict import FaultLocation, Metric, Reason, Status, Verdict
 from align_hooks.messages import Side, message
 from align_hooks.record.look import look, side_by_side
 from align_hooks.record.unseen import Unseen
@@ -184,7 +184,7 @@ def test_a_number_of_tokens_is_compared_where_no_mask_is_on_record(compared: Com
     reference = deepcopy(candidate)
     candidate.rows[1]["valid_tokens"] = 19
     outcome = compared(candidate, against=reference)
-    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Quantity.VALID_TOKENS)
+    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Metric.VALID_TOKENS)
     assert outcome.blame.causes == ("other_data",)
 
 
@@ -192,7 +192,7 @@ def test_a_loss_function_that_counts_otherwise_is_named_at_the_loss(compared: Co
     for scalars in candidate.rows:
         scalars |= {"valid_tokens": 2, "loss": 10 * scalars["loss"], "objective_loss": 10 * scalars["objective_loss"]}
     outcome = compared(candidate)
-    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.NORMALISATION)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", FaultLocation.NORMALISATION)
     assert arguments("first_loss.counts_otherwise", outcome.headline) == {"side": Side.CANDIDATE, "count": 2, "sum": ROWS * SEQUENCE}
     assert stage(outcome, "batches").status is Status.SAME
     assert "self_check.loss_function" in ids(stage(outcome, "self-check").summary)
@@ -204,7 +204,7 @@ def test_a_loss_function_that_weighs_otherwise_is_named_beside_its_objective(com
         scalars["objective_loss"] *= 1.01
     candidate.rows[1]["micro_batches"] = [[20.0, 10, 1.0], [6.0, 2, 7.0]]
     outcome = compared(candidate)
-    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.NORMALISATION)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", FaultLocation.NORMALISATION)
     assert arguments("first_loss.weighs_otherwise", outcome.blame.suspects[0].what)["side"] is Side.CANDIDATE
     assert stage(outcome, "self-check").status is Status.SAME
     assert "first_loss.weighs_otherwise" in ids(*blamed(outcome.blame, [outcome.headline]))
@@ -330,7 +330,7 @@ def test_where_one_side_has_no_token_losses_no_tensor_is_named(compared: Compare
         random = np.random.default_rng(1).standard_normal(candidate.gradients[0][name].shape)
         candidate.gradients[0][name] += np.float32(0.01) * random.astype(np.float32)
     outcome = compared(candidate)
-    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", Place.FORWARD)
+    assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", FaultLocation.FORWARD)
     assert arguments("blame.no_token_losses", outcome.blame.likely)["side"] is Side.CANDIDATE
     assert (outcome.blame.suspects, outcome.blame.causes) == ((), ())
 

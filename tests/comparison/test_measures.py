@@ -18,7 +18,7 @@ from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Finding, StageResult, Status, Verdict, decide
 from align_hooks.messages import message, terms
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
-from align_hooks.record.schema import Optimizer
+from align_hooks.record.schema import OptimizerFacts
 from synthetic import optimizer, relative_error
 from worded import ids
 
@@ -133,7 +133,7 @@ def test_settings_are_equal_within_fp32(one: Any, other: Any, same: bool) -> Non
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[Finding]:
-    return hyper_parameters(convert(one, Optimizer), convert(other, Optimizer))
+    return hyper_parameters(convert(one, OptimizerFacts), convert(other, OptimizerFacts))
 
 
 def bent(*groups: int, **changes: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from msgspec.structs import replace as of_structure
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.commands import COMMANDS, PASTED, commands_of, training_command
 from align_hooks.comparison.diagnosis.next_step import ADVICE, Advice, Fact, first_advice, slots
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Comparison, Place, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Verdict
 from align_hooks.messages import CHINESE, ENGLISH, message, rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
@@ -35,10 +35,10 @@ def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
 
 @in_one(ADVICE)
 def test_every_row_can_be_reached(advice: Advice) -> None:
-    assert any(reached(advice, place) for place in advice.places or (*Place, None))
+    assert any(reached(advice, place) for place in advice.places or (*FaultLocation, None))
 
 
-def reached(advice: Advice, place: Place | None) -> bool:
+def reached(advice: Advice, place: FaultLocation | None) -> bool:
     """Whether a row is the first that fits, once what rules out those before it is known too."""
     known = frozenset(advice.when)
     while (first := first_advice(advice.verdict, place, known, advice.cause)) != advice:
@@ -56,9 +56,9 @@ def test_commands_name_variables_that_exist() -> None:
     assert named <= known
 
 
-def laddered(folder: Path, reference: Synthetic = HONEST, candidate: Synthetic = HONEST) -> Ladder:
+def laddered(folder: Path, reference: Synthetic = HONEST, candidate: Synthetic = HONEST) -> ComparisonContext:
     pair = Pair(*(open_run(run.write(folder / name)) for name, run in (("one", reference), ("other", candidate))))
-    return Ladder(pair, Noise(pair, []), (), silent)
+    return ComparisonContext(pair, Noise(pair, []), (), silent)
 
 
 def test_every_message_of_the_advice_is_filled_in(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_reference_that_was_fed_is_fed_again(compared: Compared) -> None:
     assert "third" not in fed
 
 
-def lines(outcome: Comparison) -> list[str]:
+def lines(outcome: ComparisonResult) -> list[str]:
     """The commands of an advice, as they are printed."""
     return rendered(outcome.next).splitlines()[1:]
 
@@ -111,7 +111,7 @@ def test_a_side_is_recorded_again_as_it_was(compared: Compared, candidate: Synth
     asking(candidate, seed="42", deterministic="1", device="cpu", local_norms_point="local", batches="0-1", weights="none")
     candidate.batches[1]["tokens"] = candidate.batches[1]["tokens"][:, ::-1].copy()
     outcome = compared(candidate)
-    assert outcome.blame.place is Place.DATA
+    assert outcome.blame.place is FaultLocation.DATA
     variables = lines(outcome)[0].split(" align-hooks run -- ")[0].split()
     assert variables[:3] == ["ALIGN_HOOKS_SEED=42", "ALIGN_HOOKS_DETERMINISTIC=1", "ALIGN_HOOKS_DEVICE=cpu"]
     assert {"ALIGN_HOOKS_BATCHES=0-1", "ALIGN_HOOKS_LOCAL_NORMS_POINT=local"} <= set(variables)
@@ -135,8 +135,8 @@ def test_gradients_are_injected_only_where_there_are_enough(compared: Compared, 
 
 def test_what_is_a_hundred_times_its_limit_is_not_narrowed_down_by_noise() -> None:
     known = frozenset({Fact.FED, Fact.POINTS})
-    assert first_advice(Verdict.DIVERGED, Place.FORWARD, known).id == "next.narrow_down"
-    assert first_advice(Verdict.DIVERGED, Place.FORWARD, known | {Fact.CLEAR, Fact.ARBITRABLE}).id == "next.third_opinion"
+    assert first_advice(Verdict.DIVERGED, FaultLocation.FORWARD, known).id == "next.narrow_down"
+    assert first_advice(Verdict.DIVERGED, FaultLocation.FORWARD, known | {Fact.CLEAR, Fact.ARBITRABLE}).id == "next.third_opinion"
 
 
 def test_decay_of_one_side_alone_is_a_matter_of_groups(compared: Compared, candidate: Synthetic) -> None:
@@ -159,7 +159,7 @@ def pasted(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[Ladder]:
+def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[ComparisonContext]:
     """Two pairs: whose commands are not on record, and whose commands are."""
     of_each = ({}, {"command": "echo 'it trains'", "directory": "/"})
     pairs = [[replace(run, facts=facts) for run in (HONEST, HONEST.drifted())] for facts in of_each]
@@ -167,7 +167,7 @@ def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[Ladder]:
 
 
 @pytest.mark.parametrize("advice", sorted(PASTED))
-def test_a_printed_command_runs_as_it_is_pasted(ladders: list[Ladder], advice: str) -> None:
+def test_a_printed_command_runs_as_it_is_pasted(ladders: list[ComparisonContext], advice: str) -> None:
     """With the command on record; else the shell itself says what its variable is for, and starts nothing."""
     unknown, known = ([rendered(line) for line in commands_of(advice, ladder, [])] for ladder in ladders)
     for line in known:

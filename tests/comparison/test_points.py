@@ -9,7 +9,7 @@ import synthetic
 from align_hooks.comparison.points import backward_order, forward_order, healed, origins
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.verdict import Finding, Place, Status, Verdict, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Status, Verdict, when
 from align_hooks.messages import message, terms
 from align_hooks.names.points import GRADIENT, LOGITS, consumers
 from comparison.conftest import Compared, scale, stage
@@ -172,7 +172,7 @@ def test_where_the_logits_agree_the_loss_function_is_named(compared: Compared, c
         scalars["loss"] = scalars["objective_loss"] = 1.001 * scalars["loss"]
         del arrays["token_losses"]
     blame = compared(candidate, against=reference).blame
-    assert blame.place is Place.FORWARD
+    assert blame.place is FaultLocation.FORWARD
     assert ("loss_function" in blame.causes) == recorded
     assert [suspect.id for suspect in blame.suspects] == ["blame.loss_function"] * recorded
 

@@ -17,7 +17,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences
-from align_hooks.record.part import Part
+from align_hooks.record.part import StoredTensor
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors, Whole
@@ -94,9 +94,9 @@ def test_two_orders_of_one_cut_are_read_block_by_block_and_two_cuts_put_together
 def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensor = np.full(SHAPE, 2.0, np.float32)
     reference, candidate = whole(tmp_path / "one", tensor), whole(tmp_path / "other", tensor)
-    read: list[Part] = []
-    original = Part.blocks
-    monkeypatch.setattr(Part, "blocks", lambda self: read.append(self) or original(self))
+    read: list[StoredTensor] = []
+    original = StoredTensor.blocks
+    monkeypatch.setattr(StoredTensor, "blocks", lambda self: read.append(self) or original(self))
     assert measure(Task(reference, candidate, norm=9.5)) == streams.Measured(0.0, 9.5, 9.5, by_digest=True)
     assert not read
     assert measure(Task(reference, candidate)).reference == pytest.approx(np.sqrt(96))

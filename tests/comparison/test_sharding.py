@@ -13,9 +13,9 @@ from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.sharding import explanation, sides, spans, unused
-from align_hooks.comparison.verdict import Comparison, Finding, Place, Quantity, Verdict, when
+from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Finding, Metric, Verdict, when
 from align_hooks.messages import Joined, Message, Side, all_of, message, rendered, sentences, terms
-from align_hooks.record.self_check import Contradiction, Kind
+from align_hooks.record.self_check import Contradiction, ContradictionKind
 from comparison.conftest import stage
 from sharded import Array, Grid, Model, write
 from synthetic import NAMES, Synthetic
@@ -29,13 +29,13 @@ def times(factor: float, wrong: int, name: str) -> Callable[[int, str, Array], A
     return lambda rank, each, part: part * np.float32(factor) if (rank, each) == (wrong, name) else part
 
 
-def compared(path: Path, grid: Grid, gradients: Any = None, **planted: Any) -> Comparison:
+def compared(path: Path, grid: Grid, gradients: Any = None, **planted: Any) -> ComparisonResult:
     reference = write(path / "reference", Grid(), GRADIENTS)
     candidate = write(path / "candidate", grid, gradients or GRADIENTS, **planted)
     return compare(open_run(reference), open_run(candidate))
 
 
-def told(found: Comparison) -> list[Message]:
+def told(found: ComparisonResult) -> list[Message]:
     """What stages say that their findings have in common."""
     common = [stage.common for stage in found.stages]
     joined = [part for words in common if isinstance(words, Joined) for part in words.parts]
@@ -52,7 +52,7 @@ def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: 
     outcome = compared(tmp_path, Grid(dp=2), {name: each * np.float32(factor) for name, each in GRADIENTS.items()})
     assert outcome.verdict is Verdict.DIVERGED
     assert [each.id for each in told(outcome)] == [f"sharding.scaled{'_by_own_number' if origin else ''}"] * 2
-    assert [each.arguments["what"] for each in told(outcome)] == [Quantity.LOCAL_NORMS, Quantity.GRADIENTS]
+    assert [each.arguments["what"] for each in told(outcome)] == [Metric.LOCAL_NORMS, Metric.GRADIENTS]
     assert stage(outcome, "gradients").headline == stage(outcome, "gradients").common
     for each in told(outcome):
         assert each.arguments["factor"] == pytest.approx(factor)
@@ -71,7 +71,7 @@ def test_a_first_clipping_is_told_before_the_factor_that_it_makes(tmp_path: Path
     runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", Synthetic()), ("candidate", candidate)))
     findings = [Finding(name, error=1 - factor, limit=1e-5, scale=factor, direction=0.0, name=name) for name in NAMES[:2]]
     clipped = message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
-    assert explanation(runs, Quantity.GRADIENTS, 0, findings) == clipped
+    assert explanation(runs, Metric.GRADIENTS, 0, findings) == clipped
 
 
 def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_an_error_that_several_ranks_share_is_no_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("grid", "wrong", "axis"), [(Grid(tp=2), 1, "tp"), (Grid(dp=2), 1, "dp"), (Grid(tp=2, dp=2), 2, "dp")])
 def test_a_gradient_that_is_not_reduced_is_named_with_its_ranks(tmp_path: Path, grid: Grid, wrong: int, axis: str) -> None:
     found = compared(tmp_path, grid, bend=times(2, wrong, NORM))
-    assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, Place.GRADIENTS)
+    assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, FaultLocation.GRADIENTS)
     told = found.blame.suspects[0].what
     assert told.id == "rank_copies.not_reduced"
     assert (told.arguments["names"], told.arguments["axes"]) == (NORM, all_of(message(f"rank_copies.{axis}")))
@@ -117,7 +117,7 @@ def test_what_a_self_check_finds_beside_copies_is_no_missing_reduction(tmp_path:
     run = open_run(write(tmp_path / "run", Grid(tp=2), GRADIENTS, bend=times(2, 1, NORM)))
     (copies, *_) = found = run.self_check.of_layout
     assert not_shared(run, Side.CANDIDATE, found) is not None
-    assert not_shared(run, Side.CANDIDATE, [*found, Contradiction(0, Kind.BATCH, copies.first, copies.second)]) is None
+    assert not_shared(run, Side.CANDIDATE, [*found, Contradiction(0, ContradictionKind.BATCH, copies.first, copies.second)]) is None
     assert not_shared(run, Side.CANDIDATE, []) is None
 
 

@@ -11,7 +11,7 @@ from align_hooks import open_run
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import first_difference
 from align_hooks.comparison.stages.state import of_step
-from align_hooks.comparison.verdict import Comparison, Place, Status, Verdict, at_step
+from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Status, Verdict, at_step
 from align_hooks.record import digests, layout
 from align_hooks.record.state import BUFFER, SAMPLES, SCHEDULER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
@@ -130,7 +130,7 @@ def run_with(terms: Terms) -> Synthetic:
     return Synthetic(rows=[row(step) | {"terms": terms} for step in range(STEPS)])
 
 
-OfTerms = Callable[[Terms, Terms], Comparison]
+OfTerms = Callable[[Terms, Terms], ComparisonResult]
 """Compares runs with these terms: the reference's, the candidate's."""
 
 
@@ -159,7 +159,7 @@ def test_equal_terms_are_the_same_and_part_of_the_objective(pair: OfTerms, tmp_p
 def test_another_coefficient_is_named_although_every_token_agrees(pair: OfTerms) -> None:
     comparison = pair({AUXILIARY: 0.002}, {AUXILIARY: 0.02})
     assert (comparison.verdict, comparison.first.name) == (Verdict.DIVERGED, "loss terms")
-    assert (comparison.blame.place, comparison.blame.suspects[0].name) == (Place.GRADIENTS, AUXILIARY)
+    assert (comparison.blame.place, comparison.blame.suspects[0].name) == (FaultLocation.GRADIENTS, AUXILIARY)
     assert stage(comparison, "token losses").status is Status.SAME
 
 

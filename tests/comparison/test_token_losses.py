@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from align_hooks.comparison.token_losses import (
-    Rows,
+    AffectedRows,
     Where,
     Wrong,
     behind_boundaries,
@@ -21,7 +21,7 @@ from align_hooks.comparison.token_losses import (
     positions,
     shift,
 )
-from align_hooks.comparison.verdict import Quantity, Verdict, when
+from align_hooks.comparison.verdict import Metric, Verdict, when
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.schema import Launched, Manifest
 from comparison.conftest import Compared
@@ -63,7 +63,7 @@ def test_a_finding_says_what_the_pattern_means() -> None:
     outcome = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
     assert isinstance(outcome.what, Message)
     assert (outcome.what.id, outcome.what.arguments["position"]) == ("token_losses.from_one_on", 16)
-    assert (outcome.step, outcome.quantity) == (2, Quantity.TOKEN_LOSSES)
+    assert (outcome.step, outcome.quantity) == (2, Metric.TOKEN_LOSSES)
     assert outcome.excess > 10
     assert finding((LOSSES, LOSSES), 0, 1e-5).what == message("token_losses.of", step=when(0))
 
@@ -101,7 +101,7 @@ def test_tokens_behind_a_documents_end_are_told_by_it(batch: SimpleNamespace) ->
     candidate[0, 20:] *= 1.001
     candidate[2, 10:] *= 1.001
     found = behind_boundaries((LOSSES, candidate), [batch, batch], 1e-5)  # type: ignore[list-item]
-    assert found == Wrong(Rows.DOCUMENTS, message("wrong_rows.behind_documents", count=2, all=3))
+    assert found == Wrong(AffectedRows.DOCUMENTS, message("wrong_rows.behind_documents", count=2, all=3))
 
 
 @pytest.mark.parametrize(("row", "first"), [(0, 19), (1, 0), (2, 30)], ids=["before the end", "a row of one document", "one row of two"])
@@ -130,14 +130,14 @@ def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
     [
         ([1, 1, 1, 1], ONE, ONE, Wrong()),
         ([0, 0, 0, 0], ONE, ONE, Wrong()),
-        ([0, 1, 0, 1], ONE, TWO, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.CANDIDATE, ranks=terms([1])))),
-        ([1, 0, 1, 0], TWO, ONE, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.REFERENCE, ranks=terms([0])))),
-        ([0, 0, 1, 1], ONE, ONE, Wrong(Rows.LATER, message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))),
-        ([0, 0, 1, 1], FOUR, FOUR, Wrong(Rows.LATER, message("wrong_rows.after_micro_batches", side=Side.CANDIDATE, last=1))),
-        ([1, 1, 0, 0], ONE, ONE, Wrong(Rows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=0, side=Side.CANDIDATE))),
-        ([0, 1, 0, 0], ONE, ONE, Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([1]), count=4))),
-        ([0, 0, 1, 1], ((4,),), ((4,),), Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([2, 3]), count=4))),
-        ([0, *[1] * 6], ((7,),), ((7,),), Wrong(Rows.SOME, message("wrong_rows.first", rows=terms([1, 2, 3, 4, 5]), count=7))),
+        ([0, 1, 0, 1], ONE, TWO, Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=Side.CANDIDATE, ranks=terms([1])))),
+        ([1, 0, 1, 0], TWO, ONE, Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=Side.REFERENCE, ranks=terms([0])))),
+        ([0, 0, 1, 1], ONE, ONE, Wrong(AffectedRows.LATER, message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))),
+        ([0, 0, 1, 1], FOUR, FOUR, Wrong(AffectedRows.LATER, message("wrong_rows.after_micro_batches", side=Side.CANDIDATE, last=1))),
+        ([1, 1, 0, 0], ONE, ONE, Wrong(AffectedRows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=0, side=Side.CANDIDATE))),
+        ([0, 1, 0, 0], ONE, ONE, Wrong(AffectedRows.SOME, message("wrong_rows.some", rows=terms([1]), count=4))),
+        ([0, 0, 1, 1], ((4,),), ((4,),), Wrong(AffectedRows.SOME, message("wrong_rows.some", rows=terms([2, 3]), count=4))),
+        ([0, *[1] * 6], ((7,),), ((7,),), Wrong(AffectedRows.SOME, message("wrong_rows.first", rows=terms([1, 2, 3, 4, 5]), count=7))),
     ],
 )
 def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, found: Wrong) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from align_hooks.comparison.formula import FITS
-from align_hooks.comparison.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
+from align_hooks.comparison.verdict import ComparisonResult, Finding, Metric, StageResult, Status, Term, Unit
 from align_hooks.messages import Argument, Message, Side, message
 from chosen import every, slow_but
 from comparison.conftest import Compared, asking, scale
@@ -53,7 +53,7 @@ TERMS: dict[str, tuple[Callable[[Synthetic], None], Term, Any, Any]] = {
 """How the run was trained, and the term, the value on record and the value used that must be named."""
 GROUPED = {"decay on norms": (NORM, 1), "decay on nothing": ("lm_head.weight", 3)}
 """The first tensor that is grouped otherwise, and how many are."""
-QUANTITIES = {Term.LEARNING_RATE: Quantity.LEARNING_RATE, Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT}
+QUANTITIES = {Term.LEARNING_RATE: Metric.LEARNING_RATE, Term.CLIP_COEFFICIENT: Metric.CLIP_COEFFICIENT}
 """The others are hyper-parameters."""
 
 
@@ -71,7 +71,7 @@ def honest() -> Synthetic:
     return large()
 
 
-def stage(comparison: Comparison) -> StageResult:
+def stage(comparison: ComparisonResult) -> StageResult:
     return stage_of(comparison, "weights after an update")
 
 
@@ -129,7 +129,7 @@ def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: C
     (finding,) = outcome.findings
     assert arguments(finding.reference, "after_update.on_record") != []
     assert value(finding.reference) == (pytest.approx(recorded) if isinstance(recorded, list) else recorded)
-    assert finding.quantity is QUANTITIES.get(named, Quantity.HYPER_PARAMETER)
+    assert finding.quantity is QUANTITIES.get(named, Metric.HYPER_PARAMETER)
     grouped = [first_of(each["names"]) for each in arguments(finding.what, "after_update.decay_grouping")]
     assert grouped == ([GROUPED[term]] if term in GROUPED else [])
 
@@ -179,7 +179,7 @@ def test_tensors_that_are_never_updated_are_named_beside_what_else_is_wrong(comp
     for step in range(1, STEPS + 1):
         run.weights[step][NORM] = run.weights[0][NORM]
     first, second = stage(compared(run, against=honest)).findings
-    assert (first.name, first.quantity, first.term) == (NORM, Quantity.UPDATES, None)
+    assert (first.name, first.quantity, first.term) == (NORM, Metric.UPDATES, None)
     assert arguments(first.candidate, "after_update.never_updated") != []
     assert (second.term, of_side(second)) == (Term.BETAS, Side.CANDIDATE)
 
@@ -287,7 +287,7 @@ def test_one_parameter_among_many_is_named(compared: Compared, honest: Synthetic
         scale(run.weights[step], NORM, 1 + 2e-5)
     finding = stage(compared(run, against=honest)).findings[0]
     assert arguments(finding.what, "after_update.no_adamw_of") == [{"side": Side.CANDIDATE, "names": NORM}]
-    assert (finding.name, finding.quantity, finding.unit, finding.limit) == (NORM, Quantity.UPDATES, Unit.ROUNDINGS, FITS)
+    assert (finding.name, finding.quantity, finding.unit, finding.limit) == (NORM, Metric.UPDATES, Unit.ROUNDINGS, FITS)
     assert finding.excess > 1
 
 

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, SIGNS
-from align_hooks.comparison.token_losses import Rows
+from align_hooks.comparison.token_losses import AffectedRows
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import message, rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
@@ -65,9 +65,9 @@ def signatures() -> Iterator[Sequence[str]]:
 
 
 ROWS = {
-    Rows.RANK: "only rows of one data-parallel rank differ",
-    Rows.LATER: "all micro-batches but the first ones differ",
-    Rows.DOCUMENTS: "only tokens behind the end of a row's first document differ",
+    AffectedRows.RANK: "only rows of one data-parallel rank differ",
+    AffectedRows.LATER: "all micro-batches but the first ones differ",
+    AffectedRows.DOCUMENTS: "only tokens behind the end of a row's first document differ",
 }
 """Which rows of a step's token losses a cause shows in."""
 

@@ -13,12 +13,12 @@ from jsonschema import Draft202012Validator
 
 from align_hooks import compare
 from align_hooks.checklist.change import Action, Form
-from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.row import Effect, Group
-from align_hooks.comparison.acceptance import Outcome as Acceptance
+from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.row import Effect, RowGroup
+from align_hooks.comparison.acceptance import AcceptanceOutcome as Acceptance
 from align_hooks.comparison.band.watching import Sign, Watched
 from align_hooks.comparison.health import Condition
-from align_hooks.comparison.verdict import Judgement, Place, Status, Unit, Verdict
+from align_hooks.comparison.verdict import FaultLocation, Judgement, Status, Unit, Verdict
 from docs import schemas
 from golden.write import cases, other_forward
 from invoked import command
@@ -128,11 +128,11 @@ def objects(schema: Any, content: Any, definitions: Any) -> Iterator[tuple[str, 
 
 ENUMERATIONS: dict[tuple[str, str], type[Enum]] = {
     ("ComparisonJson", "verdict"): Verdict,
-    ("BlameJson", "place"): Place,
+    ("BlameJson", "place"): FaultLocation,
     ("StageJson", "status"): Status,
     ("FindingJson", "unit"): Unit,
-    ("RowIdsJson", "group"): Group,
-    ("RowIdsJson", "outcome"): Outcome,
+    ("RowIdsJson", "group"): RowGroup,
+    ("RowIdsJson", "outcome"): RowOutcome,
     ("RowIdsJson", "effect"): Effect,
     ("ChangeJson", "action"): Action,
     ("EditJson", "form"): Form,

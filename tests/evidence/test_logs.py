@@ -14,7 +14,7 @@ from align_hooks import Run, open_run
 from align_hooks.cli import app
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Quantity, Status, at_step
+from align_hooks.comparison.verdict import Metric, Status, at_step
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
@@ -234,8 +234,8 @@ def test_rates_of_logs_are_judged_and_lead(tmp_path: Path) -> None:
     lower = mindformers().replace("lr: 0.0002", "lr: 0.00015")
     outcome = compare(recorded(tmp_path / "one", mindformers()), recorded(tmp_path / "other", lower))
     assert (outcome.first.name, outcome.blame.place) == ("hyper-parameters", "configuration")
-    assert outcome.blame.suspects[0].what == at_step(Quantity.LEARNING_RATE, 2)
-    assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
+    assert outcome.blame.suspects[0].what == at_step(Metric.LEARNING_RATE, 2)
+    assert arguments("next.set_alike", outcome.next)["setting"] is Metric.LEARNING_RATE
     assert "batches.valid_tokens_alone" not in ids(stage(outcome, "batches").summary)
 
 
@@ -244,7 +244,7 @@ def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
     outcome = compare(recorded(tmp_path / "one", mindformers()), recorded(tmp_path / "other", unrelated))
     assert (outcome.verdict.exit_code, outcome.first.name) == (4, "step-0 loss")
     assert "first_loss.of_a_log" in ids(outcome.first.summary)
-    assert arguments("next.set_alike_and_record_both", outcome.next)["setting"] is Quantity.LEARNING_RATE
+    assert arguments("next.set_alike_and_record_both", outcome.next)["setting"] is Metric.LEARNING_RATE
 
 
 def test_steps_of_other_sizes_are_told_by_the_samples_that_they_consumed(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_steps_of_other_sizes_are_told_by_the_samples_that_they_consumed(tmp_pat
     twice = re.sub(r"(consumed samples:\s+)(\d+)", lambda found: found[1] + str(2 * int(found[2])), megatron())
     assert twice != megatron()
     outcome = compare(recorded(tmp_path / "one", megatron()), recorded(tmp_path / "other", twice))
-    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Quantity.CONSUMED_SAMPLES)
+    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Metric.CONSUMED_SAMPLES)
     assert compare(recorded(tmp_path / "again", megatron()), recorded(tmp_path / "same", megatron())).first is None
 
 

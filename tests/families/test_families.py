@@ -15,7 +15,7 @@ from align_hooks.comparison.frontier import LEVEL
 from align_hooks.comparison.places import KINDS
 from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
-from align_hooks.families.family import NUMBERS, Decoder, Family, Routing, rows_of, size_of
+from align_hooks.families.family import NUMBERS, Decoder, Family, RoutingConfig, rows_of, size_of
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
 from align_hooks.names.blocks import Dims
 from chosen import in_one
@@ -34,7 +34,7 @@ EVERY = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: 
 def config(family: Family, *, tied: bool) -> dict[str, object]:
     """``config.json`` of a small model."""
     sparse = tuple(layer in numbers(family)["sparse"] for layer in range(3))
-    routing = Routing(4, 2, sparse, factor=2.5, groups=2, chosen_groups=1, shared=24) if family.experts else None
+    routing = RoutingConfig(4, 2, sparse, factor=2.5, groups=2, chosen_groups=1, shared=24) if family.experts else None
     return family.huggingface(Decoder(DIMS, 16, 3, 1e-5, 1e6, 128, tied, routing, LATENT if family is DEEPSEEK_V3 else None))
 
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from align_hooks.errors import RefusedRun
 from align_hooks.families.llama import _intermediate_size
 from align_hooks.names.blocks import Dims
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 from tables import MEGATRON_LLAMA, MINDFORMERS_LLAMA
 
 LAYERS, HIDDEN = 3, 8
@@ -62,7 +62,7 @@ def huggingface() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("table", "ends", "prefix", "layer"), MODELS.values(), ids=MODELS)
 def test_a_whole_model_maps_to_exactly_hugging_faces_names_and_shapes(
-    table: Table, ends: dict[str, int], prefix: str, layer: dict[str, int], huggingface: dict[str, np.ndarray]
+    table: NameTable, ends: dict[str, int], prefix: str, layer: dict[str, int], huggingface: dict[str, np.ndarray]
 ) -> None:
     """And what of it is no parameter is extra state of Transformer Engine."""
     natives = ends | {f"{prefix}.{number}.{name}": rows for number in range(LAYERS) for name, rows in layer.items()}
@@ -105,7 +105,7 @@ def test_gate_and_up_are_one_after_the_other_in_megatron_and_row_by_row_in_mindf
     [(MEGATRON_LLAMA, "decoder.layers.1.self_attention.linear_qkv.weight"), (MINDFORMERS_LLAMA, "model.layers.1.attention.w_qkv.weight")],
     ids=["Megatron", "MindFormers"],
 )
-def test_fused_attention_stands_group_by_group_on_both_sides(table: Table, native: str, huggingface: dict[str, np.ndarray]) -> None:
+def test_fused_attention_stands_group_by_group_on_both_sides(table: NameTable, native: str, huggingface: dict[str, np.ndarray]) -> None:
     query, key, value = (huggingface[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv")
     groups = [part for at in (0, 2) for part in (query[2 * at : 2 * at + 4], key[at : at + 2], value[at : at + 2])]
     np.testing.assert_array_equal(table.fused(native, (QKV,), DIMS).join(huggingface), np.concatenate(groups))
@@ -125,7 +125,7 @@ def test_fused_attention_stands_group_by_group_on_both_sides(table: Table, nativ
         (MINDFORMERS_LLAMA, "adam_m.lm_head.weight"),
     ],
 )
-def test_an_unknown_name_is_refused_by_name(table: Table, native: str) -> None:
+def test_an_unknown_name_is_refused_by_name(table: NameTable, native: str) -> None:
     with pytest.raises(RefusedRun) as caught:
         table.fused(native, (8,), DIMS)
     assert f"{table.framework} parameter {native!r} has no canonical name" in str(caught.value)
@@ -140,7 +140,7 @@ def test_an_unknown_name_is_refused_by_name(table: Table, native: str) -> None:
         (MINDFORMERS_LLAMA, "lm_head.weight", "lm_head.weight"),
     ],
 )
-def test_padded_vocabulary_rows_are_a_piece_of_their_own(table: Table, native: str, name: str) -> None:
+def test_padded_vocabulary_rows_are_a_piece_of_their_own(table: NameTable, native: str, name: str) -> None:
     fused = table.fused(native, (16,), replace(DIMS, padded=16))
     assert {piece: tensor.tolist() for piece, tensor in fused.split(np.arange(16))} == {
         name: list(range(11)),

@@ -2,16 +2,16 @@
 
 import pytest
 
-from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from golden.write import HERE, RENDERERS, comparisons, golden
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Comparison]:
+def made() -> dict[str, ComparisonResult]:
     return comparisons()
 
 
-def test_the_cases_are_of_every_kind(made: dict[str, Comparison]) -> None:
+def test_the_cases_are_of_every_kind(made: dict[str, ComparisonResult]) -> None:
     outcomes = [(comparison.verdict, comparison.first.name if comparison.first else "") for comparison in made.values()]
     assert outcomes == [
         (Verdict.ALIGNED, ""),
@@ -22,5 +22,5 @@ def test_the_cases_are_of_every_kind(made: dict[str, Comparison]) -> None:
 
 
 @pytest.mark.parametrize("file", RENDERERS)
-def test_what_people_read(file: str, made: dict[str, Comparison]) -> None:
+def test_what_people_read(file: str, made: dict[str, ComparisonResult]) -> None:
     assert golden(RENDERERS[file], made) == (HERE / file).read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.signed import Drift
-from align_hooks.comparison.verdict import Comparison, Quantity, Verdict
+from align_hooks.comparison.signed import SignedDrift
+from align_hooks.comparison.verdict import ComparisonResult, Metric, Verdict
 from align_hooks.record.norms import squared_sum
 from align_hooks.report.failure import failure
 from align_hooks.report.junit import junit
@@ -88,7 +88,7 @@ def cases() -> Iterator[tuple[str, Synthetic, Synthetic, Synthetic | None]]:
     yield "another model", run, grown({NAMES[0]: (10, 4), NAMES[1]: (8, 4)}), None
 
 
-def comparisons() -> dict[str, Comparison]:
+def comparisons() -> dict[str, ComparisonResult]:
     """The comparisons of all cases."""
     made = {}
     for name, *runs in cases():
@@ -102,7 +102,7 @@ def comparisons() -> dict[str, Comparison]:
 # ---- how it reads
 
 
-def on_terminal(comparison: Comparison) -> str:
+def on_terminal(comparison: ComparisonResult) -> str:
     """The report of a terminal without colours."""
     text = io.StringIO()
     render(comparison, Console(file=text, width=WIDTH))
@@ -148,21 +148,21 @@ class Read(HTMLParser):
             self.pieces.append("")
 
 
-def on_page(comparison: Comparison, language: str) -> str:
+def on_page(comparison: ComparisonResult, language: str) -> str:
     """The text of a page in a language."""
     return "\n".join(Read(page(comparison, "VERSION"), language).lines)
 
 
 COMMAND = "align-hooks compare reference.zip runs/candidate"
-DRIFTS = [Drift(Quantity.LOSS, -1e-7, 2e-7, 3, 3), Drift(Quantity.LOCAL_NORMS, 3e-7, 5e-7, 6, 3, "self_attn.q_proj")]
+DRIFTS = [SignedDrift(Metric.LOSS, -1e-7, 2e-7, 3, 3), SignedDrift(Metric.LOCAL_NORMS, 3e-7, 5e-7, 6, 3, "self_attn.q_proj")]
 
 
-def as_failure(comparison: Comparison) -> str:
+def as_failure(comparison: ComparisonResult) -> str:
     """The error of a test."""
     return failure(comparison, [Verdict.ALIGNED], COMMAND, "build/page.html")
 
 
-RENDERERS: dict[str, Callable[[Comparison], str]] = {
+RENDERERS: dict[str, Callable[[ComparisonResult], str]] = {
     "terminal_en.txt": on_terminal,
     "page_en.txt": partial(on_page, language="en"),
     "page_zh_CN.txt": partial(on_page, language="zh"),
@@ -173,7 +173,7 @@ RENDERERS: dict[str, Callable[[Comparison], str]] = {
 """The file of each renderer and language."""
 
 
-def golden(renderer: Callable[[Comparison], str], made: dict[str, Comparison]) -> str:
+def golden(renderer: Callable[[ComparisonResult], str], made: dict[str, ComparisonResult]) -> str:
     """Everything that a file holds: each case under its name."""
     text = "\n".join(f"######## {name}\n\n{renderer(comparison).rstrip()}\n" for name, comparison in made.items())
     for pattern, word in MASKS.items():

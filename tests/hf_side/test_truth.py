@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from align_hooks.comparison.arbitration import PointKind  # noqa: E402
 from align_hooks.hf_side.inputs import Inputs  # noqa: E402
 from align_hooks.hf_side.passes import Pass  # noqa: E402
-from align_hooks.hf_side.points import Part  # noqa: E402
+from align_hooks.hf_side.points import PointRows  # noqa: E402
 from hf_side.models import FAMILIES, ROWS, SEQUENCE, batch_of, facts_of, inputs_of, model_of, token_losses, weights_of  # noqa: E402
 from synthetic import relative_error  # noqa: E402
 
@@ -21,9 +21,9 @@ WHOLE = [name for name in FAMILIES if name != "deepseek_v3_mtp"]
 """Those that transformers runs as they are."""
 
 
-def whole(parts: Iterator[Part], kind: PointKind) -> dict[str, np.ndarray]:
+def whole(parts: Iterator[PointRows], kind: PointKind) -> dict[str, np.ndarray]:
     """Points put together from their rows, in the order in which they came."""
-    rows: dict[str, list[Part]] = {}
+    rows: dict[str, list[PointRows]] = {}
     for part in parts:
         if part.kind is kind and part.tokens is None:
             rows.setdefault(part.point, []).append(part)

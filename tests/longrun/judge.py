@@ -24,7 +24,7 @@ from align_hooks.comparison.band.detector import leaves
 from align_hooks.comparison.band.drift import drifts
 from align_hooks.comparison.band.level import honest, innovations
 from align_hooks.comparison.band.series import NUMBERS, differences
-from align_hooks.comparison.band.watching import Watch
+from align_hooks.comparison.band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.runs import compare
@@ -56,7 +56,7 @@ def said(reference: Run, run: Run, repeats: list[Run]) -> list[str]:
     suspect = f" ({rendered(comparison.blame.suspects[0].what)})" if comparison.blame and comparison.blame.suspects else ""
     stage = next((stage for stage in comparison.stages if stage.stage is band), None)
     beyond = [str(finding.step) for finding in stage.findings if finding.excess > 1] if stage else []
-    watch, pair = Watch(reference, repeats), Pair(reference, run)
+    watch, pair = JobWatch(reference, repeats), Pair(reference, run)
     for row in run.rows:
         watch.see(row)
     alarms = ", ".join(f"{alarm.number} from {alarm.start}, seen at {alarm.step}" for alarm in watch.alarms)

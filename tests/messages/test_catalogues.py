@@ -13,7 +13,7 @@ from jinja2 import Environment, nodes
 import align_hooks
 from align_hooks.comparison.diagnosis.next_step import ADVICE
 from align_hooks.messages.catalogue import CATALOGUES, CHINESE, ENGLISH, catalogue
-from align_hooks.messages.message import id_of
+from align_hooks.messages.message import CAPITAL, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
 SCRIPT = re.compile(r'\bsay\((?:"([^"]*)"(?:, {([^}]*)})?\))?')
@@ -70,7 +70,7 @@ def enumerations() -> Iterator[type[Enum]]:
     worded = {id.partition(".")[0] for id in ENGLISH_ENTRIES}
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and node.bases and node.name.lower() in worded:
+            if isinstance(node, ast.ClassDef) and node.bases and CAPITAL.sub("_", node.name).lower() in worded:
                 module = ".".join(("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts))
                 member = getattr(import_module(module), node.name)
                 if issubclass(member, Enum):
@@ -111,7 +111,7 @@ def test_scripts_are_handed_words_without_forms_of_numbers() -> None:
 
 def test_every_member_of_a_worded_enumeration_has_words() -> None:
     worded = list(enumerations())
-    assert {enumeration.__name__ for enumeration in worded} >= {"Status", "Verdict", "Side", "Quantity", "Separator"}
+    assert {enumeration.__name__ for enumeration in worded} >= {"Status", "Verdict", "Side", "Metric", "Separator"}
     assert sorted({id_of(member) for enumeration in worded for member in enumeration} - ENGLISH_ENTRIES.keys()) == []
 
 

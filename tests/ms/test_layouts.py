@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.feeding import Sizes
-from align_hooks.ms_side.layouts import Layout, boxes, cut_and_flat, is_counted, layout_of
+from align_hooks.ms_side.layouts import WeightLayout, boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.names.blocks import Dims
 from align_hooks.names.fused import Fused
 from tables import MINDFORMERS_LLAMA
@@ -51,7 +51,7 @@ def test_the_parts_of_two_data_by_two_model_parallel_ranks(rank: int, w1: Any, w
     assert is_counted(layout_of("norm", NORM, (6,)), rank) == (rank == 0)
 
 
-def native(name: str, layout: Layout, rank: int, group_rank: int, group_size: int) -> Fused:
+def native(name: str, layout: WeightLayout, rank: int, group_rank: int, group_size: int) -> Fused:
     cut, flat = cut_and_flat(layout, rank, group_rank, group_size)
     local = [size // layout.parts(axis) for axis, size in enumerate(layout.shape)]
     fused = MINDFORMERS_LLAMA.fused(name, local, DIMS_QKV if "w_qkv" in name else DIMS, cut=cut)
@@ -69,9 +69,9 @@ def test_all_ranks_together_hold_each_element_once_a_copy(name: str, dp: int, mp
     rows = shape[0] // (mp if axis == 0 else 1)
     if size == 0 or replicas % size or rows % size:
         size = 0  # as MindSpore does, which leaves such a weight whole
-    layout = Layout(name, (dp, mp), axes, shape, "group" if size else "")
+    layout = WeightLayout(name, (dp, mp), axes, shape, "group" if size else "")
     stage, counted, held = dp * mp, Counter[Any](), Counter[Any]()
-    uncut = native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1)
+    uncut = native(name, WeightLayout(name, (1, 1), axes, shape), 0, 0, 1)
     whole = {piece.name: np.arange(math.prod(piece.shape), dtype=np.float32).reshape(piece.shape) for piece in uncut.parts}
     full = uncut.join(whole)
     for rank in range(stage * (pp - 1), stage * pp):  # the last stage: only the rank within it counts
@@ -91,7 +91,7 @@ def test_all_ranks_together_hold_each_element_once_a_copy(name: str, dp: int, mp
 
 
 def test_parts_of_equal_rank_repeat_where_the_optimizer_is_cut_over_fewer_ranks() -> None:
-    layout = Layout("w", (4, 2), (0, -1), (8, 6), "group")
+    layout = WeightLayout("w", (4, 2), (0, -1), (8, 6), "group")
     ranks = {rank: boxes(layout, rank, rank // 2 % 2, 2) for rank in range(8)}
     assert ranks[0] == ranks[4] == ((0, 2), (0, 6))
     assert [is_counted(layout, rank, rank // 2 % 2, 2) for rank in range(8)] == [True] * 4 + [False] * 4
@@ -123,10 +123,10 @@ def test_layouts_that_are_not_read_are_refused_by_name(entry: Any, shape: Any, s
 
 def test_two_cut_axes_odd_groups_and_odd_jobs_are_refused() -> None:
     with pytest.raises(RefusedRun, match="w is cut along 2 axes"):
-        cut_and_flat(Layout("w", (2, 2), (0, 1), (8, 6)), 0)
+        cut_and_flat(WeightLayout("w", (2, 2), (0, 1), (8, 6)), 0)
     with pytest.raises(RefusedRun, match="4 rows are not cut into 3 equal parts"):
-        boxes(Layout("w", (3, 2), (0, -1), (8, 6), "group"), 0, 0, 3)
+        boxes(WeightLayout("w", (3, 2), (0, -1), (8, 6), "group"), 0, 0, 3)
     with pytest.raises(RefusedRun, match="rank 2 is number 0 of an optimizer-parallel group of 2"):
-        is_counted(Layout("w", (2, 2), (0, -1), (8, 6), "group"), 2, 0, 2)
+        is_counted(WeightLayout("w", (2, 2), (0, -1), (8, 6), "group"), 2, 0, 2)
     with pytest.raises(RefusedRun, match="make 8 ranks, and the job has 4"):
         Sizes(dp=2, cp=1, mp=2, pp=2).place(0, 4)

@@ -13,7 +13,7 @@ from align_hooks import open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process.executors import executor_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.report.machine import as_json
 from chosen import slow
 from synthetic import Synthetic
@@ -56,7 +56,7 @@ def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: s
 def test_a_worker_that_is_killed_is_a_line() -> None:
     ended = pytest.raises(AlignHooksError, match="--executor processes:1: a worker ended before its work was done")
     with ended, executor_of("processes:1") as one:
-        list(Work(executor=one).map(os._exit, [9], [1]))
+        list(WorkPool(executor=one).map(os._exit, [9], [1]))
 
 
 @needs_mpi
@@ -98,7 +98,7 @@ def test_another_engine_and_no_number_of_workers_are_refused(text: str, why: str
 
 def test_fewer_bytes_than_are_worth_it_stay_here() -> None:
     with executor_of("processes:1") as executor:
-        work = Work(executor=executor, least=100)
+        work = WorkPool(executor=executor, least=100)
         assert set(work.map(_process, range(3), [33, 33, 33])) == {os.getpid()}
         assert os.getpid() not in set(work.map(_process, range(3), [33, 33, 34]))
 
@@ -109,5 +109,5 @@ def _process(piece: int) -> int:
 
 def test_pieces_go_to_a_worker_together() -> None:
     with executor_of("threads:1") as executor:
-        work, sizes = Work(executor=executor), [30 << 20, 30 << 20, 30 << 20, 1, 80 << 20]
+        work, sizes = WorkPool(executor=executor), [30 << 20, 30 << 20, 30 << 20, 1, 80 << 20]
         assert list(work.map(str, range(5), sizes)) == list("01234")

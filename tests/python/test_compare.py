@@ -38,7 +38,7 @@ def faulty(here: Path) -> Comparison:
 
 def test_it_is_the_comparison_of_the_command(here: Path, faulty: Comparison) -> None:
     expected = runs.compare(open_run(here / "reference"), open_run(here / "faulty"))
-    assert isinstance(faulty, verdict.Comparison)
+    assert isinstance(faulty, verdict.ComparisonResult)
     assert as_json(faulty) == as_json(expected)
     assert (faulty.verdict, faulty.exit_code) == (Verdict.DIVERGED, 1)
 

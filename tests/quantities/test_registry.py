@@ -8,9 +8,9 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison import noise
 from align_hooks.comparison.distances import MEASURED
-from align_hooks.comparison.verdict import Quantity
+from align_hooks.comparison.verdict import Metric
 from align_hooks.quantities import registry
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import holdings, layout
 from align_hooks.settings import PREFIX, Settings
@@ -22,7 +22,7 @@ STORED = [kind for kind in registry.KINDS if kind is not SCALARS and kind.sketch
 
 
 @EVERY
-def test_every_quantity_is_a_module_of_its_own_room(kind: Kind) -> None:
+def test_every_quantity_is_a_module_of_its_own_room(kind: Quantity) -> None:
     room = Path(registry.__file__).parent
     modules = {path.stem for path in room.glob("*.py")} - {"__init__", "kind", "registry"}
     assert modules == {each.variable for each in registry.KINDS}
@@ -30,7 +30,7 @@ def test_every_quantity_is_a_module_of_its_own_room(kind: Kind) -> None:
 
 
 @EVERY
-def test_names_and_files_tell_quantities_apart(kind: Kind) -> None:
+def test_names_and_files_tell_quantities_apart(kind: Quantity) -> None:
     others = [other for other in registry.KINDS if other is not kind]
     assert not any(
         other.name.startswith(kind.name) for other in others
@@ -44,7 +44,7 @@ def test_names_and_files_tell_quantities_apart(kind: Kind) -> None:
 
 
 @EVERY
-def test_sketches_are_numbered_and_taken_as_what_they_are_of(kind: Kind) -> None:
+def test_sketches_are_numbered_and_taken_as_what_they_are_of(kind: Quantity) -> None:
     if kind.sketch_of is not None:
         of = kind.sketch_of
         assert (kind.numbering, kind.trainable, kind.of_gradients) == (of.numbering, of.trainable, of.of_gradients)
@@ -64,7 +64,7 @@ def test_every_switch_is_a_variable_with_its_options_behind_it() -> None:
 
 
 @EVERY
-def test_the_rules_of_a_record_have_one_for_every_file(kind: Kind) -> None:
+def test_the_rules_of_a_record_have_one_for_every_file(kind: Quantity) -> None:
     files = [f"step_3/rank_0/{file}" for file in kind.files] or [f"{kind.name}/rank_0.jsonl"]
     for file in (*files, *kind.shared):
         assert len([rule for rule in rules.RULES if rule.is_of(file)]) == 1, file
@@ -78,7 +78,7 @@ def test_what_is_stored_is_compared() -> None:
     """Each has its distance or is known to have none, and a finding can be of it."""
     names = {kind.name for kind in STORED}
     assert names - set(MEASURED) == {"batches", "optimizer_state"}  # held equal, or against the default alone
-    assert names <= {quantity.value for quantity in Quantity}
+    assert names <= {quantity.value for quantity in Metric}
     assert set(noise.LEAST) | set(noise.MANY) <= set(MEASURED)
 
 

@@ -22,7 +22,7 @@ import yaml
 
 import align_hooks
 from align_hooks import Run
-from align_hooks.comparison.verdict import Comparison, StageResult, Value, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Value, Verdict
 from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
 from real import kept as keeping
@@ -199,25 +199,25 @@ def aligned(*runs: object) -> Ended:
     return done
 
 
-def diverged(reference: Path, candidate: Path) -> Comparison:
+def diverged(reference: Path, candidate: Path) -> ComparisonResult:
     """What was found in runs that must not be: as data, so that no test hangs on a word."""
     judged = align_hooks.compare(reference, candidate)
     assert judged.verdict is Verdict.DIVERGED, judged
     return judged
 
 
-def stage(judged: Comparison, name: str) -> StageResult:
+def stage(judged: ComparisonResult, name: str) -> StageResult:
     """How the stage of a name came out."""
     return next(result for result in judged.stages if result.name == name)
 
 
-def first(judged: Comparison) -> StageResult:
+def first(judged: ComparisonResult) -> StageResult:
     """The stage that decided."""
     assert judged.first is not None
     return judged.first
 
 
-def differing(judged: Comparison) -> dict[str, tuple[Value, Value]]:
+def differing(judged: ComparisonResult) -> dict[str, tuple[Value, Value]]:
     """The settings that differ, each with both values as they are read."""
     return {finding.name: (finding.reference, finding.candidate) for finding in judged.settings}
 

@@ -18,7 +18,7 @@ from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLA
 from align_hooks.checklist.meaning import Balanced, ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
-from align_hooks.checklist.row import UNSET, Row, dtype
+from align_hooks.checklist.row import UNSET, CheckRow, dtype
 from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration import mindspeed
@@ -33,7 +33,7 @@ from real import frameworks
 STEPS = 300
 TRAINED = ("qwen3", "qwen3_moe", "deepseek_v3", "telechat3", "telechat3_moe")
 """Families of newer models that MindFormers 1.9 has a training class of; the others only predict."""
-BY_NAME: dict[str, Row] = {row.id: row for row in ROWS}
+BY_NAME: dict[str, CheckRow] = {row.id: row for row in ROWS}
 TABLES = sections(Path(__file__).with_name("checklist.txt"))
 
 

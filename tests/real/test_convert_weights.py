@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import align_hooks
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.mindspore import ckpt_tensors
 from checkpoints.models import DENSE, EXPERTS, Sizes, Tensors, assert_same, huggingface, read_file, tensors
@@ -67,7 +67,7 @@ def loading(checkpoint: Path) -> tuple[str, ...]:
 
 
 def for_megatron(where: Path, checkpoint: Path) -> None:
-    convert_weights(checkpoint, where, "megatron", Choices(layers="local"))
+    convert_weights(checkpoint, where, "megatron", ConversionOptions(layers="local"))
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_megatron_starts_from_what_is_written(saved: Path) -> None:
 
 @pytest.mark.slow
 def test_megatron_itself_makes_a_distributed_checkpoint_of_it(saved: Path, tmp_path: Path) -> None:
-    convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
+    convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", ConversionOptions(layers="local"))
     into = ("--ckpt-convert-format", "torch_dist", "--ckpt-convert-save", str(tmp_path / "dist"), "--no-save-optim", "--no-save-rng")
     frameworks.megatron(tmp_path, flags=(*loading(tmp_path / "converted"), *into))
     assert_recorded(saved, tmp_path / "dist" / "torch_dist")
@@ -89,7 +89,7 @@ def test_megatron_itself_makes_a_distributed_checkpoint_of_it(saved: Path, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("concat", [False, True], ids=["apart", "qkv_concat"])
 def test_mindformers_starts_from_what_is_written(saved: Path, tmp_path: Path, concat: bool) -> None:
-    convert_weights(saved / "checkpoint", tmp_path / "a.ckpt", "mindspore-ckpt", Choices(qkv_concat=concat))
+    convert_weights(saved / "checkpoint", tmp_path / "a.ckpt", "mindspore-ckpt", ConversionOptions(qkv_concat=concat))
     change = {"load_checkpoint": str(tmp_path / "a.ckpt"), "model.model_config.qkv_concat": concat, "lr_schedule.total_steps": 1}
     given = {"REPLAY_BATCHES": saved / "run", "WEIGHTS": "0", "RUN": tmp_path / "run"}
     frameworks.mindformers(tmp_path, change=change, **given).succeeded()

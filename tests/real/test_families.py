@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.checkpoints.convert import Choices, convert_weights
+from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.comparison.runs import compare
 from align_hooks.quantities.weights import NO_FAMILY
@@ -184,7 +184,11 @@ def agreed(family: str, run: Run, step: int, what: str) -> None:
 def test_weights_of_a_family_go_through_every_form(family: str, tmp_path: Path, references: Made) -> None:
     reference = references[family]
     convert_weights(reference.path, tmp_path / "hf", "huggingface")
-    for to, choices in (("megatron", Choices(layers="local")), ("megatron", Choices()), ("mindspore", Choices())):
+    for to, choices in (
+        ("megatron", ConversionOptions(layers="local")),
+        ("megatron", ConversionOptions()),
+        ("mindspore", ConversionOptions()),
+    ):
         convert_weights(tmp_path / "hf", tmp_path / f"{to}_{choices.layers}", to, choices)
         weights, opened = reference.weights(0), open_checkpoint(tmp_path / f"{to}_{choices.layers}").tensors
         assert opened.keys() == weights.keys()
@@ -197,7 +201,7 @@ def test_both_frameworks_start_from_converted_weights(family: str, tmp_path: Pat
     """Those after an update, which no framework draws."""
     reference = references[family]
     source = reference.path.with_name(f"{reference.path.name}@1")
-    convert_weights(source, tmp_path / "mg", "megatron", Choices(layers="local"))
+    convert_weights(source, tmp_path / "mg", "megatron", ConversionOptions(layers="local"))
     load = ("--ckpt-format", "torch", "--load", str(tmp_path / "mg"), "--finetune", "--no-load-optim", "--no-load-rng")
     given = {"family": family, "WEIGHTS": "0", "REPLAY_BATCHES": f"{reference.path}@0"}
     frameworks.megatron(tmp_path, change={"--train-iters": "1"}, flags=load, RUN=tmp_path / "megatron", **given).succeeded()

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from align_hooks import open_run
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.sides import check
 from checklist.exercises import to_change
 from real import frameworks
@@ -131,7 +131,7 @@ FIRST_WEIGHTS = "initial_scale_of_output_projections"
 def differing(reference: Path, candidate: Path) -> dict[str, str]:
     """What changes the result, by row, with what a check prints to do about it."""
     comparison = check(str(reference), str(candidate), {})
-    apart = [found for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for found in comparison.of(outcome)]
+    apart = [found for outcome in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD) for found in comparison.of(outcome)]
     return {found.row.id: to_change(found) for found in apart if found.row.id != FIRST_WEIGHTS}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.result import Checklist
 from align_hooks.checklist.sides import check
@@ -42,7 +42,7 @@ def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(re
     pad, times = int(ids[counts.argmax()]), int(counts.max())
     hides = trained(reference, own, pad)
     found = row(checked(reference, hides), "pad_token_id")
-    assert (found.outcome, found.candidate.meaning) == (Outcome.DIFFERENT, Hidden(pad, True, True))
+    assert (found.outcome, found.candidate.meaning) == (RowOutcome.DIFFERENT, Hidden(pad, True, True))
     assert [(part.id, part.arguments["count"]) for part in found.why.parts] == [("seen.times", times)]
     first = batches[0].tokens
     ours, theirs = (open_run(run).scalars()[0] for run in (reference, hides))
@@ -51,5 +51,5 @@ def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(re
     change = found.change
     assert [(edit.key, edit.value) for edit in change.edits] == [("model.model_config.pad_token_id", -1)]
     mended = trained(reference, own, -1)
-    assert row(checked(reference, mended), "pad_token_id").outcome is Outcome.SAME
+    assert row(checked(reference, mended), "pad_token_id").outcome is RowOutcome.SAME
     frameworks.aligned(reference, mended)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.verdict import ComparisonResult
 from real import frameworks
 from real.test_pair import exchanged_weights
 from synthetic import save_by_hand
@@ -15,12 +15,12 @@ ZOO = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
 """Plants the fault that PLANTED names."""
 
 
-def verdict(reference: Path, **given: object) -> Comparison:
+def verdict(reference: Path, **given: object) -> ComparisonResult:
     """Train the faulty candidate and return what is found; the runs must have diverged."""
     return frameworks.diverged(reference, frameworks.recorded(frameworks.mindformers, **frameworks.fed_by(reference) | given))
 
 
-def named(judged: Comparison) -> list[str]:
+def named(judged: ComparisonResult) -> list[str]:
     """The tensors or settings that the deciding stage found, the worst first."""
     return [finding.name for finding in frameworks.first(judged).findings]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.verdict import Comparison, StageResult
+from align_hooks.comparison.verdict import ComparisonResult, StageResult
 from align_hooks.messages import Side
 from real import frameworks
 from synthetic import save_by_hand
@@ -15,7 +15,7 @@ from worded import arguments, ids
 TP = ("--tensor-model-parallel-size", "2")
 
 
-def judged(reference: Path, plant: str, *flags: str, **fed: object) -> Comparison:
+def judged(reference: Path, plant: str, *flags: str, **fed: object) -> ComparisonResult:
     """Train two ranks with a fault and return what is found; the runs must have diverged."""
     given = {"script": frameworks.SCRIPTS / "planted_sharding.py", "environment": {"PLANTED": plant}, "flags": flags, "ranks": 2}
     return frameworks.diverged(reference, frameworks.recorded(frameworks.megatron, **given, **frameworks.fed_by(reference) | fed))

@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Finding, Verdict, at_step
+from align_hooks.comparison.verdict import ComparisonResult, Finding, Verdict, at_step
 from align_hooks.messages import message, rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
 from chosen import slow_but
@@ -31,7 +31,7 @@ class Megatron:
         saved = frameworks.kept(**self.given, change={**change, **BREAKS}).where / "saved"
         self.change = {**change, "--load": str(saved)}
 
-    def resumed(self, fault: str = "", **variables: object) -> Comparison:
+    def resumed(self, fault: str = "", **variables: object) -> ComparisonResult:
         """The unbroken run against one that goes on from the checkpoint with a fault, none where there is no name."""
         script = {"script": SCRIPT, "environment": {"PLANTED": fault}} if fault else {}
         return compare(self.whole, open_run(frameworks.recorded(**self.given, change=self.change, **script, **variables)))
@@ -53,7 +53,7 @@ class MindFormers:
         saved = frameworks.kept(frameworks.mindformers, change=part, **feed).where / "out" / "checkpoint"
         self.change |= {"load_checkpoint": str(saved), "resume_training": True}
 
-    def resumed(self, fault: str = "", batches: Path | None = None, **variables: object) -> Comparison:
+    def resumed(self, fault: str = "", batches: Path | None = None, **variables: object) -> ComparisonResult:
         """As of Megatron; ``batches`` feeds it."""
         script = frameworks.SCRIPTS / "planted_resuming_mindformers.py"
         planted = {"script": script, "environment": {"PLANTED": fault}} if fault else {}
@@ -85,7 +85,7 @@ def test_a_run_that_restored_everything_is_aligned(side: str, request: pytest.Fi
     assert "training state" in [stage.name for stage in comparison.stages]
 
 
-def diverged(comparison: Comparison, stage: str, place: str) -> tuple[Finding, ...]:
+def diverged(comparison: ComparisonResult, stage: str, place: str) -> tuple[Finding, ...]:
     """What the stage found that decided; it and the place to blame must be these."""
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None

@@ -12,10 +12,10 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message, sentences
-from align_hooks.record.ending import End, HowEnded, Writing
+from align_hooks.record.ending import End, HowEnded, InterruptedWrite
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
-from align_hooks.record.schema import Facts, Handed
+from align_hooks.record.schema import Facts, ReplayedSteps
 from holder import Holder
 from record.conftest import DP2, contents, of_ranks
 from rewritten import cut_last_line, edit, relisted, sealed
@@ -84,7 +84,7 @@ def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
     edit(run / "manifest/rank_0.json", end=HowEnded("stopped", step=2, what="weights", error="OSError: full").facts())
     (problem,) = open_run(run).problems
     assert open_run(run).endings[0].end is End.STOPPED
-    stopped = {"rank": 0, "step": 2, "iteration": 3, "what": Writing.WEIGHTS, "error": "OSError: full"}
+    stopped = {"rank": 0, "step": 2, "iteration": 3, "what": InterruptedWrite.WEIGHTS, "error": "OSError: full"}
     assert problem.message == sentences(message("rank.stopped", **stopped), message("run.last_whole_step", step=2, iteration=3))
 
 
@@ -264,7 +264,7 @@ def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
     before = open_run(tmp_path).facts
     injected(tmp_path, range(2, 4), source, from_source)  # step 2 is made again
     after = open_run(tmp_path).facts
-    assert (after.run_id, after.injected) == (before.run_id, Handed("a", "a", tuple(steps)))
+    assert (after.run_id, after.injected) == (before.run_id, ReplayedSteps("a", "a", tuple(steps)))
     assert [override.what for override in after.overrides] == ["segment 0", "segment 2"]
 
 
@@ -274,7 +274,7 @@ def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> No
         injected(tmp_path, range(2, 4), "b", [2])
     assert open_run(tmp_path).steps == [0, 1, 2]
     injected(tmp_path, range(4), "b", [0])  # nothing of the other source stays
-    assert open_run(tmp_path).facts.injected == Handed("b", "b", (0,))
+    assert open_run(tmp_path).facts.injected == ReplayedSteps("b", "b", (0,))
 
 
 def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:

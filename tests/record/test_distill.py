@@ -17,9 +17,9 @@ from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process import archive
 from align_hooks.process.archive import packed
 from align_hooks.process.executors import executor_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.quantities.registry import KINDS, SKETCHES
-from align_hooks.record.distill import CHOICES, Distilled, distill
+from align_hooks.record.distill import CHOICES, DistilledRecord, distill
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.pieces import StepBatch
 from align_hooks.record.reader import Run
@@ -35,7 +35,7 @@ from synthetic import HONEST_SKETCHED, STEPS, Synthetic, batch, by_hand, describ
 NONE = Steps.parse("none")
 
 
-def written(distilled: Distilled, path: Path) -> Run:
+def written(distilled: DistilledRecord, path: Path) -> Run:
     """The run that a distilled one is after it was written and read."""
     path.write_bytes(distilled.content)
     return open_run(path)
@@ -120,7 +120,7 @@ def test_sketches_of_the_run_are_kept_as_they_are(tmp_path: Path) -> None:
 def test_ranks_keep_the_sketches_of_their_own_shards(tmp_path: Path, grid: Grid, engine: str) -> None:
     run = open_run(write_sharded(tmp_path / "run", grid, Model().tensors(1)))
     with executor_of(engine) as workers:
-        short = distill(run, work=Work(executor=workers)).at(tmp_path / "run.zip")
+        short = distill(run, work=WorkPool(executor=workers)).at(tmp_path / "run.zip")
     assert (short.world_size, short.local_norms(0)) == (run.world_size, run.local_norms(0))
     assert not short.self_check.contradictions
     ours, theirs = run.sketches("gradients", 0), short.sketches("gradients", 0)

@@ -18,8 +18,8 @@ import align_hooks
 from align_hooks import open_run
 from align_hooks.messages import CHINESE, rendered
 from align_hooks.record import layout
-from align_hooks.record.ending import End, HowEnded, Writing, ending
-from align_hooks.record.last_words import LARGEST, SIGNALS, Ended, read
+from align_hooks.record.ending import End, HowEnded, InterruptedWrite, ending
+from align_hooks.record.last_words import LARGEST, SIGNALS, SignalExit, read
 from synthetic import Synthetic
 
 STEPS = """
@@ -210,7 +210,7 @@ def test_nothing_but_a_file_in_the_record_is_read(tmp_path: Path, words: Path, p
 
 
 def test_a_signal_that_found_no_python_is_named_all_the_same() -> None:
-    assert str(Ended("SIGTERM")) == "was ended by SIGTERM"
+    assert str(SignalExit("SIGTERM")) == "was ended by SIGTERM"
 
 
 WRITTEN: dict[str, tuple[End, HowEnded]] = {
@@ -244,7 +244,7 @@ def test_what_a_manifest_says(text: str) -> None:
     ended, arguments = ending(7, how, "words that are not looked at", None), how.values()
     told = arguments if end is End.FINISHED else {"rank": 7, **arguments}
     told |= {"iteration": told["step"] + 1} if "step" in told else {}
-    told |= {"what": Writing.WEIGHTS} if told.get("what") == "weights" else {}
+    told |= {"what": InterruptedWrite.WEIGHTS} if told.get("what") == "weights" else {}
     assert (ended.end, dict(ended.message.arguments), ended.message.id) == (end, told, f"rank.{how.form}")
     assert rendered(ended.message, CHINESE) != rendered(ended.message)
 
@@ -266,7 +266,7 @@ def test_what_is_no_text_is_shown_as_it_is(odd: Any) -> None:
 def test_a_rank_that_says_nothing_never_ended_unless_it_left_last_words(none: Any) -> None:
     assert ending(0, None, none, None).end is End.UNKNOWN
     stack = [("train.py", 7, "step"), ("run.py", 1, "main")]
-    bare, placed = (ending(0, None, none, words) for words in (Ended("SIGHUP"), Ended("SIGTERM", stack)))
+    bare, placed = (ending(0, None, none, words) for words in (SignalExit("SIGHUP"), SignalExit("SIGTERM", stack)))
     assert bare.end is placed.end is End.SIGNALLED
     assert (bare.message.id, bare.message.arguments) == ("rank.ended_by_signal", {"rank": 0, "signal": "SIGHUP"})
     assert placed.message.id == "rank.ended_by_signal_in"
@@ -283,4 +283,4 @@ def test_what_was_being_written_is_worded_whatever_it_is() -> None:
     """Each text that the source gives to what survives a failure has its word in both languages."""
     source = Path(align_hooks.__file__).parent
     texts = [text for file in source.rglob("*.py") for text in re.findall(r'(?:surviving|survive)\(\s*"([^"]+)"', file.read_text())]
-    assert len(texts) > 20 and set(texts) <= {writing.value for writing in Writing}
+    assert len(texts) > 20 and set(texts) <= {writing.value for writing in InterruptedWrite}

@@ -153,7 +153,7 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
             writer.scalars(row(step))
 
     path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": 8} for rank in range(8)], record, steps=range(2), batches="all")
-    with mock.patch.object(run_files.Source, "described", autospec=True, side_effect=run_files.Source.described) as read:
+    with mock.patch.object(run_files.BatchSource, "described", autospec=True, side_effect=run_files.BatchSource.described) as read:
         assert not open_run(path).problems
     assert read.call_count == 2  # a step each: equal descriptions are read once, and of arrays none
     layout.step(path, 1, 5).joinpath("labels.npy").unlink()

@@ -18,7 +18,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.pieces import StepBatch
-from align_hooks.record.self_check import Kind
+from align_hooks.record.self_check import ContradictionKind
 from align_hooks.record.shard import Shard
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.record.writer import Writer
@@ -247,7 +247,7 @@ def test_a_whole_batch_on_every_rank_is_one_batch(tmp_path: Path) -> None:
 def test_whole_batches_that_differ_are_named_with_the_rank(tmp_path: Path) -> None:
     run = joined_first(tmp_path / "run", [labelled(place["dp"], 4) for place in GRID], whole=True, count=2)
     named = {(contradiction.kind, contradiction.name, contradiction.place) for contradiction in run.self_check.contradictions}
-    assert (Kind.BATCH, "tokens", 0) in named
+    assert (ContradictionKind.BATCH, "tokens", 0) in named
 
 
 def test_joined_rows_that_make_no_equal_micro_batches_are_refused(tmp_path: Path) -> None:

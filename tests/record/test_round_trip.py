@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
 from align_hooks.record.files import TensorFile
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
-from align_hooks.record.schema import Optimizer
+from align_hooks.record.schema import OptimizerFacts
 from align_hooks.record.shard import Shard
 from record.conftest import contents
 from rewritten import relisted
@@ -47,7 +47,7 @@ def test_a_finished_run_is_whole(recorded: Run) -> None:
 def test_the_manifest_says_what_ran(recorded: Run) -> None:
     facts = recorded.facts
     assert (facts.format, facts.side, facts.world_size, facts.planned_steps) == (1, "torch", 1, len(HONEST.rows))
-    assert facts.optimizer == convert(HONEST.optimizer, Optimizer) and facts.settings["gradients"] == "all"
+    assert facts.optimizer == convert(HONEST.optimizer, OptimizerFacts) and facts.settings["gradients"] == "all"
     counts = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 4}
     assert recorded.manifests[0].recorded == counts
     written = json.loads((recorded.path / "run.json").read_text())

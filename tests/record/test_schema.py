@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.schema import Facts, NormRow, Row, structured
+from align_hooks.record.schema import Facts, NormRow, ScalarRow, structured
 from rewritten import edit, edit_rows
 from synthetic import Synthetic
 
@@ -100,11 +100,11 @@ NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coeffici
 
 
 def test_a_row_without_a_number_that_every_row_has_is_refused() -> None:
-    whole = to_builtins(structured(Row, {"step": 1} | dict.fromkeys(NUMBERS), "row"))
+    whole = to_builtins(structured(ScalarRow, {"step": 1} | dict.fromkeys(NUMBERS), "row"))
     assert whole == {"step": 1} | dict.fromkeys(NUMBERS)
     for key in NUMBERS:
         with pytest.raises(RecordError, match=f"^row: Object missing required field {key}; copy it again"):
-            structured(Row, {name: value for name, value in whole.items() if name != key}, "row")
+            structured(ScalarRow, {name: value for name, value in whole.items() if name != key}, "row")
 
 
 def test_nothing_is_known_of_a_run_without_run_json() -> None:

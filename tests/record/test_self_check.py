@@ -12,7 +12,7 @@ from align_hooks.comparison.runs import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.problems import ProblemKind
-from align_hooks.record.self_check import Claim, Contradiction, Kind, Weighing, Witness
+from align_hooks.record.self_check import Contradiction, ContradictionKind, Statement, Weighing, Witness
 from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
@@ -67,7 +67,7 @@ def test_copies_are_counted(tmp_path: Path, grid: Grid, copies: int) -> None:
 
 def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
     lost = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, lose=lambda rank, shard: rank == 1 and shard.name == DOWN))
-    assert lost.kind is Kind.ELEMENTS  # nothing names the rank
+    assert lost.kind is ContradictionKind.ELEMENTS  # nothing names the rank
     assert (lost.first.witness, lost.second.witness) == (Witness.COUNTED_GRADIENTS, Witness.RECORDED_NORMS)
 
 
@@ -75,7 +75,7 @@ def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path:
     """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
     bend(path / "manifest" / "rank_1.json", lambda manifest: entry(manifest, NORM).update(counted=True))
-    assert (Kind.LEFT_OUT, "decoder.final_layernorm.weight", 1) in {
+    assert (ContradictionKind.LEFT_OUT, "decoder.final_layernorm.weight", 1) in {
         (contradiction.kind, contradiction.name, contradiction.rank) for contradiction in open_run(path).self_check.contradictions
     }
 
@@ -86,7 +86,7 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
         return part * np.float32(0.5) if (rank, name) == (1, NORM) else part
 
     copy = only(write(tmp_path / "run", grid, GRADIENTS, bend=halved))
-    assert (copy.kind, copy.name, copy.rank) == (Kind.GRADIENT_COPIES, NORM, 1)
+    assert (copy.kind, copy.name, copy.rank) == (ContradictionKind.GRADIENT_COPIES, NORM, 1)
     assert (copy.first.rank, copy.second.rank) == (0, 1)
     assert copy.first.value == pytest.approx(2 * copy.second.value)
 
@@ -95,7 +95,9 @@ def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
     honest = open_run(path).rank_rows(0)[0].grad_norm
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
-    assert only(path) == Contradiction(0, Kind.GRAD_NORM, Claim(Witness.RANK, honest, 0), Claim(Witness.RANK, 3.25, 1), rank=1)
+    assert only(path) == Contradiction(
+        0, ContradictionKind.GRAD_NORM, Statement(Witness.RANK, honest, 0), Statement(Witness.RANK, 3.25, 1), rank=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     contradictions = open_run(path).self_check.contradictions
-    named = [(each.first.value, each.second.value) for each in contradictions if each.kind is Kind.WEIGHTS_OF_TOKENS]
+    named = [(each.first.value, each.second.value) for each in contradictions if each.kind is ContradictionKind.WEIGHTS_OF_TOKENS]
     assert named == ([] if weighing is None else [(Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH, weighing)])
 
 
@@ -221,7 +223,7 @@ def test_a_loss_of_no_number_of_tokens_is_the_mean_of_its_micro_batches(tmp_path
 )
 def test_the_tokens_that_a_loss_function_counts_are_held_against_the_mask(tmp_path: Path, mask: Any, tokens: int, agrees: bool) -> None:
     check = weighed(tmp_path / "run", mask, 2.0, tokens).self_check
-    counts = [contradiction for contradiction in check.contradictions if contradiction.kind is Kind.COUNT]
+    counts = [contradiction for contradiction in check.contradictions if contradiction.kind is ContradictionKind.COUNT]
     assert (not counts, check.of_layout) == (agrees, [])
     if counts:
         assert [(claim.witness, claim.value) for claim in (counts[0].first, counts[0].second)] == [

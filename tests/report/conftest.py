@@ -12,10 +12,10 @@ import pytest
 import drifting
 from align_hooks import open_run
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.comparison.band.watching import Watch
+from align_hooks.comparison.band.watching import JobWatch
 from align_hooks.comparison.health import Health, health
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
@@ -92,14 +92,14 @@ def renamed(run: Synthetic, name: str) -> Synthetic:
     return run
 
 
-Pairs = Callable[..., Comparison]
+Pairs = Callable[..., ComparisonResult]
 
 
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Compare two runs given as data, with ``noise`` too."""
 
-    def compare_them(reference: Synthetic, candidate: Synthetic, noise: Synthetic | None = None, name: str = "run") -> Comparison:
+    def compare_them(reference: Synthetic, candidate: Synthetic, noise: Synthetic | None = None, name: str = "run") -> ComparisonResult:
         folder = tmp_path_factory.mktemp("pair")
         sides = [open_run(run.write(folder / f"{side}_{name}")) for side, run in (("reference", reference), ("candidate", candidate))]
         return compare(*sides, noise=[open_run(noise.write(folder / "noise"))] if noise else ())
@@ -108,28 +108,28 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
 
 
 @pytest.fixture(scope="session")
-def diverged(compared: Pairs) -> Comparison:
+def diverged(compared: Pairs) -> ComparisonResult:
     """Four layers, a fault in one gradient, noise measured."""
     reference = model(4, 40)
     return compared(reference, planted(reference, FAULT), rounded(reference, 3e-7))
 
 
 @pytest.fixture(scope="session")
-def aligned(compared: Pairs) -> Comparison:
+def aligned(compared: Pairs) -> ComparisonResult:
     """Four layers that agree."""
     reference = model(4, 40)
     return compared(reference, rounded(reference))
 
 
 @pytest.fixture(scope="session")
-def large(compared: Pairs) -> Comparison:
+def large(compared: Pairs) -> ComparisonResult:
     """2,001 tensors and 5,000 steps, with a fault in the middle."""
     reference = model(222, 5000)
     return compared(reference, planted(reference, "model.layers.111.mlp.down_proj.weight"), rounded(reference, 3e-7))
 
 
 @pytest.fixture(scope="session")
-def hostile(compared: Pairs) -> Comparison:
+def hostile(compared: Pairs) -> ComparisonResult:
     """Names, settings and paths that try to be markup, script and template."""
     bad = f"model.layers.0.{HOSTILE}.weight"
     reference = renamed(model(1, 12), bad)
@@ -146,7 +146,7 @@ def healthy(run: Synthetic, path: Path) -> Health:
 
 
 @pytest.fixture(scope="session")
-def text(diverged: Comparison) -> str:
+def text(diverged: ComparisonResult) -> str:
     return page(diverged, "1.2.3")
 
 
@@ -166,7 +166,7 @@ def watch_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a job that runs and has left the band."""
     folder, hard = tmp_path_factory.mktemp("watch"), drifting.hardness(1)
     runs = [drifting.recorded(folder / str(number), drifting.differences(number, hard=hard)) for number in range(3)]
-    watch = Watch(runs[0], runs[1:])
+    watch = JobWatch(runs[0], runs[1:])
     for one in drifting.recorded(folder / "job", drifting.differences(3, hard=hard) + 0.1).rows[:300]:
         watch.see(one)
     return watch_page(watch, "runs/candidate", None, None, "1.2.3", 3600)

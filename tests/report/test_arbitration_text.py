@@ -7,7 +7,7 @@ import math
 import pytest
 from rich.console import Console
 
-from align_hooks.comparison.arbitration import Arbitration, Distance, Judged, PointKind, Ruling, choice, distance
+from align_hooks.comparison.arbitration import Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance, choice, distance
 from align_hooks.comparison.verdict import Finding, when
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.atomic import json_text
@@ -18,12 +18,14 @@ from worded import words
 HOSTILE = "model.layers.0.[red]\x1b[31m"
 
 
-def away(error: float, *, estimated: bool = False) -> Distance:
+def away(error: float, *, estimated: bool = False) -> TruthDistance:
     return distance(PointKind.VALUE, "x", error, 1.0, 1e-7, compute_type="float32", layers=2, estimated=estimated)
 
 
 def made(*points: tuple[str, float, float], **changes: object) -> Arbitration:
-    judged = [Judged(name, PointKind.VALUE, {Side.REFERENCE: away(ours), Side.CANDIDATE: away(theirs)}) for name, ours, theirs in points]
+    judged = [
+        JudgedPoint(name, PointKind.VALUE, {Side.REFERENCE: away(ours), Side.CANDIDATE: away(theirs)}) for name, ours, theirs in points
+    ]
     given: dict[str, object] = {"alike": True, "compute_types": dict.fromkeys(Side, "float32")} | changes
     return Arbitration(0, tuple(judged), **given)  # type: ignore[arg-type]
 
@@ -55,7 +57,7 @@ def test_both_right_says_who_is_closer() -> None:
 
 
 def test_what_both_share_is_said_and_where_each_leaves() -> None:
-    point = Judged("lm_head", PointKind.VALUE, dict.fromkeys(Side, away(1e-2)), apart=1e-7)
+    point = JudgedPoint("lm_head", PointKind.VALUE, dict.fromkeys(Side, away(1e-2)), apart=1e-7)
     text = told(Arbitration(0, (point,), True, {}))
     assert words("arbitrate.side_first", side=Side.REFERENCE, point=message("arbitrate.at_value", point="lm_head")) in text
     assert words("arbitrate.agreed") in text
@@ -71,8 +73,8 @@ def test_settings_doubts_and_notes_are_shown() -> None:
 
 
 def test_a_router_is_counted_in_tokens_and_an_estimate_is_marked() -> None:
-    router = Judged("model.layers.0.mlp.gate", PointKind.CHOICE, {Side.CANDIDATE: choice(40, 512, 0, compute_type="float32")})
-    estimated = Judged("lm_head", PointKind.GRADIENT, {side: away(1e-3, estimated=True) for side in Side})
+    router = JudgedPoint("model.layers.0.mlp.gate", PointKind.CHOICE, {Side.CANDIDATE: choice(40, 512, 0, compute_type="float32")})
+    estimated = JudgedPoint("lm_head", PointKind.GRADIENT, {side: away(1e-3, estimated=True) for side in Side})
     text = on_terminal(Arbitration(0, (router, estimated), True, {}))
     assert "the candidate gives 40 tokens to other experts" in " ".join(text.split())
     assert "~8.39e+03" in text

@@ -9,7 +9,7 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 
 from align_hooks.comparison.health import Condition
-from align_hooks.comparison.verdict import Comparison, Status, Verdict, when
+from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict, when
 from align_hooks.messages import CHINESE, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
@@ -78,7 +78,7 @@ def test_what_scrolls_sideways_on_a_telephone_says_so(opened: Open, text: str) -
 
 
 @pytest.mark.slow
-def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: Comparison) -> None:
+def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: ComparisonResult) -> None:
     assert sum("." in finding.name for stage in large.stages for finding in stage.findings if stage.name == "gradients") == 2001
     assert len(large.curves[0].steps) == 5000
     text = page(large, "1.2.3")
@@ -225,7 +225,7 @@ def test_every_address_on_the_page_is_there_once(whole: Any) -> None:
 # ---- plots
 
 
-def test_a_plot_reads_values_out(whole: Any, diverged: Comparison) -> None:
+def test_a_plot_reads_values_out(whole: Any, diverged: ComparisonResult) -> None:
     canvas, readout = whole.locator("#plot-loss .canvas"), whole.locator("#plot-loss .readout")
     canvas.focus()
     whole.keyboard.press("End")
@@ -305,7 +305,7 @@ def test_numbers_to_zoom_to_are_kept_within_the_axis(opened: Open, text: str) ->
 
 
 @pytest.mark.slow
-def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparison) -> None:
+def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: ComparisonResult) -> None:
     curve = diverged.curves[0]
     odd = replace(curve, candidate=[float("nan"), float("inf"), None, *curve.candidate[3:]])
     result = opened(page(replace(diverged, curves=(odd,)), "1.2.3"))
@@ -319,7 +319,7 @@ def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparis
 
 
 @pytest.mark.slow
-def test_thinning_keeps_a_spike(opened: Open, large: Comparison) -> None:
+def test_thinning_keeps_a_spike(opened: Open, large: ComparisonResult) -> None:
     """Of 5,000 steps the one that differs is seen, and a zoom shows every step around it."""
     curve = large.curves[0]
     spiky = [value if step != 3210 else (value or 0) * 1.5 for step, value in enumerate(curve.candidate)]
@@ -372,7 +372,7 @@ def test_chinese_by_the_switch_the_address_and_the_browser(opened: Open, text: s
     assert english in visible(opened(text, "?lang=en", locale="zh-CN").page, "#verdict-title")
 
 
-def test_the_command_of_the_next_step_can_be_copied(opened: Open, text: str, diverged: Comparison) -> None:
+def test_the_command_of_the_next_step_can_be_copied(opened: Open, text: str, diverged: ComparisonResult) -> None:
     """The command alone, and not the sentence that it stands in."""
     result = opened(text, permissions=["clipboard-read", "clipboard-write"]).page
     result.click("#next [lang=en] button.copy")
@@ -396,7 +396,7 @@ def test_a_word_is_explained_where_it_stands_by_keyboard_and_without_scripts(ope
 
 
 @pytest.mark.slow
-def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, diverged: Comparison) -> None:
+def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, diverged: ComparisonResult) -> None:
     quiet = [result for result in diverged.stages if result.status in (Status.SAME, Status.NOT_COMPARED)]
     assert whole.locator(".ladder .term").count() == len(diverged.stages)
     assert whole.locator(".ladder li").count() < len(diverged.stages) - len(quiet) / 2
@@ -405,7 +405,7 @@ def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, div
 # ---- a hostile record
 
 
-def test_hostile_names_are_inert(opened: Open, hostile: Comparison) -> None:
+def test_hostile_names_are_inert(opened: Open, hostile: ComparisonResult) -> None:
     result = opened(page(hostile, "1.2.3"))
     whole = drawn(result)
     assert_inert(result)
@@ -423,7 +423,7 @@ def test_hostile_names_are_inert(opened: Open, hostile: Comparison) -> None:
 # ---- other verdicts, and a run alone
 
 
-def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: Comparison) -> None:
+def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: ComparisonResult) -> None:
     result = opened(page(aligned, "1.2.3"))
     assert visible(drawn(result), "#verdict-title").startswith(rendered(Verdict.ALIGNED))
     assert words("page.closest") in visible(result.page, "#verdict")

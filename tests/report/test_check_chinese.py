@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from align_hooks.checklist.newer_names import EVERY, INSTEAD, ignored, refused
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.checklist.row import Row
+from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.traps import CONTEXT, WITHOUT_EFFECT
 from align_hooks.configuration.megatron import read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
-from align_hooks.configuration.values import Configuration, Place, Value
+from align_hooks.configuration.values import Configuration, SourceLocation, Value
 from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.catalogue import CATALOGUES
@@ -109,7 +109,7 @@ def test_no_english_is_left_in_the_chinese_of_a_check(area: str) -> None:
 
 
 @in_one(ROWS)
-def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
+def test_a_row_goes_by_words_or_by_a_parameter(row: CheckRow) -> None:
     if isinstance(row.name, Message):
         assert re.search(r"[\u4e00-\u9fff]|z-loss", rendered(row.name, CHINESE))
         return
@@ -192,7 +192,7 @@ def test_traps_of_newer_models(family: str) -> None:
     names |= {"moe_grouped_gemm": False, "qk_layernorm": False, "hidden_dropout": 0, "attention_dropout": 0, "rope_scaling.type": "llama3"}
     more: dict[str, object] = {f"model.model_config.{name}": value for name, value in names.items()}
     more |= {f"context.{name}": 1 for name in CONTEXT} | {"lr_schedule.type": "WarmUpStableDecayLR"}
-    placed = {name: Value(value, Place("new.yaml", 7)) for name, value in more.items()}
+    placed = {name: Value(value, SourceLocation("new.yaml", 7)) for name, value in more.items()}
     assert english((megatron(NEW, {}), replace(base, values={**base.values, **placed}))) == []
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from align_hooks.checklist.result import Judgement, check
-from align_hooks.comparison.verdict import Comparison, when
-from align_hooks.configuration.values import Place, Value
+from align_hooks.checklist.result import CheckVerdict, check
+from align_hooks.comparison.verdict import ComparisonResult, when
+from align_hooks.configuration.values import SourceLocation, Value
 from align_hooks.messages import rendered
-from align_hooks.record.look import Look
+from align_hooks.record.look import BatchStatistics
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from checklist.exercises import OLD, megatron, mindformers
@@ -20,7 +20,7 @@ def test_the_difference_is_on_the_first_screen_with_both_values(opened: Open, ch
     name, reference, candidate, change = (cell.inner_text() for cell in row.locator("th, td").all())
     assert [text.split()[0] for text in (name, reference, candidate)] == ["rms_norm_eps", "1e-06", "1e-05"]
     assert change == "rms_norm_eps: 1.0e-06"
-    assert result.page.locator("#verdict-title .chip").inner_text() == rendered(Judgement.DIFFERS)
+    assert result.page.locator("#verdict-title .chip").inner_text() == rendered(CheckVerdict.DIFFERS)
     assert result.clean
 
 
@@ -36,13 +36,17 @@ def test_the_learning_rate_is_drawn_and_read_out_and_every_row_is_there(opened: 
 
 def test_a_clean_check_says_so(opened: Open) -> None:
     result = opened(check_page(check(megatron(OLD, {}), mindformers(OLD, {})), "1.2.3"))
-    assert drawn(result).locator("#verdict-title .chip").inner_text() == rendered(Judgement.CLEAN)
+    assert drawn(result).locator("#verdict-title .chip").inner_text() == rendered(CheckVerdict.CLEAN)
     assert result.clean
 
 
 def test_hostile_names_are_inert(opened: Open) -> None:
     candidate = mindformers(OLD, {})
-    values = {**candidate.values, HOSTILE: Value(HOSTILE, Place(HOSTILE)), "lr_schedule.type": Value(HOSTILE, Place(HOSTILE))}
+    values = {
+        **candidate.values,
+        HOSTILE: Value(HOSTILE, SourceLocation(HOSTILE)),
+        "lr_schedule.type": Value(HOSTILE, SourceLocation(HOSTILE)),
+    }
     bent = replace(candidate, values=values, source=HOSTILE, notes=[HOSTILE])
     result = opened(check_page(check(megatron(OLD, {}), bent), "1.2.3"))
     drawn(result)
@@ -50,7 +54,7 @@ def test_hostile_names_are_inert(opened: Open) -> None:
     assert result.clean
 
 
-def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: Comparison) -> None:
+def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: ComparisonResult) -> None:
     result = opened(page(aligned, "1.2.3", checked()))
     assert "rms_norm_eps" in drawn(result).locator("section[aria-labelledby='checklist']").inner_text()
     assert result.clean
@@ -59,7 +63,7 @@ def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: Compa
 
 def test_a_check_of_recorded_batches_draws_its_schedules(opened: Open) -> None:
     """A section of the page is called ``data``; what its script reads is not."""
-    side = replace(checked().sides[0], look=Look([0], rows=4, tokens=8, counted=8))
+    side = replace(checked().sides[0], look=BatchStatistics([0], rows=4, tokens=8, counted=8))
     result = opened(check_page(replace(checked(), sides=(side, checked().sides[1])), "1.2.3"))
     assert drawn(result).locator("#data").count() == 1
     assert result.page.locator("#plot-learning svg").count() == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Scheduled
 from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
@@ -35,7 +35,7 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     for line in tables:
         start = line.index(HEAD) if HEAD in line else start
         last += line[start:].replace(" ", "")
-    changes = [to_change(checked).replace(" ", "") for checked in checklist.of(Outcome.DIFFERENT)]
+    changes = [to_change(checked).replace(" ", "") for checked in checklist.of(RowOutcome.DIFFERENT)]
     assert len(changes) >= 2
     assert [change for change in changes if change not in last] == []
 

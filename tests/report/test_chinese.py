@@ -16,15 +16,15 @@ from align_hooks import Run, open_run
 from align_hooks.comparison.findings import contradictions as findings_of
 from align_hooks.comparison.health import health
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Value
+from align_hooks.comparison.verdict import ComparisonResult, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.atomic import NO_LINKS, NO_LOCKS, NO_SYNC
-from align_hooks.record.ending import HowEnded, Writing
+from align_hooks.record.ending import HowEnded, InterruptedWrite
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
-from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
+from align_hooks.record.self_check import Contradiction, ContradictionKind, NormRecheck, Statement, Witness, recomputed
 from align_hooks.record.verify import summary, verify
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
@@ -60,7 +60,7 @@ def words_left(contradictions: list[Contradiction]) -> list[str]:
     return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
-def texts_of(comparison: Comparison) -> Iterator[Value]:
+def texts_of(comparison: ComparisonResult) -> Iterator[Value]:
     """Every sentence of a comparison but its advice, which is a table of its own."""
     stages = [*comparison.stages, *filter(None, [comparison.first])]
     yield comparison.verdict
@@ -106,7 +106,7 @@ PROBLEMS: dict[str, tuple[Bend, Spoil]] = {
     "failed, no step": (ended("failed_with_code", code=3), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
     "interrupted": (ended("interrupted", step=3), as_it_is),
     "refused": (ended("refused", error="没有"), as_it_is),
-    "stopped": (ended("stopped", step=2, what=Writing.WEIGHTS.value, error="OSError: 满"), as_it_is),
+    "stopped": (ended("stopped", step=2, what=InterruptedWrite.WEIGHTS.value, error="OSError: 满"), as_it_is),
     "gap": (lambda run: run.rows.pop(1), as_it_is),
     "no facts": (as_it_is, lambda path: (path / "run.json").unlink()),
     "cut": (as_it_is, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
@@ -192,13 +192,13 @@ def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, sh
 
 
 def test_contradictions_of_norms(tmp_path: Path) -> None:
-    contradictions = list(recomputed(0, [Taken(1.0, 4.0, 1.0, 1, 1, (2.0,)), Taken(1.0, 1.0, 1.0, 1, 2, ())]))
+    contradictions = list(recomputed(0, [NormRecheck(1.0, 4.0, 1.0, 1, 1, (2.0,)), NormRecheck(1.0, 1.0, 1.0, 1, 2, ())]))
     path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     contradictions += open_run(path).self_check.contradictions
     assert len(contradictions) == 4
-    claims = Claim(Witness.COUNTED_GRADIENTS, 1.5), Claim(Witness.RECORDED_NORMS, 2.5)
-    contradictions += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
+    claims = Statement(Witness.COUNTED_GRADIENTS, 1.5), Statement(Witness.RECORDED_NORMS, 2.5)
+    contradictions += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in ContradictionKind]
     assert words_left(contradictions) == []
 
 

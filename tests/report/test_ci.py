@@ -9,8 +9,8 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.signed import Drift, drifts
-from align_hooks.comparison.verdict import Comparison, Quantity, StageResult, Status, Verdict, decide
+from align_hooks.comparison.signed import SignedDrift, drifts
+from align_hooks.comparison.verdict import ComparisonResult, Metric, StageResult, Status, Verdict, decide
 from align_hooks.messages import message, rendered
 from align_hooks.report.junit import KINDS, junit
 from align_hooks.report.markdown import escaped, markdown
@@ -33,12 +33,12 @@ and GitLab's readers know too."""
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Comparison]:
+def made() -> dict[str, ComparisonResult]:
     """Comparisons of every kind, and one of scalars alone."""
     return comparisons()
 
 
-def cases(comparison: Comparison) -> dict[str, ElementTree.Element]:
+def cases(comparison: ComparisonResult) -> dict[str, ElementTree.Element]:
     """The cases of a comparison's JUnit by name."""
     root = ElementTree.fromstring(junit(comparison, COMMAND))
     for element in root.iter():
@@ -55,7 +55,7 @@ def cases(comparison: Comparison) -> dict[str, ElementTree.Element]:
     return found
 
 
-def test_a_case_is_a_stage_and_all_pass_where_runs_are_aligned(made: dict[str, Comparison]) -> None:
+def test_a_case_is_a_stage_and_all_pass_where_runs_are_aligned(made: dict[str, ComparisonResult]) -> None:
     for comparison in made.values():
         found = cases(comparison)
         assert list(found) == ["verdict", *(result.name for result in comparison.stages)]
@@ -66,7 +66,7 @@ def test_a_case_is_a_stage_and_all_pass_where_runs_are_aligned(made: dict[str, C
             assert [child.tag for child in found[result.name]] == expected
 
 
-def test_a_failure_can_be_read_alone(made: dict[str, Comparison]) -> None:
+def test_a_failure_can_be_read_alone(made: dict[str, ComparisonResult]) -> None:
     comparison = made["another forward pass, noise measured"]
     found = cases(comparison)
     failure, verdict = found["local norms"].find("failure"), found["verdict"].find("failure")
@@ -78,7 +78,7 @@ def test_a_failure_can_be_read_alone(made: dict[str, Comparison]) -> None:
     assert COMMAND in verdict.text and rendered(comparison.verdict) in verdict.attrib["message"]
 
 
-def test_nothing_compared_passes_nowhere(made: dict[str, Comparison]) -> None:
+def test_nothing_compared_passes_nowhere(made: dict[str, ComparisonResult]) -> None:
     """The stage that then decides is none of those that were come to."""
     stages = [replace(result, status=Status.NOT_COMPARED, findings=()) for result in made["aligned"].stages]
     verdict, first = decide(stages, None, 0)
@@ -86,7 +86,7 @@ def test_nothing_compared_passes_nowhere(made: dict[str, Comparison]) -> None:
     assert case.find("error") is not None
 
 
-def test_text_of_a_record_is_neither_markup_nor_a_control_sequence(made: dict[str, Comparison]) -> None:
+def test_text_of_a_record_is_neither_markup_nor_a_control_sequence(made: dict[str, ComparisonResult]) -> None:
     evil = message("terminal.setting", name="<b>&\x1b[2J]]>\x00", values="@everyone #12 `x` | _a_ *b* [c](d) a_b")
     stage = StageResult(made["aligned"].stages[0].stage, Status.DIFFERENT, evil)
     comparison = replace(made["another optimizer"], first=stage, stages=(stage,))
@@ -105,8 +105,8 @@ def test_what_needs_no_escape_has_none(text: str, expected: str) -> None:
     assert escaped(text) == expected
 
 
-def test_markdown_is_short_whatever_there_is(made: dict[str, Comparison]) -> None:
-    many = [Drift(Quantity.LOCAL_NORMS, index * 1e-7, 1e-6, 3, 3, f"kind_{index}") for index in range(100)]
+def test_markdown_is_short_whatever_there_is(made: dict[str, ComparisonResult]) -> None:
+    many = [SignedDrift(Metric.LOCAL_NORMS, index * 1e-7, 1e-6, 3, 3, f"kind_{index}") for index in range(100)]
     for comparison in made.values():
         text = markdown(comparison, [*DRIFTS, *many], COMMAND)
         assert text.count("\n") < 60
@@ -134,7 +134,7 @@ def test_numbers_drift_to_a_side(tmp_path: Path) -> None:
 
 def test_runs_without_norms_or_losses_have_no_drift_of_them(tmp_path: Path) -> None:
     run = open_run(scalars_only((None, None)).write(tmp_path / "run"))
-    assert [drift.quantity for drift in drifts(run, run, 1e-7)] == [Quantity.GRAD_NORM]
+    assert [drift.quantity for drift in drifts(run, run, 1e-7)] == [Metric.GRAD_NORM]
 
 
 def test_the_options_write_the_files(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from axe_core_python.sync_playwright import Axe
 
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message, with_commands
 from align_hooks.report.page import page
 from chosen import slow
@@ -30,12 +30,12 @@ def test_no_accessibility_rule_is_broken(opened: Open, any_text: str, language: 
 def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
     whole = drawn(opened(any_text, width=width, height=800))
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
-    assert any(culprit in whole.locator("#verdict").inner_text() for culprit in (FAULT, "rms_norm_eps", words("quantity.loss")))
+    assert any(culprit in whole.locator("#verdict").inner_text() for culprit in (FAULT, "rms_norm_eps", words("metric.loss")))
 
 
 @pytest.mark.parametrize("width", [320, 390])
 @pytest.mark.slow
-def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Comparison, width: int) -> None:
+def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: ComparisonResult, width: int) -> None:
     path = "/shared/storage/of/somebody/with_a_long_name/experiments_of_this_year/run_that_is_compared"
     long = replace(diverged, sides=tuple(replace(side, path=path) for side in diverged.sides))
     long = replace(long, next=with_commands(message("page.next"), f"ALIGN_HOOKS_RUN={path} {path}"))
@@ -67,4 +67,4 @@ def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> No
 
 @pytest.mark.slow
 def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:
-    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot=message("quantity.loss"))
+    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot=message("metric.loss"))

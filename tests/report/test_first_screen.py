@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_facts
 
-from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import check
 from align_hooks.comparison.settings import FAMILY
-from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, RunSummary, Suspect
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, FaultLocation, Finding, RunSummary, Suspect
 from align_hooks.messages import Side, message
 from align_hooks.record.schema import Facts, Training
 from align_hooks.report import to_change
@@ -55,7 +55,7 @@ def test_of_what_is_not_on_record_nothing_is_said() -> None:
     assert (one.framework, one.stands_on, one.precision, one.layout, one.recorded) == ("", "", "", None, "")
 
 
-def test_both_sides_are_on_the_first_screen(opened: Open, diverged: Comparison) -> None:
+def test_both_sides_are_on_the_first_screen(opened: Open, diverged: ComparisonResult) -> None:
     sides = tuple(replace(side, facts=FACTS if number else side.facts) for number, side in enumerate(diverged.sides))
     result = drawn(opened(page(replace(diverged, sides=sides), "1.2.3")))
     rows = result.locator("#runs tbody tr")
@@ -84,19 +84,19 @@ def test_megatron_is_told_its_arguments_quoted_for_a_shell() -> None:
     assert to_change.argument(edit) == "--data-path 'a b' '$(rm -r x)'"
 
 
-def test_what_the_diagnosis_names_comes_first(diverged: Comparison) -> None:
-    suspected = replace(diverged, blame=Blame(Place.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
+def test_what_the_diagnosis_names_comes_first(diverged: ComparisonResult) -> None:
+    suspected = replace(diverged, blame=Blame(FaultLocation.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
     change = to_change.of_comparison(suspected, checked())
     assert change is not None
     assert [setting.name for setting in change.settings] == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
 
 
-def test_nothing_is_to_change_where_all_numbers_agree(aligned: Comparison, diverged: Comparison) -> None:
+def test_nothing_is_to_change_where_all_numbers_agree(aligned: ComparisonResult, diverged: ComparisonResult) -> None:
     assert to_change.of_comparison(aligned, checked()) is None
     assert to_change.of_comparison(diverged, check(megatron(OLD, {}), mindformers(OLD, {}))) is None
 
 
-def test_the_family_of_a_model_is_nothing_to_change(diverged: Comparison) -> None:
+def test_the_family_of_a_model_is_nothing_to_change(diverged: ComparisonResult) -> None:
     family = Finding("the family", "known", "unknown", name=FAMILY)
     hidden = Finding("hidden_size", 64, 128, name="hidden_size")
     change = to_change.of_comparison(replace(diverged, settings=[family, hidden]), None)
@@ -105,7 +105,7 @@ def test_the_family_of_a_model_is_nothing_to_change(diverged: Comparison) -> Non
     assert to_change.of_comparison(replace(diverged, settings=[family]), None) is None
 
 
-def test_the_change_can_be_copied(opened: Open, diverged: Comparison) -> None:
+def test_the_change_can_be_copied(opened: Open, diverged: ComparisonResult) -> None:
     result = opened(page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
     whole = drawn(result)
     whole.click("#change button.copy")
@@ -114,7 +114,7 @@ def test_the_change_can_be_copied(opened: Open, diverged: Comparison) -> None:
     assert result.clean
 
 
-def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: Comparison, aligned: Comparison) -> None:
+def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: ComparisonResult, aligned: ComparisonResult) -> None:
     """A sentence that advises is no command."""
     for comparison in (diverged, aligned):
         result = opened(page(comparison, "1.2.3", checked())).page
@@ -124,8 +124,8 @@ def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: Comp
 # ---- harmless differences
 
 
-def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: Comparison) -> None:
-    assert checked().of(Outcome.ROUNDING)
+def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: ComparisonResult) -> None:
+    assert checked().of(RowOutcome.ROUNDING)
     result = drawn(opened(page(diverged, "1.2.3", checked())))
     section = result.locator("section[aria-labelledby='checklist']")
     assert section.locator("#different").is_visible()
@@ -134,7 +134,7 @@ def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: Compari
     assert section.locator("#rounding").is_visible()
 
 
-def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Comparison) -> None:
+def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: ComparisonResult) -> None:
     def side(size: int, eps: float) -> RunSummary:
         return summary(with_facts(FACTS, training=Training(micro_batch_size=size), model={"rms_norm_eps": eps}))
 
@@ -142,7 +142,7 @@ def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Co
     alone = settings(unlike, None)
     assert alone["differing"] == ["rms_norm_eps", "micro_batch_size"]
     rounding = check(megatron(OLD, {}), mindformers(OLD, {"runner_config.batch_size": 2}))
-    assert "micro_batch_size" in [row.row.id for row in rounding.of(Outcome.ROUNDING)]
+    assert "micro_batch_size" in [row.row.id for row in rounding.of(RowOutcome.ROUNDING)]
     beside = settings(unlike, rounding)
     assert beside["differing"] == ["rms_norm_eps"]
     assert [row.name for group in beside["beside"] for row in group.rows] == ["micro_batch_size"]
@@ -211,7 +211,7 @@ def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_pl
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
-def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: Comparison, width: int, height: int) -> None:
+def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: ComparisonResult, width: int, height: int) -> None:
     whole: Any = drawn(opened(page(diverged, "1.2.3", checked()), width=width, height=height))
     places = (".suspects li >> nth=0", "#change", "#next", "#glance")
     suspect, change, following, losses = (whole.locator(place).bounding_box() for place in places)
@@ -230,5 +230,5 @@ def test_the_losses_are_there_without_a_script(opened: Open, text: str) -> None:
     assert result.locator("#glance svg:visible").count() == 1
 
 
-def test_the_sides_of_a_comparison_have_the_colours_of_their_curves(diverged: Comparison) -> None:
+def test_the_sides_of_a_comparison_have_the_colours_of_their_curves(diverged: ComparisonResult) -> None:
     assert [one.look for one in of_runs(diverged.sides)] == list(Side)

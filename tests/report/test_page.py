@@ -14,7 +14,7 @@ import pytest
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, FaultLocation, Finding, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.report.configuration import models
@@ -56,7 +56,7 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def parsed(hostile: Comparison) -> Parsed:
+def parsed(hostile: ComparisonResult) -> Parsed:
     return Parsed(page(hostile, "1.2.3"))
 
 
@@ -88,7 +88,7 @@ def test_a_hostile_record_adds_no_element(parsed: Parsed) -> None:
     assert any(HOSTILE in name for name in json.loads(parsed.data)["tensors"]["names"])
 
 
-def test_undecodable_text_is_written_all_the_same(aligned: Comparison) -> None:
+def test_undecodable_text_is_written_all_the_same(aligned: ComparisonResult) -> None:
     sides = (replace(aligned.sides[0], path="runs/\udc80 \u2028 </title>"), aligned.sides[1])
     text = page(replace(aligned, sides=sides, notes=("\x00\x1b[31m \udcff",)), "1.2.3")
     text.encode("utf-8")
@@ -97,7 +97,7 @@ def test_undecodable_text_is_written_all_the_same(aligned: Comparison) -> None:
 
 
 def test_whatever_a_comparison_lacks_the_page_stands() -> None:
-    bare = Comparison(Verdict.NOT_COMPARABLE, result("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
+    bare = ComparisonResult(Verdict.NOT_COMPARABLE, result("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
     text = page(bare, "1.2.3")
     assert rendered(Verdict.NOT_COMPARABLE) in text
     assert 'id="where"' not in text
@@ -110,7 +110,7 @@ def test_whatever_a_comparison_lacks_the_page_stands() -> None:
     assert data["plots"][0]["a"] == [None, "inf"]
 
 
-def test_the_same_comparison_makes_the_same_page(aligned: Comparison) -> None:
+def test_the_same_comparison_makes_the_same_page(aligned: ComparisonResult) -> None:
     assert len({re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page(aligned, "1.2.3")) for _ in range(2)}) == 1
 
 
@@ -161,7 +161,7 @@ def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
     assert shown["columns"] == ["embed", "1"]
     assert shown["rows"] == ["embed_tokens", "block_sparse_moe.experts.*.w1"]
     assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 9, True]]
-    drawn = pictures_of(Comparison(Verdict.ALIGNED, None, (), 1e-7), rows)
+    drawn = pictures_of(ComparisonResult(Verdict.ALIGNED, None, (), 1e-7), rows)
     assert [picture["title"] for picture in drawn] == [local_norms.title, gradients.title]
 
 
@@ -171,8 +171,8 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
         result("gradients", Status.DIFFERENT, "", (tensor_finding("a.weight", 5.0),)),
     )
     suspected = (Suspect("rms_norm_eps", "rms_norm_eps"), Suspect("a.weight", "a.weight"), Suspect("b.weight at step 0", "b.weight"))
-    blame = Blame(Place.FORWARD, suspected, ())
-    shown = suspects(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame))
+    blame = Blame(FaultLocation.FORWARD, suspected, ())
+    shown = suspects(ComparisonResult(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame))
     expected = [("rms_norm_eps", False, None), ("a.weight", True, 50.0), ("b.weight", True, 2.0)]
     assert [(suspect["text"], suspect["tensor"], suspect["times"]) for suspect in shown] == expected
 
@@ -180,14 +180,14 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
 def test_only_findings_of_tensors_are_in_the_table() -> None:
     findings = (tensor_finding("a.weight", 0.5), tensor_finding("plain", 0.7), Finding("all tensors", error=0.5, limit=1.0))
     stages = (result("first updates", Status.SAME, "", findings), result("step-0 loss", Status.SAME, "", (tensor_finding("loss", 0.5),)))
-    rows = tensor_rows(Comparison(Verdict.ALIGNED, None, stages, 1e-7))
+    rows = tensor_rows(ComparisonResult(Verdict.ALIGNED, None, stages, 1e-7))
     assert [row.name for _, row in rows] == ["a.weight", "plain"]
 
 
 def test_an_error_in_roundings_is_not_among_relative_ones() -> None:
     of_updates = Finding("its updates", error=900.0, limit=2.0, name="a.weight", unit=Unit.ROUNDINGS)
     stages = (result("weights after an update", Status.DIFFERENT, "", (of_updates, tensor_finding("a.weight", 0.5))),)
-    assert [finding.error for _, finding in tensor_rows(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7))] == [0.5]
+    assert [finding.error for _, finding in tensor_rows(ComparisonResult(Verdict.DIVERGED, stages[0], stages, 1e-7))] == [0.5]
     assert describe(of_updates) == "its updates"
     assert not worst(replace(stages[0], findings=(of_updates,)))
 
@@ -249,7 +249,7 @@ def test_numbers_are_short_and_addresses_plain() -> None:
 # ---- both languages
 
 
-def test_every_stage_says_how_its_numbers_were_made(diverged: Comparison) -> None:
+def test_every_stage_says_how_its_numbers_were_made(diverged: ComparisonResult) -> None:
     assert [stage.name for stage in LADDER if not rendered(stage.method) or rendered(stage.method) == stage.method.id] == []
     assert {stage.stage for stage in diverged.stages} <= set(LADDER)
 
@@ -259,7 +259,7 @@ def test_text_is_escaped_in_both_languages() -> None:
     assert "<b>" not in str(in_both("<b> at step 0 (iteration 1)"))
 
 
-def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: Comparison, aligned: Comparison) -> None:
+def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: ComparisonResult, aligned: ComparisonResult) -> None:
     """What a page shows of a pair that diverged and of one that did not; names, settings and commands stay."""
     for comparison in (diverged, aligned):
         texts = [text for stage in comparison.stages for text in (stage.title, stage.status, stage.summary)]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.health import Condition, Health, health
-from align_hooks.comparison.verdict import Quantity, when
+from align_hooks.comparison.verdict import Metric, when
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
@@ -191,8 +191,8 @@ def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
     assert words("rank.never_ended", rank=0) in on_terminal(run)
 
 
-@pytest.mark.parametrize(("name", "quantity"), [("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)])
-def test_numbers_that_are_not_finite_are_named(tmp_path: Path, name: str, quantity: Quantity) -> None:
+@pytest.mark.parametrize(("name", "quantity"), [("loss", Metric.LOSS), ("grad_norm", Metric.GRAD_NORM)])
+def test_numbers_that_are_not_finite_are_named(tmp_path: Path, name: str, quantity: Metric) -> None:
     rows = [row(step, **({name: float("nan")} if step else {})) for step in range(3)]
     run = healthy(only_rows(rows), tmp_path / "run")
     assert (run.condition, run.exit_code) == (Condition.UNWELL, 1)

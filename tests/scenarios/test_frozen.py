@@ -16,7 +16,7 @@ from align_hooks.cli import app
 from align_hooks.comparison.shared_ids import Shared, shared_ids
 from align_hooks.comparison.unmoved import LEAST, outliers, unmoved
 from align_hooks.errors import AlignHooksError
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 from align_hooks.scenarios.frozen import command, taken_out, variables
 from align_hooks.settings import Settings
 from invoked import invoke
@@ -104,8 +104,8 @@ def test_what_is_usual_is_told_by_the_steps_themselves() -> None:
 
 
 def test_a_number_that_is_not_finite_stands_out() -> None:
-    pairs = [(convert(row(step), Row), convert(row(step), Row)) for step in range(30)]
-    pairs[4] = (pairs[4][0], convert(row(4, loss=float("nan")), Row))
+    pairs = [(convert(row(step), ScalarRow), convert(row(step), ScalarRow)) for step in range(30)]
+    pairs[4] = (pairs[4][0], convert(row(4, loss=float("nan")), ScalarRow))
     loss = unmoved(pairs)[0]
     assert (loss.steps, loss.out[0][0], loss.largest) == (30, 4, 0.0)
 

@@ -16,7 +16,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.scenarios import climb as climbing
 from align_hooks.scenarios.bisect import plan_text
-from align_hooks.scenarios.plan import Plan, Rung, read_plan
+from align_hooks.scenarios.plan import ExperimentPlan, Rung, read_plan
 from align_hooks.scenarios.rung import command, environment, script
 from invoked import invoke
 from synthetic import Synthetic, row
@@ -131,10 +131,10 @@ def test_a_ladder_that_leaves_things_out_says_without_which_the_difference_is_go
 
 
 def test_a_rung_is_fed_by_the_first_unless_it_says_otherwise() -> None:
-    plan = Plan(folder="runs", command="train", rungs=(Rung("a"), Rung("b"), Rung("c", fed_by="b"), Rung("d", fed_by="nothing")))
+    plan = ExperimentPlan(folder="runs", command="train", rungs=(Rung("a"), Rung("b"), Rung("c", fed_by="b"), Rung("d", fed_by="nothing")))
     fed = [environment(plan, index).get("ALIGN_HOOKS_REPLAY_BATCHES") for index in range(4)]
     assert fed == [None, "runs/a", "runs/b", None]
-    with_reference = Plan(folder="runs", command="train", rungs=(Rung("a"),), reference="runs/trusted", environment={"X": "1"})
+    with_reference = ExperimentPlan(folder="runs", command="train", rungs=(Rung("a"),), reference="runs/trusted", environment={"X": "1"})
     assert environment(with_reference, 0)["ALIGN_HOOKS_LOAD_WEIGHTS"] == "runs/trusted@0"
     assert environment(with_reference, 0)["X"] == "1"
     assert with_reference.against(0) == Path("runs/trusted")

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from align_hooks.session import writing
-from align_hooks.session.writing import Job, Writing, held, owned
+from align_hooks.session.writing import AsyncWriter, Job, held, owned
 
 
 class Told:
-    """What a :class:`Writing` told, and what was written."""
+    """What a :class:`AsyncWriter` told, and what was written."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []
         self.slow = 0
         self.written: list[str] = []
-        self.writing = Writing(lambda what, step, error: self.failures.append((what, str(error))), self.is_slow)
+        self.writing = AsyncWriter(lambda what, step, error: self.failures.append((what, str(error))), self.is_slow)
 
     def is_slow(self) -> None:
         self.slow += 1
@@ -138,7 +138,7 @@ def test_what_is_held_is_counted_wherever_it_stands() -> None:
 NO_THREAD = RuntimeError("can't start new thread")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (Writing, "_next")], ids=["never was", "is gone"])
+@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (AsyncWriter, "_next")], ids=["never was", "is gone"])
 def test_nobody_waits_for_a_thread_that_never_was_or_is_gone(owner: type, name: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may have all the threads that it may have; a drain that waited for one more would end no training."""
     monkeypatch.setattr(owner, name, lambda self: raises(NO_THREAD))

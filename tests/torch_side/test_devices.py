@@ -146,7 +146,7 @@ def test_a_device_without_fp64_keeps_the_digest_of_tokens() -> None:
     session = SimpleNamespace(current=current, digests=None, recording=recording, say=pytest.fail)
     with WithoutFp64():
         numbers, vectors = step_hook.to_host(session)  # type: ignore[arg-type]
-    ended = step_hook.Ended(session, 0, numbers, vectors, skipped=False, seconds=0.0)  # type: ignore[arg-type]
+    ended = step_hook.EndedStep(session, 0, numbers, vectors, skipped=False, seconds=0.0)  # type: ignore[arg-type]
     assert ended.token_digest() == digest(batch) and session.digests is True
     assert text(int(np.float32(numbers[step_hook.TOKENS]))) != digest(batch)
 
@@ -190,7 +190,7 @@ def test_what_balances_experts_is_unknown_where_graphs_replay_them(args: dict[st
     monkeypatch.setattr(terms, "joined", lambda session, name, wrapped, *given: seen.append(name))
     terms.auxiliary(None, lambda *given: None, None, (), {})  # type: ignore[arg-type,func-returns-value]
     place = dict.fromkeys(("dp_size", "cp_size", "pp_size"), 1) | {"tp": 0}
-    ended = step_hook.Ended(SimpleNamespace(place=place), 0, {"term auxiliary": 0.5}, {}, skipped=False, seconds=0.0)  # type: ignore[arg-type]
+    ended = step_hook.EndedStep(SimpleNamespace(place=place), 0, {"term auxiliary": 0.5}, {}, skipped=False, seconds=0.0)  # type: ignore[arg-type]
     graphed = args in GRAPHS
     assert (seen, ended.terms(8)) == (([], None) if graphed else (["auxiliary"], {"auxiliary": 0.5}))
     known.num_experts = None

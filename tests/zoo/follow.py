@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks import open_run
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Joined, Message, rendered
 from real import frameworks
 from zoo import run as zoo
@@ -95,13 +95,13 @@ def commands(case: Case, where: Path, precision: str) -> dict[str, str]:
     return {"REFERENCE_COMMAND": told, "CANDIDATE_COMMAND": asked, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **environment}
 
 
-def lines_of(comparison: Comparison) -> tuple[str, list[str]]:
+def lines_of(comparison: ComparisonResult) -> tuple[str, list[str]]:
     """The words of *next*, and its commands."""
     words, *lines = rendered(comparison.next).split("\n") if comparison.next is not None else [""]
     return words, lines
 
 
-def advice_of(comparison: Comparison) -> str:
+def advice_of(comparison: ComparisonResult) -> str:
     """The id of *next*."""
     said = comparison.next.parts[0] if isinstance(comparison.next, Joined) else comparison.next
     return said.id if isinstance(said, Message) else ""

@@ -9,7 +9,7 @@ from align_hooks import open_run
 from align_hooks.comparison.runs import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
@@ -118,7 +118,7 @@ def parts_of(run: Run) -> list[object]:
     return [getattr(run, field.name) for field in fields(Run) if field.init]
 
 
-def grade(case: Case, comparison: Comparison) -> Grade:
+def grade(case: Case, comparison: ComparisonResult) -> Grade:
     """What a comparison said of a case."""
     blame, first = comparison.blame, comparison.first
     stage = blame.place.value if blame else first.name if first else ""
@@ -129,7 +129,7 @@ def grade(case: Case, comparison: Comparison) -> Grade:
     return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit, point=point, pointed=pointed)
 
 
-def origin(comparison: Comparison) -> str:
+def origin(comparison: ComparisonResult) -> str:
     """The point at which the error comes about, of the forward pass, or else of the backward pass; empty where none is named."""
     walked = [result for stage in (activations, activation_gradients) for result in comparison.stages if result.stage is stage]
     return next((each.finding.name for result in walked for each in result.origins), "")

@@ -15,7 +15,7 @@ from align_hooks.families.family import Family, InMindFormers
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.families.qwen3_moe import GATE_UP, QWEN3_MOE
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 
 LOSS = llama.CrossEntropyLoss
 
@@ -24,7 +24,7 @@ def exchanged(family: Family, first: str, second: str) -> None:
     """Our own name table exchanges two tensors of every layer, as a conversion script may."""
     other = {first: second, second: first}
 
-    def renamed(table: Table) -> Table:
+    def renamed(table: NameTable) -> NameTable:
         rules = tuple(replace(rule, canonical=tuple(other.get(name, name) for name in rule.canonical)) for rule in table.rules)
         assert rules != table.rules
         return replace(table, rules=rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.checklist.defaults import family as model_type
-from align_hooks.checklist.meaning import ExpertLayers, Origin, Scaling
+from align_hooks.checklist.meaning import ExpertLayers, Scaling, ValueOrigin
 from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import MODEL, UNSET, is_new
 from align_hooks.checklist.side_value import SideValue, read_row
@@ -43,7 +43,7 @@ def named(configuration: Configuration) -> Sequence[Family]:
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
     """Whether a model has experts; None where that is not known. ``partly`` says that the configuration may go on elsewhere."""
     value = read_row(ROW["expert_num"], configuration)
-    if value.meaning is UNSET or (partly and value.where is Origin.DEFAULT):
+    if value.meaning is UNSET or (partly and value.where is ValueOrigin.DEFAULT):
         return None
     return value.meaning not in (None, 0, 1)
 
@@ -55,7 +55,7 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
     wrong = ["layers_with_experts"] if some and not family.mixes and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
-        is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
+        is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is ValueOrigin.DEFAULT)
         wrong += [name] if is_known and kind_of(value, configuration) not in allowed else []
     wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]

@@ -86,7 +86,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedEdit:
     """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting.
 
     ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both

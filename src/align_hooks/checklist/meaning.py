@@ -15,7 +15,7 @@ from align_hooks.messages import Argument, Joined, Message, message, terms
 Words: TypeAlias = "Message | Joined"
 
 
-class Origin(Enum):
+class ValueOrigin(Enum):
     """Where a value comes from that nobody set."""
 
     DEFAULT = "default"
@@ -50,7 +50,7 @@ class Spread(Enum):
     BY_DEPTH_ONCE = "by_depth_once"
 
 
-class Optimizer(Enum):
+class OptimizerKind(Enum):
     """Optimizers whose updates are not what their names say. MindSpore's ``AdamWeightDecay`` does not correct the bias, so that its first
     update is three times Adam's, at beta2 = 0.999 thirty times."""
 
@@ -88,7 +88,7 @@ class Unchosen(Enum):
     ZERO = "zero"
 
 
-class Way(Enum):
+class ParallelAxis(Enum):
     """A way of splitting a model over ranks."""
 
     TENSOR = "tensor"
@@ -193,7 +193,7 @@ class Dynamic(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RopeWavelengths:
     """Between which wavelengths Llama 3.1's scaling takes hold: an original length over two factors. The defaults are Megatron-LM's."""
 
     low: object = 1.0
@@ -207,13 +207,13 @@ class Scaling(Meaning):
 
     kind: str
     factor: object
-    bounds: Bounds = Bounds()
+    bounds: RopeWavelengths = RopeWavelengths()
 
     @property
     def words(self) -> Argument:
         """``llama3, factor 8``, and bounds that are not the usual ones."""
         factor = _number(self.factor)
-        if self.bounds == Bounds():
+        if self.bounds == RopeWavelengths():
             return message("meaning.scaling", kind=self.kind, factor=factor)
         low, high, length = map(_number, (self.bounds.low, self.bounds.high, self.bounds.length))
         return message("meaning.scaling_bounds", kind=self.kind, factor=factor, low=low, high=high, length=length)
@@ -309,7 +309,7 @@ class Released(Meaning):
 class Switched(Meaning):
     """What is on: settings by their names, or ways in which a model is split over ranks."""
 
-    on: tuple[str | Way, ...]
+    on: tuple[str | ParallelAxis, ...]
 
     @property
     def words(self) -> Argument:

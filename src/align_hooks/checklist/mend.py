@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from align_hooks.checklist.change import Action, Change, Edit
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Looks, Row
+from align_hooks.checklist.change import Action, Edit, SuggestedEdit
+from align_hooks.checklist.row import MODEL, UNSET, CheckRow, EditRequest, Edits, Effect, Looks
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import left_out, nothing, of_one_key
@@ -32,10 +32,10 @@ MOST_SETS = 2
 """Rows whose edits are written together with those of a row that cannot be mended alone."""
 
 
-def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Mapping[str, Change]:
+def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[CheckRow]) -> Mapping[str, SuggestedEdit]:
     """What to do about each of the rows that are ``apart``, in their order. Those that part another row, or have no way, are tried once
     more when the rest is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
-    changes: dict[str, Change] = {}
+    changes: dict[str, SuggestedEdit] = {}
     untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
     written: dict[str, Edit] = {}
     asked_for: dict[str, dict[Argument, Setting]] = {}  # a key to the rows that would change the rounding by it, and the value of each
@@ -68,39 +68,41 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
     return changes
 
 
-def _change(row: Row, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Change:
+def _change(
+    row: CheckRow, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]
+) -> SuggestedEdit:
     """What to do about one row of a candidate that ``written`` has changed already."""
     says, (wanted, was) = row.says(candidate), values[row.id]
     framework = candidate.side
     if says.fixed is not UNSET and row.way_out is None:
-        return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
+        return SuggestedEdit(Action.CHANGE_REFERENCE, framework, value=was.shown)
     if written and (same(read_row(row, candidate).meaning, wanted.meaning) or answer(row.unless, reference, candidate) is not None):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
-        return Change(Action.WRITE if together else Action.FOLLOWS, framework, together)
+        return SuggestedEdit(Action.WRITE if together else Action.FOLLOWS, framework, together)
     if (why := answer(says.cannot, candidate)) is not None:
-        return Change(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
-    asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
+        return SuggestedEdit(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
+    asked = EditRequest(reference, candidate, wanted.meaning, usable(says.keys, candidate))
     parting = None
     for edits in _tried(row, asked):
         changed = applied(candidate, edits)
         if same(read_row(row, changed).meaning, wanted.meaning):
-            done = Change(Action.WRITE, framework, as_edits(edits, candidate))
+            done = SuggestedEdit(Action.WRITE, framework, as_edits(edits, candidate))
             parted = _parted(edits, row, reference, candidate, changed, values)
             if parted is None:
                 return done
             parting = parting or replace(done, parts=parted.name, worth=row.effect is not Effect.ROUNDING)
     if row.way_out is not None:
-        return Change(Action.BOTH_SIDES, framework, value=row.way_out)
+        return SuggestedEdit(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
     if (instead := answer(row.instead, reference, candidate)) is not None:
-        return Change(Action.COME_TO, framework, value=wanted.shown, key=instead[0], why=instead[1])
+        return SuggestedEdit(Action.COME_TO, framework, value=wanted.shown, key=instead[0], why=instead[1])
     if says.tries is nothing and asked.keys:
-        return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
-    return Change(Action.NONE, framework, value=wanted.shown)  # all that may be written was tried
+        return SuggestedEdit(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+    return SuggestedEdit(Action.NONE, framework, value=wanted.shown)  # all that may be written was tried
 
 
-def _followed(row: Row, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Argument:
+def _followed(row: CheckRow, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Argument:
     """Return the names of the edits that a row needs to agree; of all of them where none is needed more than another."""
 
     def agrees(edits: Iterable[Edit]) -> bool:
@@ -111,7 +113,9 @@ def _followed(row: Row, reference: Configuration, candidate: Configuration, valu
     return terms(edit.name.removeprefix(MODEL) for edit in needed or written.values())
 
 
-def _together(row: Row, alone: Change, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Change:
+def _together(
+    row: CheckRow, alone: SuggestedEdit, reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[CheckRow]
+) -> SuggestedEdit:
     """Return a change with the edits of other rows that must be written at the same time, or ``alone`` where there are none."""
 
     def mended(edits: Edits, sets: int) -> Edits | None:
@@ -131,16 +135,16 @@ def _together(row: Row, alone: Change, reference: Configuration, candidate: Conf
     return alone
 
 
-def _ways(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Iterator[Edits]:
+def _ways(row: CheckRow, reference: Configuration, candidate: Configuration, values: Values) -> Iterator[Edits]:
     """Return the edits that bring a row alone to what the reference means."""
     says, wanted = row.says(candidate), values[row.id][0].meaning
     if says.fixed is UNSET and wanted is not UNSET and answer(says.cannot, candidate) is None:
-        for edits in _tried(row, Asked(reference, candidate, wanted, usable(says.keys, candidate))):
+        for edits in _tried(row, EditRequest(reference, candidate, wanted, usable(says.keys, candidate))):
             if same(read_row(row, applied(candidate, edits)).meaning, wanted):
                 yield edits
 
 
-def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
+def _tried(row: CheckRow, asked: EditRequest) -> Iterator[Edits]:
     """Ways of writing what a row wants, each once and without what stands there already."""
     says = row.says(asked.candidate)
     ways: Iterable[Edits] = says.tries(asked) if says.tries is not None else of_one_key(asked)
@@ -224,8 +228,8 @@ def applied(candidate: Configuration, edits: Edits) -> Configuration:
 
 
 def _parted(
-    edits: Edits, row: Row, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
-) -> Row | None:
+    edits: Edits, row: CheckRow, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
+) -> CheckRow | None:
     """A row that agrees, changes the result, and would differ after these edits; None where there is none."""
     touched = with_ties(edits, candidate).keys()
     for neighbour in ROWS:
@@ -242,13 +246,13 @@ def _parted(
     return None
 
 
-def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
+def _means_anything(row: CheckRow, candidate: Configuration, values: Values) -> bool:
     """Whether a row means anything of the reference and a changed candidate."""
     name = row.depends_on
     return name not in values or is_asked(row, (values[name][0], read_row(ROW[name], candidate))) is not False
 
 
-def is_asked(row: Row, held: Sequence[SideValue]) -> bool | None:
+def is_asked(row: CheckRow, held: Sequence[SideValue]) -> bool | None:
     """Whether a row means anything, by what both sides hold of the row that it depends on; None where that is not known.
 
     The reference decides where it holds anything: what the candidate alone has goes with the difference of that row.
@@ -260,7 +264,7 @@ def is_asked(row: Row, held: Sequence[SideValue]) -> bool | None:
     return None if any(value.why for value in deciding) else False
 
 
-def missing(row: Row, reference: Configuration, candidate: Configuration) -> Argument:
+def missing(row: CheckRow, reference: Configuration, candidate: Configuration) -> Argument:
     """Return what is not known and decides whether a difference of these two sides does harm; None where all of it is known."""
     for question in filter(None, (row.unless, row.unsure)):
         try:

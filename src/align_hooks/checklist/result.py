@@ -13,7 +13,7 @@ import numpy as np
 
 from align_hooks.checklist.belongs import odd
 from align_hooks.checklist.change import Edit, Form, block
-from align_hooks.checklist.judge import Checked, Outcome, judge
+from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.lookup import is_since
@@ -27,7 +27,7 @@ from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, not_compared
-from align_hooks.record.look import Look, side_by_side, weigh_alike
+from align_hooks.record.look import BatchStatistics, side_by_side, weigh_alike
 from align_hooks.record.schema import Table
 
 NEWEST = "1.9"
@@ -40,7 +40,7 @@ Rates: TypeAlias = Mapping[int, float]
 """Step to the learning rate that its update used."""
 
 
-class Judgement(Enum):
+class CheckVerdict(Enum):
     """How a check came out; the value is the exit code."""
 
     CLEAN = CLEAN
@@ -88,7 +88,7 @@ class CheckedSide:
     recorded: bool
     refusals: tuple[Refusal, ...] = ()
     """What MindFormers refuses of a YAML."""
-    look: Look | None = None
+    look: BatchStatistics | None = None
     gaps: tuple[Argument, ...] = ()
 
 
@@ -98,7 +98,7 @@ class Checklist:
     None where nobody looked at batches. ``unlike`` are settings that no row covers and that differ: name, and either side's value."""
 
     sides: tuple[CheckedSide, CheckedSide]
-    checked: tuple[Checked, ...]
+    checked: tuple[JudgedRow, ...]
     courses: tuple[Course, ...]
     data: Message | None = None
     alike: bool | None = None
@@ -106,7 +106,7 @@ class Checklist:
     built: tuple[tuple[str, Argument, Argument], ...] = field(default=())
     """Settings of the two models that were built, by their names in ``config.json``, that differ although nothing that was set does."""
 
-    def of(self, outcome: Outcome) -> tuple[Checked, ...]:
+    def of(self, outcome: RowOutcome) -> tuple[JudgedRow, ...]:
         """The rows that came out so, in the order of the CheckList."""
         return tuple(checked for checked in self.checked if checked.outcome is outcome)
 
@@ -118,22 +118,22 @@ class Checklist:
     @property
     def differing(self) -> list[str]:
         """Ids of what differs and changes the result: rows, schedules, and ``batches``."""
-        rows = [checked.row.id for checked in self.of(Outcome.DIFFERENT)]
+        rows = [checked.row.id for checked in self.of(RowOutcome.DIFFERENT)]
         courses = [course.name.value for course in self.courses if course.same is False]
         return [*rows, *courses, *(["batches"] if self.alike is False else []), *(["built"] if self.built else [])]
 
     @property
-    def seed_that_counts(self) -> Checked | None:
+    def seed_that_counts(self) -> JudgedRow | None:
         """The row of the seeds where these differ and a side loads no weights, so that they decide the first ones; else None."""
         rows = {checked.row.id: checked for checked in self.checked}
-        differs = "seed" in rows and rows["seed"].outcome is Outcome.HARMLESS
+        differs = "seed" in rows and rows["seed"].outcome is RowOutcome.HARMLESS
         return rows["seed"] if differs and rows["load"].advised else None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
         """All that is to be written into the candidate, so that rows that change the result agree and nothing is refused; each setting
         once."""
-        differing = (*self.of(Outcome.DIFFERENT), *self.of(Outcome.NOT_TOLD))
+        differing = (*self.of(RowOutcome.DIFFERENT), *self.of(RowOutcome.NOT_TOLD))
         changes = [checked.change for checked in differing if checked.change is not None and checked.change.keeps]
         mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
         return tuple({edit.key: edit for edit in (*mended, *(edit for change in changes for edit in change.edits))}.values())
@@ -167,12 +167,12 @@ class Checklist:
         ]
 
     @property
-    def judgement(self) -> Judgement:
+    def judgement(self) -> CheckVerdict:
         """Whether something differs or is refused, and if nothing does, whether all that matters is told."""
         if self.differing or self.problems or any(side.refusals for side in self.sides):
-            return Judgement.DIFFERS
-        untold = self.of(Outcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
-        return Judgement.INCONCLUSIVE if untold else Judgement.CLEAN
+            return CheckVerdict.DIFFERS
+        untold = self.of(RowOutcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
+        return CheckVerdict.INCONCLUSIVE if untold else CheckVerdict.CLEAN
 
     @property
     def exit_code(self) -> int:
@@ -183,7 +183,7 @@ class Checklist:
 def check(
     reference: Configuration,
     candidate: Configuration,
-    looks: tuple[Look | None, Look | None] = (None, None),
+    looks: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None),
     mindformers: str = NEWEST,
     megatron: str = "",
     rates: tuple[Rates | None, Rates | None] = (None, None),
@@ -209,7 +209,7 @@ def check(
         sides = (_without_run(sides[0]), _without_run(sides[1]))
     data, alike = side_by_side(*looks)
     checklist = _without_what_is_not_set(Checklist(sides, checked, courses, data, alike, unlike(reference, candidate)), candidate)
-    return checklist if checklist.of(Outcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
+    return checklist if checklist.of(RowOutcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
 
 
 def _without_what_is_not_set(checklist: Checklist, candidate: Configuration) -> Checklist:
@@ -325,7 +325,7 @@ def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[floa
     return replace(same, differing=len(beyond), first=steps[beyond[0]], most=steps[most]) if beyond else same
 
 
-def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
+def checked_side(configuration: Configuration, look: BatchStatistics | None) -> CheckedSide:
     """One side, with what no row looked at."""
     traps_of_side, recorded = tuple(sorted(traps(configuration), key=_line)), configuration.facts is not None
     wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
@@ -337,9 +337,9 @@ def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide
     return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
 
 
-def _a_run_may_tell(checked: Checked) -> bool:
+def _a_run_may_tell(checked: JudgedRow) -> bool:
     """Whether a row is open for want of a value of a script."""
-    return checked.outcome is Outcome.NOT_TOLD and any(side.why for side in (checked.reference, checked.candidate))
+    return checked.outcome is RowOutcome.NOT_TOLD and any(side.why for side in (checked.reference, checked.candidate))
 
 
 def _without_run(side: CheckedSide) -> CheckedSide:
@@ -354,6 +354,6 @@ def _line(trap: Message) -> float:
     return int(found[1]) if found else math.inf
 
 
-def counts(checklist: Checklist) -> Mapping[Outcome, int]:
+def counts(checklist: Checklist) -> Mapping[RowOutcome, int]:
     """How many rows came out how."""
-    return {outcome: len(checklist.of(outcome)) for outcome in Outcome}
+    return {outcome: len(checklist.of(outcome)) for outcome in RowOutcome}

@@ -16,7 +16,7 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message
-from align_hooks.record.look import Look
+from align_hooks.record.look import BatchStatistics
 
 
 class Effect(Enum):
@@ -27,7 +27,7 @@ class Effect(Enum):
     NOTHING = "nothing"
 
 
-class Group(Enum):
+class RowGroup(Enum):
     """What rows are about, in the order of the guides."""
 
     STRUCTURE = "structure"
@@ -60,14 +60,14 @@ Read: TypeAlias = Callable[[Configuration], Setting]
 Form: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
 Unless: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
-Looks: TypeAlias = "tuple[Look | None, Look | None]"
+Looks: TypeAlias = "tuple[BatchStatistics | None, BatchStatistics | None]"
 """Looks at the recorded batches of reference and candidate; None of a side without any."""
-InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "Seen | None"]
+InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "SettingEvidence | None"]
 Edits: TypeAlias = Mapping[str, Setting]
 """Keys and what to give them, which are written together; None takes a key out."""
 Instead: TypeAlias = Callable[[Configuration, Configuration], "tuple[str, Message] | None"]
 Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
-Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
+Tries: TypeAlias = Callable[["EditRequest"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
@@ -117,7 +117,7 @@ def text(value: Setting) -> Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EditRequest:
     """A row that is to be mended: both sides, what the reference means, and the candidate's keys that may be written, those that stand
     there first."""
 
@@ -128,7 +128,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SettingEvidence:
     """What recorded batches show of a difference: whether it does no harm to them, and what was seen."""
 
     harmless: bool
@@ -163,7 +163,7 @@ class Says:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Recommendation:
     """What the guide recommends where precision is compared, and whether a value keeps to it.
 
     ``text`` is a message, or the value itself. ``setup`` is the occasion that the advice is for; None where it always holds. ``kept_by``
@@ -177,7 +177,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """One thing to check.
 
     ``form`` brings what was written to one meaning; it is None for a path or a version, of which no number is made. ``fact`` is where a
@@ -194,7 +194,7 @@ class Row:
     name: Name
     megatron: Says
     mindformers: Says
-    group: Group
+    group: RowGroup
     effect: Effect = Effect.RESULT
     form: Form | None = plain
     fact: str = ""
@@ -207,7 +207,7 @@ class Row:
     way_out: Message | None = None
     instead: Instead | None = None
     """The key by which a reader makes two sides agree that no value known here does, and how; None where there is none."""
-    advice: Advice | None = None
+    advice: Recommendation | None = None
     by_hand: Message | None = None
     weighs: bool = False
 

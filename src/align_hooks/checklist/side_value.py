@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from align_hooks.checklist.meaning import Meaning, Origin
-from align_hooks.checklist.row import UNSET, Row
-from align_hooks.configuration.values import Configuration, Place, Setting, Unknown, Value
+from align_hooks.checklist.meaning import Meaning, ValueOrigin
+from align_hooks.checklist.row import UNSET, CheckRow
+from align_hooks.configuration.values import Configuration, Setting, SourceLocation, Unknown, Value
 from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
@@ -26,23 +26,23 @@ class SideValue:
 
     meaning: Setting
     shown: Argument
-    place: Place | Origin | None
+    place: SourceLocation | ValueOrigin | None
     why: Argument = None
 
     @property
-    def where(self) -> str | Origin:
+    def where(self) -> str | ValueOrigin:
         """The place in words, empty where there is none."""
-        return self.place if isinstance(self.place, Origin) else str(self.place or "")
+        return self.place if isinstance(self.place, ValueOrigin) else str(self.place or "")
 
     def place_beside(self, source: str) -> Argument:
         """The place as short as it is clear: without the option that stands there, and of the file ``source`` itself the line alone."""
-        if not isinstance(self.place, Place):
+        if not isinstance(self.place, SourceLocation):
             return self.where
         in_source = self.place.line is not None and self.place.source == source
         return message("place.line", line=str(self.place.line)) if in_source else str(replace(self.place, name=""))
 
 
-def read_row(row: Row, configuration: Configuration) -> SideValue:
+def read_row(row: CheckRow, configuration: Configuration) -> SideValue:
     """What one side holds of a row."""
     says = row.says(configuration)
     asked = replace(configuration, used=set())
@@ -66,17 +66,17 @@ def read_row(row: Row, configuration: Configuration) -> SideValue:
     if isinstance(meaning, float) and not math.isfinite(meaning):
         source = deciding.where if deciding is not None else configuration.source
         meaning, why = UNSET, message("held.not_finite", place=source, value=str(written))
-    place: Place | Origin | None = None
+    place: SourceLocation | ValueOrigin | None = None
     if meaning is not UNSET and deciding is not None:
         place = deciding.place
     elif meaning is not UNSET and configuration.facts is not None:
         place = configuration.account
     elif meaning is not UNSET:
-        place = Origin.NOT_CONFIGURABLE if says.fixed is not UNSET else Origin.DEFAULT
+        place = ValueOrigin.NOT_CONFIGURABLE if says.fixed is not UNSET else ValueOrigin.DEFAULT
     return SideValue(meaning, show(meaning), place, why)
 
 
-def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value | None:
+def _deciding(row: CheckRow, configuration: Configuration, written: Setting) -> Value | None:
     """The value that makes the meaning what it is: the one without which it would be another, else the first of the row's keys that is
     set. A reading whose row names no keys has ``used`` those that count."""
     says, values = row.says(configuration), configuration.values
@@ -95,7 +95,7 @@ def _deciding(row: Row, configuration: Configuration, written: Setting) -> Value
     return values[keys[0]] if keys and says.keys else None
 
 
-def _written(row: Row, configuration: Configuration) -> Setting:
+def _written(row: CheckRow, configuration: Configuration) -> Setting:
     """What a side says of a row, before it is brought to its meaning."""
     says = row.says(configuration)
     if says.fixed is not UNSET:

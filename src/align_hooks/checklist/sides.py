@@ -24,7 +24,7 @@ from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
-from align_hooks.record.look import Decode, Look, of_run
+from align_hooks.record.look import BatchStatistics, Decode, of_run
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.schema import Table
 
@@ -90,7 +90,7 @@ def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
         return otherwise
 
 
-def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, Look]) -> Checklist | None:
+def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, BatchStatistics]) -> Checklist | None:
     """Two records and their batches, for the report of a comparison; None where one holds no configuration. ``looks`` are the comparison's,
     which counted no ids: where a model takes some out, or there are none, batches are read anew."""
     runs = (reference, candidate)

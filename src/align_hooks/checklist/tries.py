@@ -18,7 +18,7 @@ from align_hooks.checklist.readings.data import HANDLERS, LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, known, value_of
 from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
+from align_hooks.checklist.row import MODEL, UNSET, EditRequest, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import choices, takes, usable
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting, Value
 
@@ -28,20 +28,20 @@ YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
 """Scales of YaRN, and the default of each."""
 
 
-def of_one_key(asked: Asked) -> Iterator[Edits]:
+def of_one_key(asked: EditRequest) -> Iterator[Edits]:
     """One key with a value that may have the meaning and that the key takes."""
     for key in asked.keys:
         yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked), *choices(key, asked.candidate)))
 
 
-def left_out(asked: Asked) -> Iterator[Edits]:
+def left_out(asked: EditRequest) -> Iterator[Edits]:
     """A flag of Megatron's left out, of a reading that names no keys any flag that is set."""
     if asked.candidate.side == MEGATRON:
         set_flags = asked.keys or usable([*asked.candidate.values], asked.candidate)
         yield from ({key: UNSET} for key in set_flags if key in asked.candidate.values)
 
 
-def _copied(key: str, asked: Asked) -> Iterator[Setting]:
+def _copied(key: str, asked: EditRequest) -> Iterator[Setting]:
     """The number that the reference has for a key, where both sides are of one framework: all rows that read the key are mended alike."""
     reference, candidate = asked.reference, asked.candidate
     value = known(reference, key) if reference.side == candidate.side else None
@@ -49,7 +49,7 @@ def _copied(key: str, asked: Asked) -> Iterator[Setting]:
         yield value
 
 
-def _values(key: str, asked: Asked) -> Iterator[Setting]:
+def _values(key: str, asked: EditRequest) -> Iterator[Setting]:
     """The meaning, a switch, what stands for nothing, or a number of the meaning; of a list, one member in the place of another."""
     meaning, candidate = asked.wanted, asked.candidate
     switch = isinstance(meaning, bool)
@@ -72,7 +72,7 @@ def one_of(*choices: Setting) -> Tries:
 def with_member(member: Setting) -> Tries:
     """A list with one member more; what stands in it stays."""
 
-    def tries(asked: Asked) -> Iterator[Edits]:
+    def tries(asked: EditRequest) -> Iterator[Edits]:
         for key in asked.keys:
             standing = value_of(asked.candidate, (key,), [])
             if isinstance(standing, list):
@@ -81,12 +81,12 @@ def with_member(member: Setting) -> Tries:
     return tries
 
 
-def nothing(asked: Asked) -> Iterator[Edits]:
+def nothing(asked: EditRequest) -> Iterator[Edits]:
     """No way that can be told from here, such as the path of a data set on another machine; the row says what it is to come to."""
     return iter(())
 
 
-def lengths(asked: Asked) -> Iterator[Edits]:
+def lengths(asked: EditRequest) -> Iterator[Edits]:
     """The sequence length of the model and of its data, which are to be the same."""
     handlers = known(asked.candidate, HANDLERS)
     own: Edits = {f"{LOADER}.config.seq_length": asked.wanted} if has(asked.candidate, f"{LOADER}.config.") else {}
@@ -96,7 +96,7 @@ def lengths(asked: Asked) -> Iterator[Edits]:
     yield {**dict.fromkeys(model("seq_length"), asked.wanted), **own}
 
 
-def stops(asked: Asked) -> Iterator[Edits]:
+def stops(asked: EditRequest) -> Iterator[Edits]:
     """Attention that stops at the end of a document, or does not: by a mask that is made, or by a compressed one with its column."""
     made, of_megatron = f"{LOADER}.config.reset_attention_mask", data.reader(asked.candidate) == data.OF_MEGATRON
     keys = [key for key in asked.keys if key != made and (key not in data.RESETS or (".config." in key) is of_megatron)]
@@ -107,18 +107,18 @@ def stops(asked: Asked) -> Iterator[Edits]:
         yield {f"{LOADER}.config.create_attention_mask": True, made: True}
 
 
-def seed_of_data(asked: Asked) -> Iterator[Edits]:
+def seed_of_data(asked: EditRequest) -> Iterator[Edits]:
     """The seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
     own = has(asked.candidate, f"{LOADER}.config.")
     yield {f"{LOADER}.config.seed" if own else "seed": asked.wanted}
 
 
-def order(asked: Asked) -> Iterator[Edits]:
+def order(asked: EditRequest) -> Iterator[Edits]:
     """A reader that shuffles, or does not."""
     yield {f"{LOADER}.shuffle": asked.wanted is Order.SHUFFLED}
 
 
-def rotary_base(asked: Asked) -> Iterator[Edits]:
+def rotary_base(asked: EditRequest) -> Iterator[Edits]:
     """The base of rotary positions, of ChatGLM2 as a ratio to its own."""
     yield from of_one_key(asked)
     if are_numbers(asked.wanted):
@@ -126,7 +126,7 @@ def rotary_base(asked: Asked) -> Iterator[Edits]:
         yield {f"{MODEL}rope_ratio": int(ratio) if ratio == int(ratio) else ratio}
 
 
-def window(asked: Asked) -> Iterator[Edits]:
+def window(asked: EditRequest) -> Iterator[Edits]:
     """How far attention looks back and ahead: ``sliding_window`` is the one number of Hugging Face, which a switch beside it may take
     away, and ``window_size`` the pair."""
     wanted = asked.wanted
@@ -136,7 +136,7 @@ def window(asked: Asked) -> Iterator[Edits]:
         yield {key: wanted if key.endswith("window_size") else back, **on}
 
 
-def activation(asked: Asked) -> Iterator[Edits]:
+def activation(asked: EditRequest) -> Iterator[Edits]:
     """An activation with or without a gate."""
     acts = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2", "relu", "swiglu", *_named(asked.wanted))
     act, gated = model("hidden_act", "gated_linear_unit")
@@ -151,7 +151,7 @@ def _named(meaning: Setting) -> list[str]:
     return [] if " " in name else [name]
 
 
-def scaling(asked: Asked) -> Iterator[Edits]:
+def scaling(asked: EditRequest) -> Iterator[Edits]:
     """A scaling of positions by its type and factor. Older models want all numbers of a scaling with its name."""
     wanted, newer, values = asked.wanted, is_new(asked.candidate), asked.candidate.values
     if wanted == "none":
@@ -170,7 +170,7 @@ def scaling(asked: Asked) -> Iterator[Edits]:
         yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
-def stretch(asked: Asked) -> Iterator[Edits]:
+def stretch(asked: EditRequest) -> Iterator[Edits]:
     """How much latent attention stretches its scores, with plain rotary positions; under YaRN the same numbers turn positions too, and have
     rows of their own."""
     if mindformers_rope_scaling(asked.candidate) == YARN:
@@ -199,7 +199,7 @@ def _table(name: str, values: Mapping[str, Setting]) -> Edits:
     return {f"{MODEL}{name}.{key}": value for key, value in values.items()}
 
 
-def shared_experts(asked: Asked) -> Iterator[Edits]:
+def shared_experts(asked: EditRequest) -> Iterator[Edits]:
     """Shared experts by their number, which times the size of an expert makes the size of all."""
     size = mindformers_expert_ffn(asked.candidate)
     counts = [key for key in asked.keys if not key.endswith("_intermediate_size")]
@@ -210,7 +210,7 @@ def shared_experts(asked: Asked) -> Iterator[Edits]:
     yield from of_one_key(asked)
 
 
-def groups(asked: Asked) -> Iterator[Edits]:
+def groups(asked: EditRequest) -> Iterator[Edits]:
     """Groups of experts, with as many chosen where more are than there would be."""
     yield from of_one_key(asked)
     if is_new(asked.candidate):
@@ -219,7 +219,7 @@ def groups(asked: Asked) -> Iterator[Edits]:
         yield from _older_groups(asked)
 
 
-def _older_groups(asked: Asked) -> Iterator[Edits]:
+def _older_groups(asked: EditRequest) -> Iterator[Edits]:
     """All by which an older router chooses among groups: a group scores what its two best experts do, or its best, where Megatron-LM adds
     up as many as are chosen of a group. The grouped matrix product passes groups over, and without it a factor of 0 drops no token."""
     groups, chosen = (mindspeed.groups(f"moe_router_{name}")(asked.reference) for name in ("num_groups", "group_topk"))
@@ -234,7 +234,7 @@ def _older_groups(asked: Asked) -> Iterator[Edits]:
 def betas(at: int) -> Tries:
     """One of two betas: in the list of both, or under a name of its own where the optimizer has it there."""
 
-    def tries(asked: Asked) -> Iterator[Edits]:
+    def tries(asked: EditRequest) -> Iterator[Edits]:
         both = [read.betas(asked.candidate, index) for index in range(2)]
         ways: list[Edits] = [{"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]}, {f"optimizer.beta{at + 1}": asked.wanted}]
         yield from (way for way in ways if way.keys() <= set(read.beta_keys(asked.candidate)))
@@ -242,14 +242,14 @@ def betas(at: int) -> Tries:
     return tries
 
 
-def optimizer(asked: Asked) -> Iterator[Edits]:
+def optimizer(asked: EditRequest) -> Iterator[Edits]:
     """The class of an optimizer, with its betas in the form that this class takes."""
     for kind in ("AdamW", "Adam"):
         values = {**asked.candidate.values, "optimizer.type": Value(kind)}
         yield {"optimizer.type": kind, **read.moved_betas(replace(asked.candidate, values=values))}
 
 
-def clip(asked: Asked) -> Iterator[Edits]:
+def clip(asked: EditRequest) -> Iterator[Edits]:
     """The norm to which gradients are clipped; 0 where they are not."""
     on, norm = "runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm"
     yield from ({on: value} for value in (True, False))
@@ -257,7 +257,7 @@ def clip(asked: Asked) -> Iterator[Edits]:
     yield {on: True, norm: asked.wanted}
 
 
-def lowest_rate(asked: Asked) -> Iterator[Edits]:
+def lowest_rate(asked: EditRequest) -> Iterator[Edits]:
     """The rate at which a schedule ends, by the name that its class has for it; a linear one has none, a polynomial of power 1 has."""
     kind = read.schedule_class(value_of(asked.candidate, read.schedule_keys("type"), UNSET))
     for name in (LOWEST[kind][0],) if kind in LOWEST else ():
@@ -266,7 +266,7 @@ def lowest_rate(asked: Asked) -> Iterator[Edits]:
         yield {_schedule_key(asked, name): value for name, value in (("type", "PolynomialWithWarmUpLR"), ("lr_end", asked.wanted))}
 
 
-def style(asked: Asked) -> Iterator[Edits]:
+def style(asked: EditRequest) -> Iterator[Edits]:
     """The class of a schedule; of one that falls at the end, with the step from which it does. Without a warm-up MindFormers makes NaN of
     its first rate, step / step, so that one step of warm-up that begins at the whole rate takes the place of none."""
     kind = _schedule_key(asked, "type")
@@ -278,7 +278,7 @@ def style(asked: Asked) -> Iterator[Edits]:
         yield {kind: "WarmUpStableDecayLR", **{_schedule_key(asked, name): value for name, value in own.items()}}
 
 
-def warm_up(asked: Asked) -> Iterator[Edits]:
+def warm_up(asked: EditRequest) -> Iterator[Edits]:
     """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other, and without either
     most schedules are refused."""
     steps, ratio = (_schedule_key(asked, name) for name in ("warmup_steps", "warmup_ratio"))
@@ -291,7 +291,7 @@ def warm_up(asked: Asked) -> Iterator[Edits]:
         yield from ({steps: whole, ratio: None} for whole in dict.fromkeys((int(count), math.ceil(count))))
 
 
-def global_batch(asked: Asked) -> Iterator[Edits]:
+def global_batch(asked: EditRequest) -> Iterator[Edits]:
     """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch, then both, with the
     reference's rows where they go into it."""
     c = asked.candidate
@@ -308,7 +308,7 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         yield from ({"runner_config.batch_size": size, count: each // size} for size in (wanted, 1) if each % size == 0)
 
 
-def length(asked: Asked) -> Iterator[Edits]:
+def length(asked: EditRequest) -> Iterator[Edits]:
     """A number of steps by the samples of the data set, in as many epochs or in one, or by epochs."""
     c = asked.candidate
     sizes, epochs, batch = value_of(c, (f"{LOADER}.sizes",)), value_of(c, ("runner_config.epochs",), 1), read.mindformers_global_batch(c)
@@ -321,7 +321,7 @@ def length(asked: Asked) -> Iterator[Edits]:
             yield {"runner_config.epochs": asked.wanted // each}
 
 
-def micro_batch(asked: Asked) -> Iterator[Edits]:
+def micro_batch(asked: EditRequest) -> Iterator[Edits]:
     """Rows of a micro-batch, with so many micro-batches of a step that the global batch stays; none where there is one whatever is told."""
     c = asked.candidate
     if read.adds_up_nothing(c) is not None:
@@ -332,13 +332,13 @@ def micro_batch(asked: Asked) -> Iterator[Edits]:
         yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
 
 
-def stages(asked: Asked) -> Iterator[Edits]:
+def stages(asked: EditRequest) -> Iterator[Edits]:
     """Stages of a pipeline; lists with an entry for each of several are a reader's to write."""
     if asked.wanted == 1 or not read.per_stage(asked.candidate):
         yield from of_one_key(asked)
 
 
-def balanced(asked: Asked) -> Iterator[Edits]:
+def balanced(asked: EditRequest) -> Iterator[Edits]:
     """A load-balancing loss that counts among the same tokens: by its kind, by the size of a micro-batch, or by both."""
     of_megatron = asked.candidate.side == MEGATRON
     kinds = [key for key in asked.keys if key.endswith("load_balancing_type")]
@@ -353,7 +353,7 @@ def balanced(asked: Asked) -> Iterator[Edits]:
         yield from ({**kind, **size} for kind in named for size in sizes)
 
 
-def micro_batches(asked: Asked) -> Iterator[Edits]:
+def micro_batches(asked: EditRequest) -> Iterator[Edits]:
     """Micro-batches of a step, with so many rows each that the global batch stays."""
     rows, batches = read.mindformers_micro_batch(asked.candidate), read.mindformers_micro_batches(asked.candidate)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
@@ -361,7 +361,7 @@ def micro_batches(asked: Asked) -> Iterator[Edits]:
     yield {read.micro_batch_key(asked.candidate): asked.wanted}
 
 
-def fused_swiglu(asked: Asked) -> Iterator[Edits]:
+def fused_swiglu(asked: EditRequest) -> Iterator[Edits]:
     """A fused SwiGLU, which newer models take with the activation of that name alone."""
     yield from of_one_key(asked)
     switch, act = model("bias_swiglu_fusion", "hidden_act")
@@ -369,12 +369,12 @@ def fused_swiglu(asked: Asked) -> Iterator[Edits]:
         yield {switch: True, act: "swiglu"}
 
 
-def averaged(asked: Asked) -> Iterator[Edits]:
+def averaged(asked: EditRequest) -> Iterator[Edits]:
     """Gradients that are averaged over ranks, or not."""
     yield {"parallel.gradients_mean": asked.wanted}
 
 
-def loss_scale(asked: Asked) -> Iterator[Edits]:
+def loss_scale(asked: EditRequest) -> Iterator[Edits]:
     """A loss scale that is fixed, or one that moves from a start."""
     sense = "runner_wrapper.scale_sense"
     if isinstance(asked.wanted, Dynamic):
@@ -383,7 +383,7 @@ def loss_scale(asked: Asked) -> Iterator[Edits]:
         yield {sense: float(asked.wanted)}
 
 
-def scale_window(asked: Asked) -> Iterator[Edits]:
+def scale_window(asked: EditRequest) -> Iterator[Edits]:
     """Steps after which a loss scale that moves is doubled; where the candidate's does not move, with all that makes it move."""
     sense = "runner_wrapper.scale_sense"
     start = precision.megatron_loss_scale(asked.reference) if asked.reference.side == MEGATRON else None
@@ -394,7 +394,7 @@ def scale_window(asked: Asked) -> Iterator[Edits]:
         yield {f"{sense}.{name}": value for name, value in (moves | {"scale_window": asked.wanted}).items()}
 
 
-def split(asked: Asked) -> Iterator[Edits]:
+def split(asked: EditRequest) -> Iterator[Edits]:
     """The parts of a data set as one text, as Megatron takes them, and MindFormers' reader of Megatron's data."""
     keys = ("split", f"{LOADER}.config.split")
     written = value_of(asked.reference, keys, None)
@@ -404,7 +404,7 @@ def split(asked: Asked) -> Iterator[Edits]:
         yield from ({key: mark.join(f"{part:.9g}" for part in parts)} for key in asked.keys)
 
 
-def window_of_megatron(asked: Asked) -> Iterator[Edits]:
+def window_of_megatron(asked: EditRequest) -> Iterator[Edits]:
     """A window as two numbers with a comma."""
     if isinstance(asked.wanted, list):
         yield from ({key: ",".join(map(str, asked.wanted))} for key in asked.keys)
@@ -412,14 +412,14 @@ def window_of_megatron(asked: Asked) -> Iterator[Edits]:
         yield from ({key: None} for key in asked.keys)
 
 
-def pattern(asked: Asked) -> Iterator[Edits]:
+def pattern(asked: EditRequest) -> Iterator[Edits]:
     """Layers with experts by a frequency, or by a pattern as Megatron evaluates it."""
     yield from of_one_key(asked)
     if isinstance(asked.wanted, ExpertLayers):
         yield {"moe_layer_freq": "+".join(f"[{int(experts)}]*{count}" for experts, count in asked.wanted.runs)}
 
 
-def expert_layers(asked: Asked) -> Iterator[Edits]:
+def expert_layers(asked: EditRequest) -> Iterator[Edits]:
     """Layers with experts by how many dense ones come first, or by a list with a digit a layer."""
     yield from of_one_key(asked)
     first, every = model("first_k_dense_replace", "moe_layer_freq")
@@ -427,12 +427,12 @@ def expert_layers(asked: Asked) -> Iterator[Edits]:
         yield {first: 0, every: [int(experts) for experts, count in asked.wanted.runs for _ in range(count)]}
 
 
-def half_precision(asked: Asked) -> Iterator[Edits]:
+def half_precision(asked: EditRequest) -> Iterator[Edits]:
     """The one of two switches that is on; float32 where neither is."""
     yield from ({"bf16": on == "bfloat16" or None, "fp16": on == "float16" or None} for on in ("bfloat16", "float16", "float32"))
 
 
-def _schedule_key(asked: Asked, name: str) -> str:
+def _schedule_key(asked: EditRequest, name: str) -> str:
     """The key of a setting of the candidate's schedule: MindFormers reads that of ``grouped_lr_schedule`` where there is one."""
     grouped, alone = read.schedule_keys(name)
     return grouped if has(asked.candidate, read.GROUPED) else alone

@@ -14,7 +14,7 @@ from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.class_keys import OF_CLASS, class_of, own_keys
 from align_hooks.checklist.older_families import GONE
 from align_hooks.checklist.readings.lookup import is_since
-from align_hooks.checklist.row import MODEL, UNSET, Row
+from align_hooks.checklist.row import MODEL, UNSET, CheckRow
 from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.configuration.values import Configuration, Setting, Value
@@ -89,6 +89,6 @@ def _meant(c: Configuration, name: str, value: Value, read: frozenset[str]) -> s
     return ""
 
 
-def _held(row: Row, c: Configuration, key: str = "") -> Setting:
+def _held(row: CheckRow, c: Configuration, key: str = "") -> Setting:
     """What a side holds of a row, as if ``key`` were read too."""
     return read_row(row, replace(c, passed_over=c.passed_over - {key}, used=set())).meaning

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.checkpoints.kinds import KINDS
-from align_hooks.checkpoints.model import Model
+from align_hooks.checkpoints.model import ConfiguredModel
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.blocks import PADDING, Cut, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 from align_hooks.record.layout import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class TensorOnDisk:
     """A tensor on disk. ``kind`` is its type, by its name in :data:`.kinds.KINDS`; ``read`` gives its numbers, bf16 as bits."""
 
     shape: tuple[int, ...]
@@ -35,8 +35,8 @@ class Checkpoint:
 
     path: Path
     form: str
-    model: Model
-    tensors: Mapping[str, Stored]
+    model: ConfiguredModel
+    tensors: Mapping[str, TensorOnDisk]
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Checkpoint:
                 )
 
 
-def refuse_other(model: Model, given: Mapping[str, tuple[int, ...]], path: Path) -> None:
+def refuse_other(model: ConfiguredModel, given: Mapping[str, tuple[int, ...]], path: Path) -> None:
     """Raise RecordError unless ``given``, canonical name to shape, are the tensors of a model."""
     for name, shape in given.items():
         if name.endswith(PADDING):
@@ -66,7 +66,7 @@ def refuse_other(model: Model, given: Mapping[str, tuple[int, ...]], path: Path)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FrameworkTensor:
     """A framework's parameter on a rank, or part of one, still on disk; ``where`` names it in messages."""
 
     fused: Fused
@@ -76,23 +76,23 @@ class Held:
 
 
 @dataclass
-class Parameters:
+class FrameworkTensors:
     """A framework's parameters, taken apart into canonical tensors when these are read.
 
     The pieces of the parameter that was read last are kept, for they are usually asked for one after the other.
     """
 
     path: Path
-    _held: dict[tuple[str, ...], list[Held]] = field(default_factory=dict)
+    _held: dict[tuple[str, ...], list[FrameworkTensor]] = field(default_factory=dict)
     _last: tuple[tuple[str, ...], dict[str, Array]] = ((), {})
 
-    def add(self, held: Held) -> None:
+    def add(self, held: FrameworkTensor) -> None:
         """Add a parameter, or a rank's part of it."""
         self._held.setdefault(tuple(part.name for part in held.fused.parts), []).append(held)
 
-    def tensors(self) -> dict[str, Stored]:
+    def tensors(self) -> dict[str, TensorOnDisk]:
         """Canonical name to tensor; raises RecordError where parts overlap or are missing, and for a tensor that is there twice."""
-        found: dict[str, Stored] = {}
+        found: dict[str, TensorOnDisk] = {}
         for key, held in self._held.items():
             if len({one.kind for one in held}) > 1:
                 raise RecordError(
@@ -103,10 +103,10 @@ class Parameters:
                     raise RecordError(f"{self.path}: {part.name} is there twice, {held[0].where} holds it too; convert one whole model")
                 self._refuse_gaps(held, index)
                 if math.prod(part.shape):
-                    found[part.name] = Stored(part.shape, held[0].kind, partial(self._read, key, part.name))
+                    found[part.name] = TensorOnDisk(part.shape, held[0].kind, partial(self._read, key, part.name))
         return found
 
-    def _refuse_gaps(self, held: Sequence[Held], index: int) -> None:
+    def _refuse_gaps(self, held: Sequence[FrameworkTensor], index: int) -> None:
         shape = held[0].fused.parts[index].shape
         there = sum(math.prod(stop - start for start, stop in one.fused.parts[index].box) for one in held)
         if there != math.prod(shape) or any(one.fused.parts[index].shape != shape for one in held):
@@ -120,7 +120,7 @@ class Parameters:
         return self._last[1][name]
 
 
-def _pieces(held: Sequence[Held]) -> dict[str, Array]:
+def _pieces(held: Sequence[FrameworkTensor]) -> dict[str, Array]:
     """The canonical tensors of a parameter, put together from the ranks that hold it."""
     if len(held) == 1:
         return dict(held[0].fused.split(held[0].read()))
@@ -133,10 +133,10 @@ def _pieces(held: Sequence[Held]) -> dict[str, Array]:
 
 
 def placed(
-    table: Table,
+    table: NameTable,
     native: str,
     shape: Sequence[int],
-    model: Model,
+    model: ConfiguredModel,
     dims: Dims,
     *,
     rank: tuple[int, int] = (0, 1),

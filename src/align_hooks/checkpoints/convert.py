@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Stored
+from align_hooks.checkpoints.checkpoint import TensorOnDisk
 from align_hooks.checkpoints.folder import refuse_existing, written
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
@@ -32,7 +32,7 @@ PADDED = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ConversionOptions:
     """What a person may choose of a destination. ``rows`` are those of the vocabulary with padding, None for as many as there are."""
 
     dtype: str = KEEP
@@ -49,7 +49,7 @@ class Choices:
 
 
 @dataclass
-class Converted:
+class ConversionSummary:
     """What was done: from which form, of which model, how many tensors were written, and ``notes`` on what is not as it was."""
 
     form: str
@@ -81,7 +81,9 @@ class _Rounding:
         return words
 
 
-def convert_weights(source: Path, destination: Path, to: str, choices: Choices = Choices(), config: Path | None = None) -> Converted:
+def convert_weights(
+    source: Path, destination: Path, to: str, choices: ConversionOptions = ConversionOptions(), config: Path | None = None
+) -> ConversionSummary:
     """Write the weights of ``source`` as ``destination``, in the form ``to``; ``config`` is a Hugging Face configuration of the model.
 
     :raises RecordError: the source cannot be read. :raises AlignHooksError: a choice does not fit, or the destination is there already.
@@ -110,10 +112,10 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
             WRITERS[to](temporary, checkpoint.model, outputs)
     notes += rounding.notes(choices.dtype)
     notes += _of_megatron(rows, choices) if to == "megatron" else []
-    return Converted(checkpoint.form, checkpoint.model.words, len(outputs), notes)
+    return ConversionSummary(checkpoint.form, checkpoint.model.words, len(outputs), notes)
 
 
-def _of_megatron(rows: int, choices: Choices) -> list[str]:
+def _of_megatron(rows: int, choices: ConversionOptions) -> list[str]:
     """What to heed when Megatron-LM is started from a checkpoint: it leaves what it does not find as it was drawn, and says nothing."""
     built = choices.layers.replace("-", "_")
     words = f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
@@ -121,7 +123,7 @@ def _of_megatron(rows: int, choices: Choices) -> list[str]:
     return [words, padded] if rows % PADDED else [words]
 
 
-def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:
+def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
     """Raise AlignHooksError for a choice that does not exist, or has nothing to choose in this form."""
     for option, value, values in (("--to", to, TO), ("--dtype", choices.dtype, (KEEP, *NAMED)), ("--layers", choices.layers, LAYERS)):
         if value not in values:
@@ -140,8 +142,8 @@ def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:
         raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")
 
 
-def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:
+def _cast(name: str, tensor: TensorOnDisk, kind: str, rounding: _Rounding) -> TensorOnDisk:
     """A tensor in the type that was asked for."""
     if kind == tensor.kind:
         return tensor
-    return Stored(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))
+    return TensorOnDisk(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Stored
+from align_hooks.checkpoints.checkpoint import Checkpoint, TensorOnDisk
 from align_hooks.checkpoints.huggingface import INDEX, MODEL, read_huggingface, tensors_of
 from align_hooks.checkpoints.megatron import FILE, LATEST, mp_ranks, read_megatron
 from align_hooks.checkpoints.mindformers import ranks_of, read_mindformers
@@ -53,7 +53,7 @@ def read_record(path: Path, step: str, config: Path | None) -> Checkpoint:
     """The weights of a run after ``step`` updates, in fp32; raises RecordError where it has none, or is not whole."""
     weights = open_weights(Source(path, Steps.parse(step)))
     model = open_model(config) if config is not None else model_of(open_run(path).facts.model, path / "run.json")
-    tensors = {name: Stored(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
+    tensors = {name: TensorOnDisk(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
     return Checkpoint(path, f"record, weights after {step} updates", model, tensors)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Stored, each_once
+from align_hooks.checkpoints.checkpoint import Checkpoint, TensorOnDisk, each_once
 from align_hooks.checkpoints.kinds import TORCH_NAMES
-from align_hooks.checkpoints.model import Model, open_model
+from align_hooks.checkpoints.model import ConfiguredModel, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import atomic
@@ -53,12 +53,12 @@ def tensors_of(path: Path) -> dict[str, TensorFile]:
     return {name: files[home] for name, home in listed.items()}
 
 
-def stored(file: TensorFile, name: str) -> Stored:
+def stored(file: TensorFile, name: str) -> TensorOnDisk:
     """A tensor of a safetensors file."""
-    return Stored(file.shape(name), file.kind(name), partial(file.stored, name))
+    return TensorOnDisk(file.shape(name), file.kind(name), partial(file.stored, name))
 
 
-def write_huggingface(path: Path, model: Model, outputs: Sequence[Output], *, largest: int = LARGEST_FILE) -> None:
+def write_huggingface(path: Path, model: ConfiguredModel, outputs: Sequence[Output], *, largest: int = LARGEST_FILE) -> None:
     """Write a checkpoint into a directory that is made for it."""
     path.mkdir()
     files = list(_files(outputs, largest))
@@ -72,7 +72,7 @@ def write_huggingface(path: Path, model: Model, outputs: Sequence[Output], *, la
     write_config(path, model, outputs)
 
 
-def write_config(path: Path, model: Model, outputs: Sequence[Output]) -> None:
+def write_config(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
     """Write ``config.json``, with the type of the tensors where that is one."""
     kinds = {output.kind for output in outputs}
     keys = ("torch_dtype", *(["dtype"] if "dtype" in model.config else [])) if len(kinds) == 1 else ()

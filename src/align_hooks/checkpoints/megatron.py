@@ -13,12 +13,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, placed
-from align_hooks.checkpoints.model import Model, model_of, of_arguments, open_model
+from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors, placed
+from align_hooks.checkpoints.model import ConfiguredModel, model_of, of_arguments, open_model
 from align_hooks.checkpoints.pickles import classes, plain
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_write import Tensor, write_archive
-from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
+from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.record import atomic
 from align_hooks.record.files import is_folder_in, list_folder
@@ -35,7 +35,7 @@ FOLDER = re.compile(r"mp_rank_(\d{2,5})(?:_(\d{3,5}))?(?:_(\d{3,5}))?")
 class _Rank:
     """A file, and its rank on each axis."""
 
-    archive: Archive
+    archive: TorchArchive
     tensor: int
     pipeline: int
     expert: int
@@ -58,7 +58,7 @@ def mp_ranks(path: Path) -> list[Path]:
 
 def read_megatron(path: Path, config: Path | None) -> Checkpoint:
     """A checkpoint of ``mp_rank_*`` folders; raises RecordError where a rank is missing, or its files are not whole."""
-    archives = {file.parent.name: Archive(file, ALLOWED) for file in mp_ranks(path)}
+    archives = {file.parent.name: TorchArchive(file, ALLOWED) for file in mp_ranks(path)}
     first = next(iter(archives.values()))
     if not all(isinstance(archive.value, dict) for archive in archives.values()):
         raise RecordError(f"{path} holds no model; convert a checkpoint that Megatron-LM saved")
@@ -76,7 +76,7 @@ def _form(counts: Sequence[int]) -> str:
     return ", ".join(["Megatron-LM, mp_rank", *words])
 
 
-def notes_of(args: Mapping[str, Any], model: Model, config: Path | None) -> list[str]:
+def notes_of(args: Mapping[str, Any], model: ConfiguredModel, config: Path | None) -> list[str]:
     """What a person should know of a model that arguments describe."""
     if config is not None or not args:
         return []
@@ -91,7 +91,7 @@ def notes_of(args: Mapping[str, Any], model: Model, config: Path | None) -> list
     return []
 
 
-def _model(first: Archive, args: Mapping[str, Any], rows: int | None, path: Path, config: Path | None) -> Model:
+def _model(first: TorchArchive, args: Mapping[str, Any], rows: int | None, path: Path, config: Path | None) -> ConfiguredModel:
     if config is not None:
         return open_model(config)
     ours = first.value.get(OURS)
@@ -105,7 +105,7 @@ def _model(first: Archive, args: Mapping[str, Any], rows: int | None, path: Path
     return of_arguments(args, rows, path)
 
 
-def _ranks(archives: Mapping[str, Archive], args: Mapping[str, Any], path: Path) -> Iterator[_Rank]:
+def _ranks(archives: Mapping[str, TorchArchive], args: Mapping[str, Any], path: Path) -> Iterator[_Rank]:
     """Each file with its rank. A name says of one number whether it is the pipeline's or the experts' only by the arguments."""
     for name, archive in archives.items():
         match = FOLDER.fullmatch(name)
@@ -141,8 +141,8 @@ def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
     return next((embedding.shape[0] * tensor for embedding in embeddings if embedding.shape), None)
 
 
-def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, rows: int | None) -> Parameters:
-    dims, parameters = model.dims(rows), Parameters(ranks[0].archive.path.parent.parent)
+def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: ConfiguredModel, rows: int | None) -> FrameworkTensors:
+    dims, parameters = model.dims(rows), FrameworkTensors(ranks[0].archive.path.parent.parent)
     begins = _first_layers(ranks)
     for rank in ranks:
         for number, stage in enumerate(rank.stages()):
@@ -164,11 +164,11 @@ def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, row
                 if fused is not None and not _is_copy(fused.pieces, model, rank, counts):
                     whole = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
                     if not (whole and rank.tensor):  # a norm is whole on every rank
-                        parameters.add(Held(fused, value.kind, value.read, f"{rank.archive.path.parent.name} {shown(native)}"))
+                        parameters.add(FrameworkTensor(fused, value.kind, value.read, f"{rank.archive.path.parent.name} {shown(native)}"))
     return parameters
 
 
-def _is_copy(pieces: Sequence[str], model: Model, rank: _Rank, counts: Sequence[int]) -> bool:
+def _is_copy(pieces: Sequence[str], model: ConfiguredModel, rank: _Rank, counts: Sequence[int]) -> bool:
     """Whether a parameter is a copy of the embedding that a tied model's last pipeline stage has."""
     if not model.tied:
         return False
@@ -188,7 +188,7 @@ def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
     return dict(zip(places, begins, strict=False))
 
 
-def write_megatron(path: Path, model: Model, outputs: Sequence[Output]) -> None:
+def write_megatron(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
     """Write the checkpoint of one rank, as Megatron-LM starts from with ``--load PATH --finetune --no-load-optim --no-load-rng``."""
     folder = path / RELEASE / "mp_rank_00"
     folder.mkdir(parents=True)

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, Stored, each_once
+from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors, TensorOnDisk, each_once
 from align_hooks.checkpoints.huggingface import stored, write_config
 from align_hooks.checkpoints.mindspore import ckpt_tensors
-from align_hooks.checkpoints.model import Model, asked_for, open_model
+from align_hooks.checkpoints.model import ConfiguredModel, asked_for, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, RefusedRun, shown
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 from align_hooks.record.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
@@ -53,10 +53,10 @@ def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
     return Checkpoint(path, form, model, parameters.tensors(), notes)
 
 
-def _tensors(files: Sequence[Path], path: Path) -> dict[str, Stored]:
+def _tensors(files: Sequence[Path], path: Path) -> dict[str, TensorOnDisk]:
     if not files:
         raise RecordError(f"{path} holds no .ckpt and no .safetensors; name the directory that has them")
-    of_files: dict[str, Mapping[str, Stored]] = {}
+    of_files: dict[str, Mapping[str, TensorOnDisk]] = {}
     for file in files:
         if file.suffix == ".ckpt":
             of_files[file.name] = ckpt_tensors(file)
@@ -67,7 +67,7 @@ def _tensors(files: Sequence[Path], path: Path) -> dict[str, Stored]:
     return {name: of_files[home][name] for name, home in homes.items() if not NO_WEIGHT.fullmatch(name)}
 
 
-def _parameters(tensors: Mapping[str, Stored], model: Model, path: Path) -> tuple[Parameters, list[str]]:
+def _parameters(tensors: Mapping[str, TensorOnDisk], model: ConfiguredModel, path: Path) -> tuple[FrameworkTensors, list[str]]:
     """The parameters by the names of the first class of the family that has all of them, and what a person should know of these."""
     refused: RefusedRun | None = None
     for table, notes in tables(model, path):
@@ -78,17 +78,17 @@ def _parameters(tensors: Mapping[str, Stored], model: Model, path: Path) -> tupl
     raise RecordError(f"{path}: {refused}")
 
 
-def _by(table: Table, tensors: Mapping[str, Stored], model: Model, path: Path) -> Parameters:
-    parameters, embedding = Parameters(path), table.native(model.family.embedding)
+def _by(table: NameTable, tensors: Mapping[str, TensorOnDisk], model: ConfiguredModel, path: Path) -> FrameworkTensors:
+    parameters, embedding = FrameworkTensors(path), table.native(model.family.embedding)
     dims = model.dims(tensors[embedding].shape[0] if embedding in tensors and tensors[embedding].shape else None)
     for native, tensor in tensors.items():
         fused = table.fused(native, tensor.shape, dims)
         if fused is not None and not (model.tied and fused.pieces[:1] == (model.family.output,)):
-            parameters.add(Held(fused, tensor.kind, tensor.read, shown(native)))
+            parameters.add(FrameworkTensor(fused, tensor.kind, tensor.read, shown(native)))
     return parameters
 
 
-def tables(model: Model, path: Path) -> list[tuple[Table, list[str]]]:
+def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str]]]:
     """MindFormers' names of a model, by every class of it, each with what a person should know of them; raises RefusedRun where it has
     none. The first are those that are written."""
     sides = model.family.mindformers
@@ -101,7 +101,7 @@ def tables(model: Model, path: Path) -> list[tuple[Table, list[str]]]:
     ]
 
 
-def write_mindformers(path: Path, model: Model, outputs: Sequence[Output]) -> None:
+def write_mindformers(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
     """Write one safetensors file, with ``config.json`` beside it, into a directory that is made for it."""
     path.mkdir()
     write_safetensors(path / "model.safetensors", outputs, {"format": "ms"})

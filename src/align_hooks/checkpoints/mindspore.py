@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import Stored
+from align_hooks.checkpoints.checkpoint import TensorOnDisk
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
@@ -56,7 +56,7 @@ class _Part:
     size: int
 
 
-def ckpt_tensors(path: Path) -> dict[str, Stored]:
+def ckpt_tensors(path: Path) -> dict[str, TensorOnDisk]:
     """Name to tensor of a ``.ckpt``; raises RecordError for what is none, or not whole."""
     try:
         with BufferedReader(open_regular(path, path.parent)) as file:
@@ -73,7 +73,7 @@ def ckpt_tensors(path: Path) -> dict[str, Stored]:
     return {name: _stored(path, of_name) for name, of_name in named.items()}
 
 
-def _stored(path: Path, parts: Sequence[_Part]) -> Stored:
+def _stored(path: Path, parts: Sequence[_Part]) -> TensorOnDisk:
     first = parts[0]
     kind = TYPES.get(first.type, first.type)
     shape = () if first.dims == (0,) else first.dims
@@ -83,7 +83,7 @@ def _stored(path: Path, parts: Sequence[_Part]) -> Stored:
     ):
         why = f"of shape {list(shape)} and type {shown(first.type)} has {size} bytes"
         raise RecordError(f"{path}: {shown(first.name)} {why}; copy the file again")
-    return Stored(shape, kind, partial(_read, path, parts, shape, kind))
+    return TensorOnDisk(shape, kind, partial(_read, path, parts, shape, kind))
 
 
 def _read(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Array:

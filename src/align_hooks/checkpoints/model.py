@@ -35,7 +35,7 @@ NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRE
 
 
 @dataclass(frozen=True)
-class Model:
+class ConfiguredModel:
     """A model of a family, as ``config.json`` describes it. ``path`` is where that stands, for messages."""
 
     family: Family
@@ -184,7 +184,7 @@ def model_type(family: Family) -> str:
     return family.name.lower().replace("-", "_")
 
 
-def model_of(config: Mapping[str, Any], path: Path) -> Model:
+def model_of(config: Mapping[str, Any], path: Path) -> ConfiguredModel:
     """The model of a ``config.json``; raises RecordError for one of no family."""
     kind = config.get("model_type")
     family = next((family for family in FAMILIES if model_type(family) == kind), None)
@@ -193,18 +193,18 @@ def model_of(config: Mapping[str, Any], path: Path) -> Model:
         raise RecordError(f"{path}: model_type is {shown(repr(kind))}, which has no family here (there are {known}); convert one of these")
     if unknown := config.get(UNKNOWN):
         raise RecordError(f"{path} does not tell {shown(str(unknown))} of the model; {NAME_THE_CONFIGURATION}")
-    model = Model(family, config, path)
+    model = ConfiguredModel(family, config, path)
     _ = model.sizes, model.layers  # what is wrong is said here, before anything else is read
     return model
 
 
-def open_model(path: Path) -> Model:
+def open_model(path: Path) -> ConfiguredModel:
     """The model of a Hugging Face configuration: the file, or the directory that has it."""
     file = path / "config.json" if path.is_dir() else path
     return model_of(read_json(file, within=file.parent), file)
 
 
-def asked_for(given: Path | None, path: Path) -> Model:
+def asked_for(given: Path | None, path: Path) -> ConfiguredModel:
     """The model of the configuration that the person gave; raises AlignHooksError where there is none."""
     if given is None:
         raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
@@ -221,7 +221,7 @@ BUILT: Mapping[str, str] = {
 """What a built model calls otherwise than Megatron-LM's arguments do."""
 
 
-def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
+def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
     """The model of Megatron-LM's arguments, with an embedding of ``rows`` rows; raises RecordError where they describe none of a family."""
     try:
         return _of_arguments(args, rows, path)
@@ -229,7 +229,7 @@ def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model
         raise RecordError(f"{path}: its arguments do not describe a model ({shown(in_words(error))}); {NAME_THE_CONFIGURATION}") from None
 
 
-def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
+def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
     off = switched_off()
     own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
     if args.get("group_query_attention") is False:

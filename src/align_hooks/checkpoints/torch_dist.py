@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters
+from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors
 from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
 from align_hooks.checkpoints.megatron import ALLOWED, notes_of
-from align_hooks.checkpoints.model import Model, of_arguments, open_model
+from align_hooks.checkpoints.model import ConfiguredModel, of_arguments, open_model
 from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle
-from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
+from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.record.files import in_words, read_json, readable
 from align_hooks.record.layout import Array
@@ -153,16 +153,16 @@ def _chunks(name: str, listed: Sequence[Object], shape: tuple[int, ...], places:
 def _arguments(metadata: Object, path: Path) -> Mapping[str, Any]:
     """Megatron-LM's arguments: in ``common.pt``, or since 0.19 among the chunks."""
     if (path / COMMON).exists():
-        found: object = Archive(path / COMMON, ALLOWED).value
+        found: object = TorchArchive(path / COMMON, ALLOWED).value
     else:
         place = next((place for (name, _), place in _places(metadata, path) if name.startswith("common_state")), None)
-        found = {} if place is None else Archive(path / place[0], ALLOWED, place[1], place[2]).value
+        found = {} if place is None else TorchArchive(path / place[0], ALLOWED, place[1], place[2]).value
         found = found[0] if isinstance(found, list) and found else found
     return (arguments(found.get("args")) if isinstance(found, dict) else None) or {}
 
 
-def _parameters(wholes: Sequence[_Whole], model: Model, rows: int | None, path: Path) -> Parameters:
-    dims, parameters = model.dims(rows), Parameters(path)
+def _parameters(wholes: Sequence[_Whole], model: ConfiguredModel, rows: int | None, path: Path) -> FrameworkTensors:
+    dims, parameters = model.dims(rows), FrameworkTensors(path)
     for whole in wholes:
         places = _natives(whole, model)
         chunks_at = _by_index(whole, len(places[0][1]) if places else 0)
@@ -176,11 +176,11 @@ def _parameters(wholes: Sequence[_Whole], model: Model, rows: int | None, path: 
                 continue
             chunks = chunks_at.get(index, [])
             _refuse_gaps(native, shape, [(chunk.begin[len(index) :], chunk.sizes[len(index) :]) for chunk in chunks], path)
-            parameters.add(Held(fused, whole.kind, partial(_read, path, whole, index, chunks), shown(whole.name)))
+            parameters.add(FrameworkTensor(fused, whole.kind, partial(_read, path, whole, index, chunks), shown(whole.name)))
     return parameters
 
 
-def _natives(whole: _Whole, model: Model) -> list[tuple[str, tuple[int, ...]]]:
+def _natives(whole: _Whole, model: ConfiguredModel) -> list[tuple[str, tuple[int, ...]]]:
     """The parameters that a tensor holds, by their own names, and where on its first axes each is."""
     layers, experts = IN_LAYERS.fullmatch(whole.name), IN_EXPERTS.fullmatch(whole.name)
     axes = ["layer"] * (layers is not None) + ["expert"] * (experts is not None and experts[2] is None)
@@ -247,7 +247,7 @@ def _read(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_C
 
 def _part(path: Path, whole: _Whole, index: tuple[int, ...], chunk: _Chunk) -> Array:
     """What a chunk holds of the parameter at an index."""
-    tensor = Archive(path / chunk.file, (), chunk.offset, chunk.length).value
+    tensor = TorchArchive(path / chunk.file, (), chunk.offset, chunk.length).value
     if not isinstance(tensor, TorchTensor) or tensor.shape != chunk.sizes or tensor.kind != whole.kind:
         raise RecordError(
             f"{path / chunk.file}: the chunk {list(chunk.begin)} of {shown(whole.name)} is not what .metadata says; copy it again"

@@ -95,7 +95,7 @@ class TorchTensor:
         return data
 
 
-class Archive:
+class TorchArchive:
     """One archive: a file, or the range [start, start + size) of one. Raises RecordError for what is no whole archive."""
 
     def __init__(self, path: Path, allowed: Collection[str], start: int = 0, size: int | None = None) -> None:

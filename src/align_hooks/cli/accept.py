@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.comparison.acceptance import REPEATS, Outcome, acceptance, observed, outcome, told
+from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -23,13 +23,13 @@ from align_hooks.report.console import paragraph, verdict
 from align_hooks.report.machine import criterion_as_json
 from align_hooks.report.text import criteria
 
-COLOUR = {Outcome.ACCEPTED: "bold green", Outcome.REFUSED: "bold red", Outcome.OPEN: "bold yellow"}
+COLOUR = {AcceptanceOutcome.ACCEPTED: "bold green", AcceptanceOutcome.REFUSED: "bold red", AcceptanceOutcome.OPEN: "bold yellow"}
 
 
 @app.command()
 def accept(
-    reference: Annotated[str, Argument(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
-    candidate: Annotated[str, Argument(help="the run that was migrated, the same")],
+    reference: Annotated[str, Positional(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
+    candidate: Annotated[str, Positional(help="the run that was migrated, the same")],
     noise: Annotated[list[str] | None, Option(help="the reference again, with determinism off; the standard asks for two")] = None,
     side: Annotated[str | None, Option(help="of tables that do not tell whose they are: torch or ms")] = None,
     json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,

@@ -34,7 +34,7 @@ INTERNAL, INTERRUPTED = 5, 130
 
 
 @dataclass(frozen=True)
-class Argument:
+class Positional:
     """A word of a command line that is known by its place; it annotates a parameter of a command."""
 
     help: str
@@ -72,11 +72,11 @@ class Help(HelpFormatter):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class CommandParameter:
     """A parameter of a command's function, as the command line gives it."""
 
     name: str
-    about: Argument | Option
+    about: Positional | Option
     type: type
     """Of the value, or of each where it is a list."""
     many: bool
@@ -86,7 +86,7 @@ class Parameter:
     @property
     def opts(self) -> Sequence[str]:
         """The spellings of an option; the name in the help of a word that is known by its place."""
-        if isinstance(self.about, Argument):
+        if isinstance(self.about, Positional):
             return (self.about.metavar or self.name.upper(),)
         return self.about.names or (f"--{self.name.replace('_', '-')}",)
 
@@ -95,7 +95,7 @@ class Parameter:
         needed, value = self.default is inspect.Parameter.empty, None if self.default is inspect.Parameter.empty else self.default
         shown = "" if value in (None, False) else f" [default: {value}]"
         about: dict[str, Any] = {"help": (self.about.help + shown).replace("%", "%%"), "default": value}
-        if isinstance(self.about, Argument):
+        if isinstance(self.about, Positional):
             about["nargs"] = REMAINDER if self.many else None if needed else "?"
             parser.add_argument(self.name, type=self.type, metavar=self.opts[0], **about)
         elif self.type is bool:
@@ -132,7 +132,7 @@ class Command:
         return inspect.cleandoc(self.function.__doc__ or "")
 
     @cached_property
-    def params(self) -> list[Parameter]:
+    def params(self) -> list[CommandParameter]:
         """What it takes."""
         hints = get_type_hints(self.function, include_extras=True)
         found = []
@@ -140,7 +140,7 @@ class Command:
             kind, about = get_args(hints[name])
             kind = next((one for one in get_args(kind) if one is not type(None)), kind) if type(None) in get_args(kind) else kind
             many = bool(get_args(kind))
-            found.append(Parameter(name, about, get_args(kind)[0] if many else kind, many, parameter.default))
+            found.append(CommandParameter(name, about, get_args(kind)[0] if many else kind, many, parameter.default))
         return found
 
     def __call__(self, words: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ class Command:
         parser = Parser(f"{PROGRAM} {self.name}", self.help)
         for parameter in self.params:
             parameter.add_to(parser)
-        rest = next((one.name for one in self.params if one.many and isinstance(one.about, Argument)), None)
+        rest = next((one.name for one in self.params if one.many and isinstance(one.about, Positional)), None)
         for word in itertools.takewhile(lambda word: word != "--", words):
             option = word.partition("=")[0]
             if word.startswith("--") and " " not in word and option not in parser.options:
@@ -165,7 +165,7 @@ class Command:
             _given.reset(token)
 
 
-_given: ContextVar[list[tuple[Parameter, object]]] = ContextVar("given", default=[])  # noqa: B039  nobody appends to it
+_given: ContextVar[list[tuple[CommandParameter, object]]] = ContextVar("given", default=[])  # noqa: B039  nobody appends to it
 PROGRAM = "align-hooks"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.hf_side.library import refuse_lacking
@@ -19,8 +19,8 @@ from align_hooks.report.arbitration_text import render_arbitration
 
 @app.command()
 def arbitrate(
-    reference: Annotated[str, Argument(help="a recorded run; its config.json says what the model is")],
-    candidate: Annotated[str, Argument(help="the other recorded run")],
+    reference: Annotated[str, Positional(help="a recorded run; its config.json says what the model is")],
+    candidate: Annotated[str, Positional(help="the other recorded run")],
     step: Annotated[int | None, Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:

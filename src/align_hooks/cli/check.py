@@ -11,7 +11,7 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.fix import is_yaml
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.checklist.sides import fix as fix_sides
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.messages import message
@@ -24,8 +24,8 @@ from align_hooks.report.console import paragraph
 
 @app.command()
 def check(
-    reference: Annotated[str, Argument(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")],
-    candidate: Annotated[str, Argument(help="the same of the side that is questioned")],
+    reference: Annotated[str, Positional(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")],
+    candidate: Annotated[str, Positional(help="the same of the side that is questioned")],
     tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
     mindformers: Annotated[str | None, Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
     megatron: Annotated[str | None, Option(help="the version of megatron-core that reads a script: the one installed")] = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
@@ -29,8 +29,8 @@ WORTH = 1 << 31
 
 @app.command()
 def compare(
-    reference: Annotated[str, Argument(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
-    candidate: Annotated[str, Argument(help="the run that is questioned")],
+    reference: Annotated[str, Positional(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    candidate: Annotated[str, Positional(help="the run that is questioned")],
     noise: Annotated[
         list[str] | None, Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
     ] = None,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, Choices, convert_weights
+from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import is_weights
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import destination_of, place_of
 from align_hooks.cli.output import output
 from align_hooks.configuration.values import FRAMEWORKS
@@ -27,13 +27,13 @@ from align_hooks.report.console import command, paragraph
 def convert(
     source: Annotated[
         Path,
-        Argument(
+        Positional(
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
             "MindSpore dumped; "
             "with --to a checkpoint, or a record (RUN@N)"
         ),
     ],
-    destination: Annotated[Path, Argument(help="the record to write; with --to the checkpoint")],
+    destination: Annotated[Path, Positional(help="the record to write; with --to the checkpoint")],
     names: Annotated[
         Path | None,
         Option(
@@ -70,36 +70,36 @@ def convert(
     Example: align-hooks convert megatron.log runs/megatron_log
     """
     source, destination = place_of(source), destination_of("DESTINATION", destination)
-    choices = Choices(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
+    choices = ConversionOptions(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
     of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
     if to is None and names is not None and is_numbered(source):
-        if choices != Choices() or config is not None or side is not None or loss_scale is not None:
+        if choices != ConversionOptions() or config is not None or side is not None or loss_scale is not None:
             raise AlignHooksError(f"{source} has gradients by number, of which --names and --first-step alone speak; leave out the rest")
         count = convert_gradients(source, destination, place_of(names, "--names "), first_step or 0)
         step = first_step or 0
         _print(f"{count} gradients of step {step} (iteration {step + 1})", (), destination)
         return
     if to is None and is_dump(source):
-        if names is not None or choices != Choices():
+        if names is not None or choices != ConversionOptions():
             raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
         config = place_of(config, "--config ") if config is not None else None
         _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
         return
     if to is None and is_monitored(source):
-        if choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
+        if choices != ConversionOptions() or config is not None or loss_scale is not None or first_step is not None:
             raise AlignHooksError(f"{source} has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest")
         scalars, normed = convert_monitored(source, destination, place_of(names, "--names ") if names is not None else None, side)
         _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
         return
     if to is None and is_curves(source):
-        if names is not None or choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
+        if names is not None or choices != ConversionOptions() or config is not None or loss_scale is not None or first_step is not None:
             raise AlignHooksError(f"{source} has curves, of which --side alone speaks; leave out the rest")
         _said(convert_curves(source, destination, side), destination)
         return
     if given := next((option for option, value in of_dump.items() if value is not None), None):
         raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
     if to is None:
-        if config is not None or choices != Choices() or is_weights(source):
+        if config is not None or choices != ConversionOptions() or is_weights(source):
             forms = ", ".join(TO)
             raise AlignHooksError(f"{source} is converted as a log unless --to says into what weights are; add --to with one of {forms}")
         scalars, normed = convert_log(source, destination, place_of(names, "--names ") if names is not None else None)

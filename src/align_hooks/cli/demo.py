@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of
 from align_hooks.errors import AlignHooksError
 from align_hooks.extras import installing
@@ -38,7 +38,7 @@ def script() -> Path:
 
 @app.command()
 def demo(
-    directory: Annotated[Path, Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
+    directory: Annotated[Path, Positional(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
     family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
 ) -> None:
     """Record, replay and compare a small model on a CPU.

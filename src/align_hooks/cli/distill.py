@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, run_of, steps_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.archive import is_archive
 from align_hooks.process.executors import ENGINES, executor_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.record.distill import distill as distill_run
 from align_hooks.report.distill_text import render_distilled
 
@@ -20,8 +20,8 @@ STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
 @app.command()
 def distill(
-    run: Annotated[str, Argument(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
-    file: Annotated[Path, Argument(metavar="FILE", help="where to write it, reference.zip say")],
+    run: Annotated[str, Positional(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    file: Annotated[Path, Positional(metavar="FILE", help="where to write it, reference.zip say")],
     batches: Annotated[str, Option(help=STEPS.format("batches and token losses"))] = "all",
     local_norms: Annotated[str, Option(help=STEPS.format("local norms"))] = "all",
     sketches: Annotated[str, Option(help=STEPS.format("gradients and weights, as sketches,"))] = "all",
@@ -45,7 +45,7 @@ def distill(
     if place.exists() and not is_archive(place):
         raise AlignHooksError(f"FILE {place} holds something else than a distilled run; name another file")
     with progress() as say, executor_of(executor) as workers:
-        distilled = distill_run(run_of(run), choices, Work(say, workers))
+        distilled = distill_run(run_of(run), choices, WorkPool(say, workers))
         distilled.at(place)
     written("FILE", place, lambda: distilled.content)
     render_distilled(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out, output())

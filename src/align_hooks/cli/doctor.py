@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
@@ -21,7 +21,7 @@ from align_hooks.report.doctor_text import judged, lines
 @app.command()
 def doctor(
     target: Annotated[
-        str | None, Argument(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")
+        str | None, Positional(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")
     ] = None,
     python: Annotated[str | None, Option(help="the interpreter that will train, where it is not this one")] = None,
     everything: Annotated[bool, Option("--all", help="list every hook and its seam")] = False,

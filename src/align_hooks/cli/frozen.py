@@ -9,7 +9,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.pair import Pair
@@ -32,7 +32,7 @@ ASKED = 1000
 def frozen(
     run: Annotated[str, Option(help="where this run is recorded")],
     source: Annotated[str | None, Option("--from", help="the other side's run of this command: its batches and weights are fed")] = None,
-    command: Annotated[list[str] | None, Argument(help="the training; without it a run that is recorded already is judged")] = None,
+    command: Annotated[list[str] | None, Positional(help="the training; without it a run that is recorded already is judged")] = None,
     tokenizer: Annotated[str | None, Option(help="a tokenizer.json, or its directory: show the text of a step that stands out")] = None,
     json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
 from align_hooks.messages import message, with_commands
@@ -21,7 +21,7 @@ from align_hooks.scenarios.rung import script, write_config
 
 @app.command()
 def ladder(
-    plan: Annotated[str, Argument(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
+    plan: Annotated[str, Positional(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
     scripts: Annotated[Path | None, Option(help="train nothing: write a launch script for each rung into this folder")] = None,
     judge: Annotated[bool, Option("--judge", help="train nothing: compare what is recorded")] = False,
     to_the_end: Annotated[bool, Option("--to-the-end", help="go on after a rung that differs")] = False,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.job.run import main as run_command
 
 
 @app.command()
 def run(
-    command: Annotated[list[str], Argument(help="what to run, with its arguments")],
+    command: Annotated[list[str], Positional(help="what to run, with its arguments")],
     arguments_only: Annotated[
         bool, Option("--arguments-only", help="end every process where the framework has parsed its arguments, and write these")
     ] = False,

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.record.atomic import json_text
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
@@ -24,7 +24,7 @@ from align_hooks.report.run_text import render_run
 
 @app.command()
 def show(
-    path: Annotated[str, Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
+    path: Annotated[str, Positional(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
     verify: Annotated[bool, Option("--verify", help="read all of it, and check every byte by its digest")] = False,
@@ -42,7 +42,7 @@ def show(
     with progress() as say, executor_of(executor) as workers:
         say(message("progress.reading", path=str(path)))
         run = run_of(path)
-        run.read_ahead(Work(say, workers))
+        run.read_ahead(WorkPool(say, workers))
         checked = verify_all(run, say, workers) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))

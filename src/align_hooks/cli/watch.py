@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.live import Live
 
 from align_hooks._version import __version__
-from align_hooks.cli.application import Argument, Option, app
+from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.band.detector import FALSE_ALARMS
-from align_hooks.comparison.band.watching import Watch
+from align_hooks.comparison.band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -35,8 +35,8 @@ SAID = 100
 
 @app.command()
 def watch(
-    reference: Annotated[str, Argument(help="the run that is trusted, finished")],
-    candidate: Annotated[str, Argument(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
+    reference: Annotated[str, Positional(help="the run that is trusted, finished")],
+    candidate: Annotated[str, Positional(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
     noise: Annotated[list[str] | None, Option(help="the reference again: honest differences are measured on it")] = None,
     html: Annotated[Path | None, Option(help="keep a page in this file, which a browser reads again by itself")] = None,
     json: Annotated[Path | None, Option(help="write how it ended to this file, as JSON")] = None,
@@ -57,7 +57,7 @@ def watch(
     trusted, repeats = run_of(reference), [run_of(path, "--noise ") for path in noise or ()]
     if problem := Noise(Pair(trusted, trusted), repeats).problem:
         raise RecordError(rendered(problem))
-    watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
+    watched, followed = JobWatch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
     with looking(watched, console) as look:
 
@@ -78,7 +78,7 @@ def watch(
 
 
 def follow(
-    watched: Watch, followed: Followed, every: float, patience: float, to_the_end: bool, look: Callable[[], None]
+    watched: JobWatch, followed: Followed, every: float, patience: float, to_the_end: bool, look: Callable[[], None]
 ) -> tuple[bool, Message | None]:
     """Look until the job is over, is called off, or makes no more steps: whether it finished, and else why no more is to come."""
     still = 0.0
@@ -101,7 +101,7 @@ def follow(
         time.sleep(every)
 
 
-def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> None:
+def kept(html: Path | None, watched: JobWatch, candidate: str, every: float) -> None:
     """Write the page of a job that runs; one that cannot be written now is written at the next look."""
     if html is None:
         return
@@ -114,7 +114,7 @@ def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> Non
 
 
 @contextmanager
-def looking(watched: Watch, console: Console) -> Iterator[Callable[[Watch], None]]:
+def looking(watched: JobWatch, console: Console) -> Iterator[Callable[[JobWatch], None]]:
     """What to call at every look: a terminal shows the state, a log gets a line at times and one for each alarm."""
     if console.is_terminal:
         with Live(view(watched), console=console, transient=True, auto_refresh=False) as live:
@@ -122,7 +122,7 @@ def looking(watched: Watch, console: Console) -> Iterator[Callable[[Watch], None
         return
     said = {"alarms": 0, "lines": -1}
 
-    def line(state: Watch) -> None:
+    def line(state: JobWatch) -> None:
         if state.seen // SAID > said["lines"]:
             said["lines"] = state.seen // SAID
             paragraph(console, progress_words(state), 0)

@@ -15,18 +15,18 @@ from typing import TypeAlias
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Criterion, Judgement
 from align_hooks.messages import Message, message, sentences
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000
 """How long a run is observed: steps or hours, and the fewest steps that the standard advises."""
 REPEATS = 2
 """How many repeats of the reference the standard asks for."""
-Pairs: TypeAlias = Sequence[tuple[Row, Row]]
+Pairs: TypeAlias = Sequence[tuple[ScalarRow, ScalarRow]]
 """Rows of one step each: the reference's, and another run's."""
 
 
-class Outcome(Judgement):
+class AcceptanceOutcome(Judgement):
     """Whether the standard is met, with a command's exit code."""
 
     ACCEPTED = ("accepted", 0)
@@ -90,10 +90,10 @@ def observed(pairs: Pairs) -> Criterion:
     return Criterion("steps", what, True if enough or count >= LEAST else None, message(id, count=count, hours=hours))
 
 
-def outcome(criteria: Sequence[Criterion]) -> Outcome:
+def outcome(criteria: Sequence[Criterion]) -> AcceptanceOutcome:
     """Refused where any criterion is not met, open where one could not be judged."""
     judged = [criterion.passed for criterion in criteria]
-    return Outcome.REFUSED if False in judged else Outcome.OPEN if None in judged else Outcome.ACCEPTED
+    return AcceptanceOutcome.REFUSED if False in judged else AcceptanceOutcome.OPEN if None in judged else AcceptanceOutcome.ACCEPTED
 
 
 def told(criteria: Sequence[Criterion]) -> Message:

@@ -58,7 +58,7 @@ RULINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
+class TruthDistance:
     """How far a side is from the truth at a point: ``error`` is relative to the ``norm`` of the truth, as is ``honest``, which the same
     model in the side's compute type is away; ``eps`` is that of the type. ``estimated`` says that the error is one of sketches."""
 
@@ -87,7 +87,7 @@ class Distance:
 
 def distance(
     kind: PointKind, point: str, error: float, norm: float, honest: float, *, compute_type: str, layers: int, estimated: bool = False
-) -> Distance:
+) -> TruthDistance:
     """A side's distance with the limit that it has: what ``compare`` lets honest runs of the type be apart in a model of so many layers, or
     :data:`MARGIN` times what the honest model is away, whichever is more; wider where the error is ``estimated`` from sketches."""
     _, limits = limits_for(compute_type)
@@ -95,24 +95,24 @@ def distance(
     usual = deep.tokens if kind is PointKind.VALUE and point == "token_losses" else deep.gradient
     measured = MARGIN * honest if math.isfinite(honest) else 0.0
     limit = max(usual, measured) * (SKETCHED if estimated else 1.0)
-    return Distance(error, norm, honest, limits.eps, limit, estimated)
+    return TruthDistance(error, norm, honest, limits.eps, limit, estimated)
 
 
-def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> Distance:
+def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> TruthDistance:
     """A side's distance at a router: the share of its ``tokens`` that it gave to ``others`` than the truth would have, on the way that
     these tokens came; ``honest`` is how many the same model gives to others in the side's compute type. A rounding is one token."""
     _, limits = limits_for(compute_type)
     size = max(tokens, 1)
-    return Distance(others / size, size, honest / size, 1 / size, max(limits.ties, ALWAYS / size, MARGIN * honest / size))
+    return TruthDistance(others / size, size, honest / size, 1 / size, max(limits.ties, ALWAYS / size, MARGIN * honest / size))
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPoint:
     """One point: the distances of the sides that recorded it, and how far these are ``apart``, None where that is not known."""
 
     point: str
     kind: PointKind
-    distances: Mapping[Side, Distance]
+    distances: Mapping[Side, TruthDistance]
     apart: float | None = None
 
     def right(self, side: Side) -> bool:
@@ -149,7 +149,7 @@ class Arbitration:
     """
 
     step: int
-    points: tuple[Judged, ...]
+    points: tuple[JudgedPoint, ...]
     alike: bool
     compute_types: Mapping[Side, str]
     settings: tuple[Finding, ...] = ()
@@ -176,15 +176,15 @@ class Arbitration:
         """Whether a side is right at every point, but for those behind which all is right."""
         return self.first(side) is None
 
-    def first(self, side: Side) -> Judged | None:
+    def first(self, side: Side) -> JudgedPoint | None:
         """The first point at which a side leaves the truth, None where all that it leaves comes back to it."""
         wrong = [judged for judged in self.points if not judged.right(side)]
         return wrong[0] if len(wrong) > len(self.healed(side)) else None
 
-    def healed(self, side: Side) -> list[Judged]:
+    def healed(self, side: Side) -> list[JudgedPoint]:
         """Points at which a side is off and all that is made from them is right, as where positions begin at 1: the same function, written
         otherwise. Only what is recorded behind a point can say so. A gradient is handed back to what its point is made from."""
-        found: list[Judged] = []
+        found: list[JudgedPoint] = []
         for kind in (PointKind.VALUE, PointKind.GRADIENT):
             of_kind = {judged.point: judged for judged in self.points if side in judged.distances and judged.kind is kind}
             made_from = sources(of_kind)
@@ -194,7 +194,7 @@ class Arbitration:
         return found
 
     @property
-    def first_wrong(self) -> Judged | None:
+    def first_wrong(self) -> JudgedPoint | None:
         """The first point at which a side that is wrong leaves the truth."""
         firsts = [first for side in SIDES if (first := self.first(side)) is not None]
         return min(firsts, key=self.points.index, default=None)

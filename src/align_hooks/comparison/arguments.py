@@ -36,7 +36,7 @@ Read = Callable[[Facts], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class ComparedSetting:
     """A setting, by Megatron-LM's ``name``. ``means`` is what is compared of a run, ``shown`` what is shown of it, where that is another.
 
     ``acts`` is the phase of a step in which the setting acts. ``matters`` says of each run whether it has the part that is set.
@@ -188,13 +188,13 @@ def latent_scale(facts: Facts) -> object:
 
 
 ARGUMENTS = (
-    Argument("rotary_scaling_factor, mscale", Phase.FORWARD, is_latent, latent_scale, lambda facts: list(latent_stretch(facts))),
-    Argument("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
-    Argument("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, told_balancing),
-    Argument("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),
-    Argument("moe_z_loss_coeff", Phase.BACKWARD, has_experts, logits_loss),
-    Argument("mtp_loss_scaling_factor", Phase.BACKWARD, predicts, prediction_loss),
-    Argument("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
+    ComparedSetting("rotary_scaling_factor, mscale", Phase.FORWARD, is_latent, latent_scale, lambda facts: list(latent_stretch(facts))),
+    ComparedSetting("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
+    ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, told_balancing),
+    ComparedSetting("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),
+    ComparedSetting("moe_z_loss_coeff", Phase.BACKWARD, has_experts, logits_loss),
+    ComparedSetting("mtp_loss_scaling_factor", Phase.BACKWARD, predicts, prediction_loss),
+    ComparedSetting("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
 )
 ACTS = {argument.name: argument.acts for argument in ARGUMENTS}
 """Name of a setting to the phase in which it acts. All others are of the forward pass."""

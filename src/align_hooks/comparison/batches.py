@@ -8,7 +8,7 @@ import numpy as np
 
 from align_hooks.comparison.made_otherwise import with_plain
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Finding, Quantity, Value, Words
+from align_hooks.comparison.verdict import Finding, Metric, Value, Words
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.batch import Batch
 from align_hooks.record.batch_digests import digests_of
@@ -113,4 +113,4 @@ def _shapes(subject: Words | str, name: str, step: int, ours: Array, theirs: Arr
 
 
 def _finding(subject: Words, name: str, step: int, reference: Value = "", candidate: Value = "") -> Finding:
-    return Finding(subject, reference, candidate, name=name, step=step, quantity=Quantity.BATCHES)
+    return Finding(subject, reference, candidate, name=name, step=step, quantity=Metric.BATCHES)

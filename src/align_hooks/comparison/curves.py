@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import CLIPPING, SETTING
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Curve, RunSummary
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Rate, Row
+from align_hooks.record.schema import Rate, ScalarRow
 
-CURVES: dict[str, Callable[[Ladder, int], float]] = {
+CURVES: dict[str, Callable[[ComparisonContext, int], float]] = {
     "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
     "grad_norm": lambda ladder, step: CLIPPING,
     "learning_rate": lambda ladder, step: SETTING,
@@ -21,7 +21,7 @@ CURVES: dict[str, Callable[[Ladder, int], float]] = {
 """Numbers of a step that make a curve, and the limit of their relative difference at a step."""
 
 
-def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
+def curves(ladder: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
     """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
     steps = [ours.step for ours, _ in ladder.pair.rows]
     drawn = []
@@ -34,7 +34,7 @@ def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
     return tuple(drawn)
 
 
-def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]:
+def noise(ladder: ComparisonContext, name: str, steps: Sequence[int]) -> list[float | None]:
     """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
     repeats = [] if ladder.noise.problem else ladder.noise.repeats
     worst: list[float | None] = []
@@ -45,7 +45,7 @@ def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]
     return worst
 
 
-def of_one(rows: Sequence[Row]) -> tuple[Curve, ...]:
+def of_one(rows: Sequence[ScalarRow]) -> tuple[Curve, ...]:
     """The same curves of a run alone, of its rows of scalars."""
     curves = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
     return tuple(curve for curve in curves if any(number is not None for number in curve.reference))

@@ -19,12 +19,12 @@ from align_hooks.comparison.limits import ROUNDED, weights_eps
 from align_hooks.comparison.measures import distances, ratio, relative_difference, root_mean_square
 from align_hooks.comparison.routing import apart, shares
 from align_hooks.comparison.streams import Moved, Task, measure, norm_of
-from align_hooks.comparison.verdict import Quantity, Words, when
+from align_hooks.comparison.verdict import Metric, Words, when
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
-from align_hooks.process.work import ALONE, Work
+from align_hooks.process.work import ALONE, WorkPool
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
@@ -52,7 +52,7 @@ class Distance:
 Distances = Iterator[Distance]
 
 
-def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
+def of_losses(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
     """Loss and objective of two rows of scalars; of the objective without its other terms, where one side does not know these."""
     if ours is None or theirs is None:
         return
@@ -64,12 +64,12 @@ def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
             yield Distance(key, reference, candidate, relative_difference(reference, candidate), scale)
 
 
-def language_model(row: Row) -> float | None:
+def language_model(row: ScalarRow) -> float | None:
     """The language model's part of what was differentiated."""
     return None if row.objective_loss is None else row.objective_loss - sum((row.terms or {}).values())
 
 
-def of_terms(ours: Row | None, theirs: Row | None) -> Distances:
+def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
     """The other terms of the loss of two rows of scalars; one that a side lacks is 0 there."""
     if ours is None or theirs is None or ours.terms is None or theirs.terms is None:
         return
@@ -78,7 +78,7 @@ def of_terms(ours: Row | None, theirs: Row | None) -> Distances:
         yield Distance(name, reference, candidate, relative_difference(reference, candidate), candidate / reference if reference else None)
 
 
-def token_losses(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def token_losses(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Each token's loss of a step, all of them together that were given to the same experts."""
     if all(each.has("batches", step) for each in (reference, run)):
         losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
@@ -87,13 +87,13 @@ def token_losses(reference: Run, run: Run, step: int, eps: float, work: Work = A
             yield Distance("token losses", ours, theirs, ratio(distance, ours))
 
 
-def routing(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def routing(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Of each layer with experts the share of the tokens of a step that were given to other experts, with the number of tokens."""
     for name, share, count in shares(reference, run, step):
         yield Distance(f"{name}.weight", count, count, share)
 
 
-def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def local_norms(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
@@ -106,37 +106,37 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = AL
         yield Distance(name, ours[name], theirs[name], error, scale)
 
 
-def gradients(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def gradients(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    found = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, work))
+    found = list(_of_tensors(Metric.GRADIENTS, reference, run, step, work))
     floor = eps * max((distance.reference for distance in found), default=0.0)
     for distance in found:
         yield replace(distance, error=0.0) if max(distance.reference, distance.candidate) < floor else distance
 
 
-def weights(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def weights(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Weights after ``step`` updates."""
-    return _of_tensors(Quantity.WEIGHTS, reference, run, step, work)
+    return _of_tensors(Metric.WEIGHTS, reference, run, step, work)
 
 
-def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work) -> Distances:
+def _of_tensors(kind: Metric, reference: Run, run: Run, step: int, work: WorkPool) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
-        norms = reference.weight_norms(step) if kind is Quantity.WEIGHTS else NO_NORMS
+        norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else NO_NORMS
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=when(step)), work, norms)
     elif all(each.has_sketches(kind, step) for each in (reference, run)):
         work.progress(message("distances.sketches", what=kind, step=when(step)))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: Work, norms: Mapping[str, float] = NO_NORMS) -> Distances:
+def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] = NO_NORMS) -> Distances:
     """Two sets of tensors; ``subject`` is what they are of, for the progress, and ``norms`` are what is on record of the reference's."""
     names = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
     return measured(names, [Task(ours.whole(name), theirs.whole(name), norms.get(name)) for name in names], subject, work)
 
 
-def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: Work) -> Distances:
+def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: WorkPool) -> Distances:
     """Distances of pairs of tensors."""
     results = work.map(measure, tasks, [task.bytes for task in tasks])
     for index, name in enumerate(names):
@@ -151,7 +151,7 @@ def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: 
         yield distance
 
 
-def activations(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere, and
     norms where one has statistics alone. A gradient below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(each.has("activations", step) for each in (reference, run)):
@@ -160,7 +160,7 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
     floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
     for index, name in enumerate(names):
-        subject = message("distances.of_step", what=Quantity.ACTIVATIONS, step=when(step))
+        subject = message("distances.of_step", what=Metric.ACTIVATIONS, step=when(step))
         work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
         if ours[name].sketched and theirs[name].sketched:
             distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
@@ -177,7 +177,7 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
         yield replace(distance, error=0.0) if small else distance
 
 
-def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
+def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance, nor is what Adam
     makes of a gradient that is rounding."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
@@ -197,7 +197,7 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
         yield replace(distance, error=0.0) if noise or moved <= rounding * sizes[distance.name] else distance
 
 
-def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distances, dict[str, float]]:
+def _of_moved(reference: Run, run: Run, step: int, work: WorkPool) -> tuple[Distances, dict[str, float]]:
     """Distances of what an update changed, of the tensors of which all four states have one shape, and the norms of the reference's before
     it."""
     states = before, _, _, _ = [each.weights(number) for each in (reference, run) for number in (step, step + 1)]

@@ -12,13 +12,13 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from align_hooks.comparison.formula import Array, Evidence, Settings, Update
+from align_hooks.comparison.formula import Array, Evidence, HyperParameters, RecordedUpdate
 from align_hooks.comparison.limits import weights_eps
 from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, all_of, message
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Group, Optimizer, Row
+from align_hooks.record.schema import OptimizerFacts, ParameterGroup, ScalarRow
 from align_hooks.record.tensors import Tensors, Whole
 
 CHECKED = 4
@@ -34,12 +34,12 @@ class OnRecord:
     """A run's updates, the settings that they should follow, and two of these as people write them: a rate, clipping."""
 
     evidence: Evidence
-    settings: Settings
+    settings: HyperParameters
     learning_rate: float
     clip_grad: float | None
 
 
-def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord | Message:
+def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnRecord | Message:
     """A run's updates and settings, or why its updates cannot be checked. ``partner`` is the run on the other side. What the candidate does
     not know of itself is expected to be as in the reference. Tensors are read by the workers of ``work``."""
     optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
@@ -63,7 +63,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
     # what an update leads to, the next starts from
     state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))
-    updates: list[Update] = []
+    updates: list[RecordedUpdate] = []
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
         row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
@@ -73,7 +73,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
         before, after = state_after(step), state_after(step + 1)
         made = updates[-1].count if updates else 0  # where the state's own count is not on record
         updates.append(
-            Update(
+            RecordedUpdate(
                 step=step,
                 count=(made if before.updates is None else before.updates) + 1,
                 rates=np.array([rates[name] for name in names], np.float64),
@@ -96,11 +96,11 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), expected_settings(optimizer, groups), rate, optimizer.clip_grad)
 
 
-def expected_settings(optimizer: Optimizer, groups: Sequence[Group]) -> Settings:
+def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
     """What updates should follow; ``groups`` has the hyper-parameters of every tensor."""
     first = groups[0]
     assert first.betas is not None and first.eps is not None  # :func:`outside` has looked
-    return Settings(
+    return HyperParameters(
         beta1=first.betas[0],
         beta2=first.betas[1],
         eps=first.eps,
@@ -110,7 +110,7 @@ def expected_settings(optimizer: Optimizer, groups: Sequence[Group]) -> Settings
     )
 
 
-def outside(groups: Sequence[Group]) -> Message | None:
+def outside(groups: Sequence[ParameterGroup]) -> Message | None:
     """Why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
     if not groups:
         return message("formula.none_of_its_weights")
@@ -124,7 +124,7 @@ def outside(groups: Sequence[Group]) -> Message | None:
     return None
 
 
-def chain(run: Run, partner: Run, rows: Mapping[int, Row]) -> list[int]:
+def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
     """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
     injected = set(run.facts.injected.steps)
@@ -173,7 +173,7 @@ def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample
     return sample
 
 
-def at_sample(tensors: Tensors, sample: Sample, work: Work) -> Array:
+def at_sample(tensors: Tensors, sample: Sample, work: WorkPool) -> Array:
     """The sampled elements of all tensors in one array, fp64."""
     pieces = [(tensors.whole(name), indices) for name, indices in sample.items()]
     return np.concatenate([*work.map(_elements, pieces, [whole.bytes for whole, _ in pieces])])
@@ -195,7 +195,7 @@ class SampledState:
     dtypes: tuple[str, ...] = ()
 
 
-def sampled_state(run: Run, sample: Sample, updates: int, work: Work) -> SampledState:
+def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> SampledState:
     """The state after so many updates; tensors are read one by one."""
     weights = at_sample(run.weights(updates), sample, work)
     if updates not in run.optimizer_state_steps():

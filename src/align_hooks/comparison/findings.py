@@ -13,14 +13,14 @@ from align_hooks.comparison.distances import Distance
 from align_hooks.comparison.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import equal
-from align_hooks.comparison.verdict import Finding, Quantity, StageInfo, StageResult, Status, Words, at_step, excess, when
+from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words, at_step, excess, when
 from align_hooks.messages import Message, Side, message, sentences
-from align_hooks.process.work import Work
-from align_hooks.record.schema import Rate, Row
-from align_hooks.record.self_check import Contradiction, Kind
+from align_hooks.process.work import WorkPool
+from align_hooks.record.schema import Rate, ScalarRow
+from align_hooks.record.self_check import Contradiction, ContradictionKind
 
 WORST = 10
-NUMBERS = (Quantity.LOSS, Quantity.LOCAL_NORMS)
+NUMBERS = (Metric.LOSS, Metric.LOCAL_NORMS)
 """What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
 NOT_APART: Mapping[str, float] = {}
 Limit = Callable[[str], float]
@@ -29,16 +29,16 @@ StepDistance: TypeAlias = tuple[int, Distance, Limit]
 """A step, how far two runs are apart there, and with which limit."""
 
 
-def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work, apart: Mapping[str, float] = NOT_APART) -> list[Finding]:
+def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: WorkPool, apart: Mapping[str, float] = NOT_APART) -> list[Finding]:
     """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them. ``apart`` is how far
     (L2) some of them may be apart whatever their relative limit."""
     measured = list(distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work))
     limits = limit if pair.both_stored(kind, step) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
     wide = {one.name: apart[one.name] / one.reference for one in measured if one.name in apart and one.reference}
-    return [as_finding(one, step, lambda name: max(limits(name), wide.get(name, 0.0)), Quantity(kind)) for one in measured]
+    return [as_finding(one, step, lambda name: max(limits(name), wide.get(name, 0.0)), Metric(kind)) for one in measured]
 
 
-def as_finding(distance: Distance, step: int, limit: Limit, quantity: Quantity) -> Finding:
+def as_finding(distance: Distance, step: int, limit: Limit, quantity: Metric) -> Finding:
     """A distance with its limit, and the values that are shown beside it."""
     name, ours, theirs = distance.name, distance.reference, distance.candidate
     values = (ours, theirs) if quantity in NUMBERS else (unless_finite(ours), unless_finite(theirs))
@@ -46,7 +46,7 @@ def as_finding(distance: Distance, step: int, limit: Limit, quantity: Quantity) 
     return Finding(at_step(name, step), *values, distance.error, limit(name), *of_two, name, step, quantity, by_digest=by_digest)
 
 
-def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Finding]:
+def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[Finding]:
     """Relative Frobenius errors of Adam's moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
     return [
@@ -57,7 +57,7 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
             distance.error,
             limit,
             step=step,
-            quantity=Quantity.OPTIMIZER_STATE,
+            quantity=Metric.OPTIMIZER_STATE,
         )
         for moment in ours
         for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=when(step)), work)
@@ -77,14 +77,14 @@ def judged(
     return StageResult(stage, status, summary, furthest(findings, most), short=short)
 
 
-def worse_loss(ours: Row, theirs: Row, limit: Limit) -> Distance | None:
+def worse_loss(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> Distance | None:
     """The first of :func:`losses` as a distance; None where there is none. A long run has one at every step, and shows few."""
     return max(distances.of_losses(ours, theirs), key=lambda distance: excess(distance.error, limit(distance.name)), default=None)
 
 
-def losses(ours: Row, theirs: Row, limit: Limit) -> list[Finding]:
+def losses(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
-    findings = [as_finding(distance, ours.step, limit, Quantity.LOSS) for distance in distances.of_losses(ours, theirs)]
+    findings = [as_finding(distance, ours.step, limit, Metric.LOSS) for distance in distances.of_losses(ours, theirs)]
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
@@ -96,16 +96,16 @@ def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) 
         if side is not None:
             subject = message("self_check.of_side", side=side, what=contradiction.subject, step=step, iteration=step + 1)
         claims, name, rank = (contradiction.first.words, contradiction.second.words), contradiction.name, contradiction.rank
-        findings.append(Finding(subject, *claims, name=name, step=step, quantity=Quantity.SELF_CHECK, rank=rank))
+        findings.append(Finding(subject, *claims, name=name, step=step, quantity=Metric.SELF_CHECK, rank=rank))
     return findings
 
 
 def told_otherwise(side: Side, contradiction: Contradiction) -> Message:
     """What a side's loss function makes otherwise than its tokens' losses and its mask say."""
-    if contradiction.kind is Kind.WEIGHTS_OF_TOKENS:
+    if contradiction.kind is ContradictionKind.WEIGHTS_OF_TOKENS:
         return message("first_loss.weighs_otherwise", side=side, made=contradiction.second.words, said=contradiction.first.words)
     said, made = contradiction.first.value, contradiction.second.value
-    if contradiction.kind is Kind.COUNT:
+    if contradiction.kind is ContradictionKind.COUNT:
         return message("first_loss.counts_otherwise", side=side, count=said, sum=made)
     return message("first_loss.not_the_mean", side=side, loss=said, mean=made)
 
@@ -178,7 +178,7 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
 
 
-def worst_findings(of: Sequence[StepDistance], quantity: Quantity) -> list[Finding]:
+def worst_findings(of: Sequence[StepDistance], quantity: Metric) -> list[Finding]:
     """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
     excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
     chosen = telling_of(excesses, [without_reference(distance) for _, distance, _ in of])

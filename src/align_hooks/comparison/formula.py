@@ -43,7 +43,7 @@ class UpdateFormula(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HyperParameters:
     """An optimizer's hyper-parameters, as recorded or as fitted.
 
     ``decay`` has one value a tensor. ``rate`` multiplies the recorded learning rates. ``clip`` is the norm that gradients
@@ -65,11 +65,11 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UpdateTerms:
     """The terms of one update by its ``settings``. ``count`` is the exponent t of the bias correction, 1 at the first update. Learning rate
     and weight decay have one value an element, for parameter groups differ."""
 
-    settings: Settings
+    settings: HyperParameters
     learning_rate: float | Array
     weight_decay: float | Array
     clip_coefficient: float
@@ -82,7 +82,7 @@ class Terms:
         return (1 - betas[0] ** self.count, 1 - betas[1] ** self.count) if self.settings.bias_correction else (1.0, 1.0)
 
 
-class State(NamedTuple):
+class AdamState(NamedTuple):
     """Weights and moments, float64, all of one shape."""
 
     weights: Array
@@ -90,7 +90,7 @@ class State(NamedTuple):
     exp_avg_sq: Array
 
 
-def update(terms: Terms, before: State, gradient: Array) -> State:
+def update(terms: UpdateTerms, before: AdamState, gradient: Array) -> AdamState:
     """The state after one update with ``gradient``, which is not clipped yet."""
     settings, (weights, m, v) = terms.settings, before
     g = terms.clip_coefficient * gradient
@@ -111,10 +111,10 @@ def update(terms: Terms, before: State, gradient: Array) -> State:
         denominator = np.sqrt(squared / second) + settings.eps
     step = terms.learning_rate * (used / first) / denominator
     kept = 1 - terms.learning_rate * terms.weight_decay if settings.decoupled else 1.0
-    return State((weights - step) * kept if settings.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
+    return AdamState((weights - step) * kept if settings.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
 
 
-def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
+def rounding(terms: UpdateTerms, before: AdamState, gradient: Array, after: AdamState, eps: float) -> AdamState:
     """How far each element may be off because the framework computes in fp32 and keeps weights with ``eps``: one rounding each.
 
     Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32
@@ -134,7 +134,7 @@ def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: fl
     step = terms.learning_rate * np.abs(after.exp_avg / first) / denominator
     betas = _of_beta(settings.beta1, terms.count, first) + _of_beta(settings.beta2, terms.count, second) / 2
     follows = terms.learning_rate * (m / first) / denominator + step * (betas + v / (2 * after.exp_avg_sq + tiny))
-    return State(eps * np.abs(after.weights) + fp32 * 8 * moved + follows + tiny, m, v)
+    return AdamState(eps * np.abs(after.weights) + fp32 * 8 * moved + follows + tiny, m, v)
 
 
 def _of_beta(beta: float, count: int, correction: float) -> float:
@@ -147,7 +147,7 @@ Moments = tuple[Array, Array] | None
 
 
 @dataclass(frozen=True)
-class Update:
+class RecordedUpdate:
     """One recorded update, sampled: flat float64 arrays over the same elements of the same tensors at every update.
 
     ``rates`` has one value a tensor. ``norm`` is the global norm of the gradients that went in, ``coefficient`` the clip
@@ -166,9 +166,9 @@ class Update:
     moments: Moments
     moments_after: Moments
     eps: float = 2.0**-23
-    allowed: State | None = None
+    allowed: AdamState | None = None
 
-    def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> Update:
+    def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> RecordedUpdate:
         """The update at some of its elements, which are those of some of its tensors."""
         before, after = ((pair and (pair[0][elements], pair[1][elements])) for pair in (self.moments, self.moments_after))
         return replace(
@@ -194,7 +194,7 @@ class Evidence:
 
     names: tuple[str, ...]
     tensor: NDArray[np.int64]
-    updates: tuple[Update, ...]
+    updates: tuple[RecordedUpdate, ...]
 
     def without(self, tensors: NDArray[np.bool_]) -> Evidence:
         """The evidence of the other tensors."""
@@ -206,7 +206,7 @@ class Evidence:
         return Evidence(names, index[self.tensor[kept]], tuple(update.only(kept, ~tensors) for update in self.updates))
 
 
-def misfits(evidence: Evidence, settings: Settings) -> Array:
+def misfits(evidence: Evidence, settings: HyperParameters) -> Array:
     """Each tensor's root mean square difference between recorded and predicted numbers, in roundings. Weights and moments apart, the
     largest of them: moments that agree must not make up for weights that do not."""
     count = len(evidence.names)
@@ -224,40 +224,40 @@ def worst(misfits: Array) -> float:
     return float(misfits.max()) if np.isfinite(misfits).all() else math.inf
 
 
-def misfit(evidence: Evidence, settings: Settings) -> float:
+def misfit(evidence: Evidence, settings: HyperParameters) -> float:
     """The root mean square of all differences, which is smooth: a fit minimizes it."""
     parts = [part for parts in rests(evidence, settings) for part in parts]
     total = sum(float(part @ part) for part in parts)
     return math.sqrt(total / sum(part.size for part in parts)) if math.isfinite(total) else math.inf
 
 
-def rests(evidence: Evidence, settings: Settings) -> Iterator[list[Array]]:
+def rests(evidence: Evidence, settings: HyperParameters) -> Iterator[list[Array]]:
     """Differences of each update's weights, and of its moments where they are recorded, in roundings."""
     for recorded, before, terms, after in predictions(evidence, settings):
         with np.errstate(all="ignore"):
             allowed = rounding(terms, before, recorded.gradient, after, recorded.eps)
             if recorded.allowed is not None:
-                allowed = State(*map(np.minimum, allowed, recorded.allowed))
+                allowed = AdamState(*map(np.minimum, allowed, recorded.allowed))
             arrays = (recorded.after, *(recorded.moments_after or ()))
             differences = [(array - predicted) / limit for array, predicted, limit in zip(arrays, after, allowed, strict=False)]
         yield differences
 
 
-def predictions(evidence: Evidence, settings: Settings) -> Iterator[tuple[Update, State, Terms, State]]:
+def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple[RecordedUpdate, AdamState, UpdateTerms, AdamState]]:
     """Each update with the state before it, its terms and the state that follows. Moments that were not recorded before an update are zero
     at the first and carried on from the prediction later."""
     carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))
     decay = settings.decay[evidence.tensor]
     for recorded in evidence.updates:
         coefficient, count = settings.scale * clipping(settings, recorded), max(1, recorded.count + settings.count)
-        terms = Terms(settings, settings.rate * recorded.rates[evidence.tensor], decay, coefficient, count)
-        before = State(recorded.weights, *(recorded.moments or carried))
+        terms = UpdateTerms(settings, settings.rate * recorded.rates[evidence.tensor], decay, coefficient, count)
+        before = AdamState(recorded.weights, *(recorded.moments or carried))
         with np.errstate(all="ignore"):
             after = update(terms, before, recorded.gradient)
         yield recorded, before, terms, after
         carried = after[1:]
 
 
-def clipping(settings: Settings, update: Update) -> float:
+def clipping(settings: HyperParameters, update: RecordedUpdate) -> float:
     """The coefficient that gradients are multiplied by: as recorded, or that of clipping to another norm."""
     return update.coefficient if settings.clip is None or not update.norm else min(1.0, settings.clip / (update.norm + 1e-6))

@@ -15,7 +15,7 @@ from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.findings import contradictions, copies_alike
 from align_hooks.comparison.settings import of_no_family
 from align_hooks.comparison.sharding import AXES
-from align_hooks.comparison.verdict import Curve, Finding, Quantity, RunSummary, Words, when
+from align_hooks.comparison.verdict import Curve, Finding, Metric, RunSummary, Words, when
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.weights import NO_FAMILY, unknown_of
@@ -23,7 +23,7 @@ from align_hooks.record.holdings import Holding
 from align_hooks.record.look import of_data
 from align_hooks.record.problems import Problem
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Hook, Row
+from align_hooks.record.schema import HookCount, ScalarRow
 from align_hooks.record.self_check import SelfCheck
 
 
@@ -43,7 +43,7 @@ class Rank:
     host: str
     place: str
     ended: Words
-    hooks: Mapping[str, Hook]
+    hooks: Mapping[str, HookCount]
     recorded: Mapping[str, int]
 
 
@@ -120,15 +120,15 @@ def contradicted(check: SelfCheck) -> Words | None:
     return sentences(*known) if known else None
 
 
-def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
+def not_finite(rows: Sequence[ScalarRow]) -> Iterator[Words]:
     """Losses, and norms of updates that were not skipped, that are NaN or infinite."""
-    for name, quantity in (("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)):
+    for name, quantity in (("loss", Metric.LOSS), ("grad_norm", Metric.GRAD_NORM)):
         bad = [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]
         if bad:
             yield message("health.not_finite", quantity=quantity, count=len(bad), first=when(bad[0]))
 
 
-def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
+def remarks(run: Run, rows: Sequence[ScalarRow]) -> Iterator[Words]:
     """More that a reader should know."""
     if NO_FAMILY in run.facts.model:
         yield message("health.no_family", what=of_no_family(run.facts.model))

@@ -14,24 +14,24 @@ from align_hooks.comparison.band.banded import Banded, banded
 from align_hooks.comparison.findings import Limit, as_finding, tensor_errors, told_otherwise, worse_loss, worst_findings
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.noise import Noise
-from align_hooks.comparison.overridden import Change, changes
+from align_hooks.comparison.overridden import DataOverride, changes
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.random_states import Drawn, first_difference
 from align_hooks.comparison.settings import argument_settings, model_settings
-from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Quantity, Words, excess, fed_sides, when
+from align_hooks.comparison.token_losses import LossDivergence
+from align_hooks.comparison.verdict import Finding, Metric, Words, excess, fed_sides, when
 from align_hooks.messages import Message, Side, all_of, message, terms
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.quantities.weights import unknown_of
 from align_hooks.record.batch import Batch
-from align_hooks.record.look import Look, problems_of
+from align_hooks.record.look import BatchStatistics, problems_of
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 """What makes text of ids."""
 
 
 @dataclass
-class Ladder:
+class ComparisonContext:
     """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
     findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named. ``looks`` are at the
     batches of both sides, once their stage has compared them, and ``concerned`` counts their tokens that a changed setting is about."""
@@ -39,11 +39,11 @@ class Ladder:
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
-    work: Work
-    parted: Parted = field(default_factory=Parted)
+    work: WorkPool
+    parted: LossDivergence = field(default_factory=LossDivergence)
     points: dict[int, list[Finding]] = field(default_factory=dict)
     decode: Decode | None = None
-    looks: dict[Side, Look] = field(default_factory=dict)
+    looks: dict[Side, BatchStatistics] = field(default_factory=dict)
     concerned: Counter[tuple[Side, str]] = field(default_factory=Counter)
 
     @cached_property
@@ -61,12 +61,12 @@ class Ladder:
         models = [run.facts.model for run in self.pair.runs]
         subject = message("settings.compute_type")
         types = self.pair.unlike_types
-        finding = [Finding(subject, *types, name="compute type", quantity=Quantity.MODEL_SETTING)] if types else []
+        finding = [Finding(subject, *types, name="compute type", quantity=Metric.MODEL_SETTING)] if types else []
         facts = [run.facts for run in self.pair.runs]
         return finding + (model_settings(*models) + argument_settings(*facts) if all(models) else [])
 
     @cached_property
-    def changes(self) -> dict[Side, tuple[Change, ...]]:
+    def changes(self) -> dict[Side, tuple[DataOverride, ...]]:
         """What was changed of the configuration of each side that changes numbers."""
         fed = fed_sides(*(run.facts for run in self.pair.runs))
         return {side: tuple(one for one in changes(run.facts) if not (fed and one.row.is_of_order)) for side, run in self.pair.sides}
@@ -86,7 +86,7 @@ class Ladder:
             distance = worse_loss(ours, theirs, limit := self.loss_limit(ours.step))
             if not pair.is_exact(ours.step) and distance and excess(distance.error, limit(distance.name)) > clear:
                 known = ours.step in pair.known("weights")
-                weights = self.tensors(Quantity.WEIGHTS.value, ours.step, pair.limits.free) if known else []
+                weights = self.tensors(Metric.WEIGHTS.value, ours.step, pair.limits.free) if known else []
                 return ours.step if weights and all(finding.excess <= 1 for finding in weights) else None
         return None
 
@@ -110,13 +110,13 @@ class Ladder:
         limit = self.noise.limits("local_norms", step, default)
         measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
         if telling:
-            return worst_findings([(step, distance, limit) for distance in measured], Quantity.LOCAL_NORMS)
-        return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
+            return worst_findings([(step, distance, limit) for distance in measured], Metric.LOCAL_NORMS)
+        return [as_finding(distance, step, limit, Metric.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
         """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
-        drifts = default and kind == Quantity.WEIGHTS
+        drifts = default and kind == Metric.WEIGHTS
         apart = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if drifts else {}
         return tensor_errors(self.pair, kind, step, limit, self.work, apart)
 

@@ -57,7 +57,7 @@ ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class BatchDifference:
     """One way of making an array otherwise: the side that does it, where that is known, and the ``number`` that belongs to it: an id, or a
     count of places."""
 
@@ -76,7 +76,7 @@ class Way:
 class Common:
     """What all steps have in common at which an array differs; ``ways`` has that by the array."""
 
-    ways: dict[str, set[Way]] = field(default_factory=dict)
+    ways: dict[str, set[BatchDifference]] = field(default_factory=dict)
 
     def add(self, name: str, ours: Batch, theirs: Batch) -> None:
         """Take a step at which the array of a name differs first."""
@@ -108,19 +108,19 @@ def both(ours: Arrays, theirs: Arrays) -> tuple[tuple[Side, Arrays, Arrays], tup
     return (Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)
 
 
-def tokens(ours: Arrays, theirs: Arrays) -> Iterator[Way]:
+def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """One side's samples may be the other's, cut some tokens later."""
     for side, own, other in both(ours, theirs):
         if own["tokens"].shape != other["tokens"].shape:
             return
         for places in range(1, min(CUT, own["tokens"].shape[1] // 2) + 1):
             if np.array_equal(own["tokens"][:, :-places], other["tokens"][:, places:]):
-                yield Way(Made.BEGINS_LATER, side, places)
+                yield BatchDifference(Made.BEGINS_LATER, side, places)
 
 
-def labels(ours: Arrays, theirs: Arrays) -> Iterator[Way]:
+def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Labels that are not the next token, are to be ignored on one side only, or differ at certain places alone."""
-    yield Way(Made.LABELS)
+    yield BatchDifference(Made.LABELS)
     ids, counts = ours["tokens"], ours["loss_mask"] > 0
     if not ids.shape == ours["labels"].shape == theirs["labels"].shape == counts.shape:
         return
@@ -128,16 +128,16 @@ def labels(ours: Arrays, theirs: Arrays) -> Iterator[Way]:
     shifts = {side: shift_of(own, counts) for side, own, _ in both(ours, theirs)}
     for side in shifts if len({*shifts.values()}) > 1 else ():
         if shifts[side] == 0:
-            yield Way(Made.LABELS_NOT_SHIFTED, side)
+            yield BatchDifference(Made.LABELS_NOT_SHIFTED, side)
         if shifts[side] == 2:
-            yield Way(Made.LABELS_SHIFTED_TWICE, side)
+            yield BatchDifference(Made.LABELS_SHIFTED_TWICE, side)
     for side, own, other in both(ours, theirs):
         if (own["labels"][wrong] < 0).all() and (other["labels"][wrong] >= 0).all():
-            yield Way(Made.LABELS_IGNORED, side)
+            yield BatchDifference(Made.LABELS_IGNORED, side)
     if (only := alone(ids[wrong])) is not None:
-        yield Way(Made.LABELS_AFTER_ID, number=only)
+        yield BatchDifference(Made.LABELS_AFTER_ID, number=only)
     if not wrong[:, :-1].any():
-        yield Way(Made.LABELS_AT_END)
+        yield BatchDifference(Made.LABELS_AT_END)
 
 
 def shift_of(arrays: Arrays, counts: Array) -> int | None:
@@ -152,51 +152,51 @@ def shift_of(arrays: Arrays, counts: Array) -> int | None:
     return None
 
 
-def masks(ours: Arrays, theirs: Arrays) -> Iterator[Way]:
+def masks(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """A mask that is the other's times something or some places on, or that leaves out what the other counts."""
-    yield Way(Made.MASK)
+    yield BatchDifference(Made.MASK)
     if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours["tokens"].shape:
         return
     wrong = ours["loss_mask"] != theirs["loss_mask"]
     if np.array_equal(ours["loss_mask"] > 0, theirs["loss_mask"] > 0):
-        yield Way(Made.MASK_SCALED)
+        yield BatchDifference(Made.MASK_SCALED)
     for side, own, other in both(ours, theirs):
         mask = own["loss_mask"]
         if np.array_equal(mask[:, 1:], other["loss_mask"][:, :-1]):
-            yield Way(Made.MASK_LATER, side, 1)
+            yield BatchDifference(Made.MASK_LATER, side, 1)
         if (mask > 0).all():
-            yield Way(Made.MASK_COUNTS_ALL, side)
+            yield BatchDifference(Made.MASK_COUNTS_ALL, side)
         if (mask[wrong] == 0).all():
             yield from hidden(side, own, wrong)
 
 
-def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[Way]:
+def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
     """What a side's mask leaves out where it is ``wrong``: all that has one id, or the beginning or the end of samples."""
     off = own["loss_mask"] == 0
     for made, name in ((Made.MASK_HIDES_ID, "tokens"), (Made.MASK_HIDES_LABEL, "labels")):
         only = alone(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
         if only is not None and off[own[name] == only].all():
-            yield Way(made, side, only)
+            yield BatchDifference(made, side, only)
     leading, trailing = np.logical_and.accumulate(off, axis=1), np.logical_and.accumulate(off[:, ::-1], axis=1)[:, ::-1]
     if leading[wrong].all():
-        yield Way(Made.MASK_HIDES_BEGINNING, side)
+        yield BatchDifference(Made.MASK_HIDES_BEGINNING, side)
     if trailing[wrong].all():
-        yield Way(Made.MASK_HIDES_END, side)
+        yield BatchDifference(Made.MASK_HIDES_END, side)
 
 
-def positions(ours: Arrays, theirs: Arrays) -> Iterator[Way]:
+def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Positions that start anew within a sample, after tokens of one id perhaps, or that begin elsewhere."""
-    yield Way(Made.POSITIONS)
+    yield BatchDifference(Made.POSITIONS)
     if ours["position_ids"].shape != theirs["position_ids"].shape:
         return
     apart = theirs["position_ids"] - ours["position_ids"]
     if apart.size and (apart == apart.flat[0]).all():
-        yield Way(Made.POSITIONS_FROM, Side.CANDIDATE, int(apart.flat[0]))
+        yield BatchDifference(Made.POSITIONS_FROM, Side.CANDIDATE, int(apart.flat[0]))
     for side, own, other in both(ours, theirs):
         if starts(own).any() and not starts(other).any():
-            yield Way(Made.POSITIONS_ANEW, side)
+            yield BatchDifference(Made.POSITIONS_ANEW, side)
             if "tokens" in own and (after := alone(own["tokens"][:, :-1][starts(own)])) is not None:
-                yield Way(Made.POSITIONS_ANEW_AFTER, side, after)
+                yield BatchDifference(Made.POSITIONS_ANEW_AFTER, side, after)
 
 
 def starts(arrays: Arrays) -> Array:
@@ -204,15 +204,15 @@ def starts(arrays: Arrays) -> Array:
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
 
 
-def attention(ours: Batch, theirs: Batch) -> Iterator[Way]:
+def attention(ours: Batch, theirs: Batch) -> Iterator[BatchDifference]:
     """An attention mask of its own on one side, such as keeps documents apart."""
-    yield Way(Made.ATTENTION)
+    yield BatchDifference(Made.ATTENTION)
     for side, own, other in ((Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)):
         if other.causal and not own.causal:
-            yield Way(Made.ATTENTION_OF_ITS_OWN, side)
+            yield BatchDifference(Made.ATTENTION_OF_ITS_OWN, side)
 
 
-WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[Way]]] = {
+WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
     "tokens": tokens,
     "labels": labels,
     "loss_mask": masks,
@@ -250,7 +250,7 @@ no column ``loss_mask``. Megatron-LM 0.19: ``gpt_dataset.py:807`` leaves out the
 given."""
 
 
-def by_setting(way: Way, facts: Mapping[Side, Facts]) -> Message | None:
+def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> Message | None:
     """A way with the setting of its side that makes it; None where none is known."""
     if way.side is None or way.number is None:
         return None

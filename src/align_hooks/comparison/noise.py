@@ -30,9 +30,9 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.comparison.verdict import Value, Words, when
 from align_hooks.messages import Argument, Joined, Message, message
-from align_hooks.process.work import ALONE, Work
+from align_hooks.process.work import ALONE, WorkPool
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
@@ -57,7 +57,7 @@ class Noise:
 
     pair: Pair
     repeats: Sequence[Run]
-    work: Work = ALONE
+    work: WorkPool = ALONE
     _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
 
     @cached_property
@@ -92,7 +92,7 @@ class Noise:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
         return {f"{kind} of step {step}": dict(errors) for (kind, step), (errors, _) in sorted(self._seen.items()) if errors}
 
-    def rows(self) -> list[list[tuple[Row, Row]]]:
+    def rows(self) -> list[list[tuple[ScalarRow, ScalarRow]]]:
         """Of each repeat, the rows of scalars of the steps that the reference completed too; none of what is no repeat."""
         return [] if self.problem else [Pair(self.pair.reference, repeat).rows for repeat in self.repeats]
 

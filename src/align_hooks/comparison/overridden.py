@@ -52,7 +52,7 @@ CHANGED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DataOverride:
     """A row of the table with what a run had before and had after; ``id`` is the number that tokens or labels are counted of."""
 
     row: Changed
@@ -72,7 +72,7 @@ class Change:
         return message(self.row.id, side=side, before=self.before, after=self.after, count=count, all=tokens)
 
 
-def changes(facts: Facts) -> Iterator[Change]:
+def changes(facts: Facts) -> Iterator[DataOverride]:
     """The overrides of a run that change numbers, one for each message."""
     told: set[str] = set()
     for override in facts.overrides:
@@ -81,7 +81,7 @@ def changes(facts: Facts) -> Iterator[Change]:
             continue
         told.add(row.id)
         before, after = (str(value) for value in (override.before, override.after))
-        yield Change(row, before, after, row.default if before == "None" else whole(before))
+        yield DataOverride(row, before, after, row.default if before == "None" else whole(before))
 
 
 def whole(text: str) -> int | None:

@@ -15,10 +15,10 @@ from align_hooks.comparison.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.comparison.streams import Task, measure
 from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, Side, message
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Pair:
         return bool(self.reference.path == self.candidate.path or (ours and ours == theirs))
 
     @cached_property
-    def rows(self) -> list[tuple[Row, Row]]:
+    def rows(self) -> list[tuple[ScalarRow, ScalarRow]]:
         """Rows of scalars of the steps that both completed."""
         theirs = {row.step: row for row in self.candidate.rows}
         return [(row, theirs[row.step]) for row in self.reference.rows if row.step in theirs]
@@ -169,7 +169,7 @@ class Pair:
             gaps += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
         return gaps
 
-    def _lacking(self, kind: Kind, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
+    def _lacking(self, kind: Quantity, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
         wanted = kind.possible(self._made)
         for asked in self._asked(kind):
             wanted = {step for step in wanted if step in asked}
@@ -193,7 +193,7 @@ class Pair:
             for taught, run in ((theirs, self.reference), (ours, self.candidate))
         )
 
-    def _asked(self, kind: Kind) -> list[Container[int]]:
+    def _asked(self, kind: Quantity) -> list[Container[int]]:
         """The steps at which each run was asked for ``kind``."""
         return [run.asked(kind.variable) for run in self.runs]
 
@@ -285,7 +285,7 @@ class Pair:
         return all(measure(task).apart == 0.0 for task in tasks if not task.equal_by_digest)
 
 
-def _any_rate(row: Row) -> bool:
+def _any_rate(row: ScalarRow) -> bool:
     """Whether the step's update could move a weight."""
     rates = row.learning_rate
     return not row.skipped and (any(rates) if isinstance(rates, list) else rates != 0)

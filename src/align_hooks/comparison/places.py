@@ -22,7 +22,7 @@ KINDS = tuple(kind for level in levels() for kind in level)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ModelPosition:
     """``depth`` is -1 for the embedding, a layer's number, or behind all layers; ``kind`` is the name without layer and expert number."""
 
     depth: float
@@ -35,13 +35,13 @@ class Place:
         return EMBEDDING if self.depth < 0 else HEAD if self.depth == float("inf") else f"{self.depth:.0f}"
 
 
-def place(name: str) -> Place:
+def place(name: str) -> ModelPosition:
     """The place of a canonical name, of a tensor or of a point."""
     if (point := points.place(name.removesuffix(points.GRADIENT))).kind in POINTS:
         depth = (-1.0, float(point.layer), float("inf"))[point.stage]
-        return Place(depth, POINTS.index(point.kind), "output" if point.kind == points.BLOCK else point.kind)
+        return ModelPosition(depth, POINTS.index(point.kind), "output" if point.kind == points.BLOCK else point.kind)
     layer = LAYER.search(name)
     kind = NUMBER.sub(".*", name[layer.end() :] if layer else name.removeprefix("model.")).removesuffix(".weight")
     begins = (order for order, known in enumerate(KINDS) if kind == known or kind.startswith((known + ".", known + "#")))
     depth = int(layer[1][:6]) if layer else -1.0 if "embed" in kind else float("inf")
-    return Place(depth, max(begins, default=len(KINDS)), kind)
+    return ModelPosition(depth, max(begins, default=len(KINDS)), kind)

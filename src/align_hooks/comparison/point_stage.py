@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import as_finding, furthest, in_short, steps_text
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.points import healed, origins, without_gradient, wrong_parts
-from align_hooks.comparison.verdict import Finding, Origin, Quantity, StageInfo, StageResult, Status, Words, at_step, when
+from align_hooks.comparison.verdict import ErrorOrigin, Finding, Metric, StageInfo, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, message, sentences, terms
 from align_hooks.names.points import GRADIENT, consumers
 
@@ -19,7 +19,7 @@ Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
 SHOWN = 3
 
 
-def point_stage(ladder: Ladder, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+def point_stage(ladder: ComparisonContext, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
     """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
     last; the origins of the error stand first."""
     pair = ladder.pair
@@ -61,18 +61,18 @@ def point_stage(ladder: Ladder, stage: StageInfo, chosen: Callable[[str], bool],
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PassComparison:
     """The points of one pass of a step: how many both runs have, the ``findings`` of all but those that are written ``otherwise``, the
     ``origins`` of errors, and the points that are compared ``by_norms``."""
 
     count: int
     findings: Mapping[str, Finding]
-    origins: Sequence[Origin]
+    origins: Sequence[ErrorOrigin]
     otherwise: Sequence[str]
     by_norms: Sequence[str]
 
 
-def look(ladder: Ladder, step: int, chosen: Callable[[str], bool], order: Order) -> Seen:
+def look(ladder: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
     """Hold the points of one pass against each other. What is behind a point says something of it only where it was made from the point,
     and not given by a teacher, and where more than norms agrees."""
     findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
@@ -82,28 +82,28 @@ def look(ladder: Ladder, step: int, chosen: Callable[[str], bool], order: Order)
     telling = not by_norms and not ladder.pair.is_taught(step)
     otherwise = healed(excess, ordered, consumers(made_from)) if telling else []
     others = {name: finding for name, finding in findings.items() if name not in otherwise}
-    return Seen(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
+    return PassComparison(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
 
 
-def of_step(ladder: Ladder, step: int) -> list[Finding]:
+def of_step(ladder: ComparisonContext, step: int) -> list[Finding]:
     """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
     if step in ladder.points:
         return ladder.points[step]
     limits = ladder.pair.limits
     limit = ladder.noise.limits("activations", step, limits.gradient if ladder.pair.is_exact(step) else limits.free)
     measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.work)
-    findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
+    findings = [as_finding(distance, step, limit, Metric.ACTIVATIONS) for distance in measured]
     whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points
     for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)) if whole else ():
         there, absent = message("activations.has_gradient"), message("activations.no_gradient")
         values = (there, absent) if ours else (absent, there)
-        by: Mapping[str, object] = {"name": name, "step": step, "quantity": Quantity.ACTIVATIONS}
+        by: Mapping[str, object] = {"name": name, "step": step, "quantity": Metric.ACTIVATIONS}
         findings.append(Finding(at_step(name, step), *values, math.inf, limit(name), **by))  # type: ignore[arg-type]
     ladder.points[step] = findings
     return findings
 
 
-def jump(ladder: Ladder, origin: Origin, step: int) -> Words:
+def jump(ladder: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
     """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
     finding, backward, users = origin.finding, origin.finding.name.endswith(GRADIENT), _listed(origin)
     if finding.error is None or math.isinf(finding.excess):
@@ -114,11 +114,11 @@ def jump(ladder: Ladder, origin: Origin, step: int) -> Words:
     return sentences(told, _parts(ladder, finding, step))
 
 
-def _listed(origin: Origin) -> Words:
+def _listed(origin: ErrorOrigin) -> Words:
     return terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]]) if origin.made_from else message("activations.nothing")
 
 
-def _parts(ladder: Ladder, finding: Finding, step: int) -> Message | None:
+def _parts(ladder: ComparisonContext, finding: Finding, step: int) -> Message | None:
     """Micro-batches or ranks that a point is wrong in, where it is not wrong in all."""
     ours, theirs = (run.activations(step) for run in ladder.pair.runs)
     if finding.limit is None or finding.name not in ours.names or finding.name not in theirs.names:
@@ -130,14 +130,14 @@ def _parts(ladder: Ladder, finding: Finding, step: int) -> Message | None:
     return message("activations.in_parts", count=len(wrong), all=count, micro_batches=terms(micro_batches), ranks=terms(ranks))
 
 
-def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message | None:
+def _alone(ladder: ComparisonContext, step: int, chosen: Callable[[str], bool]) -> Message | None:
     """How many points one run alone has, and which is the first."""
     ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in ladder.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
 
 
-def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> list[str]:
+def _by_norms(ladder: ComparisonContext, step: int, names: Sequence[str]) -> list[str]:
     """The points of which one run has statistics alone, so that their norms are compared."""
     ours, theirs = (run.activations(step) for run in ladder.pair.runs)
     common = [name for name in names if name in ours.names and name in theirs.names]

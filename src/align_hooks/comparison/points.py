@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from align_hooks.comparison.distances import error_of_sketches
-from align_hooks.comparison.verdict import Finding, Origin
+from align_hooks.comparison.verdict import ErrorOrigin, Finding
 from align_hooks.names.points import GRADIENT, consumers, in_order, sources
 from align_hooks.record.activations import Activations
 
@@ -42,17 +42,17 @@ def backward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str
     return ordered, {name + GRADIENT: tuple(user + GRADIENT for user in users[name]) for name in bare}
 
 
-def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: Mapping[str, Sequence[str]]) -> list[Origin]:
+def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: Mapping[str, Sequence[str]]) -> list[ErrorOrigin]:
     """The points beyond their limits at which the error jumps, in the order of the pass; the first beyond its limit where none does."""
-    found: list[Origin] = []
-    first: Origin | None = None
+    found: list[ErrorOrigin] = []
+    first: ErrorOrigin | None = None
     for name in ordered:
         finding = findings.get(name)
         if finding is None or finding.excess <= 1:
             continue
         read = tuple(made_from[name])
         inputs = max((findings[source].excess for source in read if source in findings), default=0.0)
-        origin = Origin(finding, read, inputs)
+        origin = ErrorOrigin(finding, read, inputs)
         first = first or origin
         if finding.excess >= JUMP * max(inputs, QUIET) and not (math.isinf(finding.excess) and math.isinf(inputs)):
             found.append(origin)

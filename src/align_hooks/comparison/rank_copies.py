@@ -10,23 +10,30 @@ from collections.abc import Sequence
 
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.sharding import AXES
-from align_hooks.comparison.verdict import Place
+from align_hooks.comparison.verdict import FaultLocation
 from align_hooks.messages import Message, Side, all_of, message
 from align_hooks.record.reader import Run
-from align_hooks.record.self_check import Contradiction, Kind
+from align_hooks.record.self_check import Contradiction, ContradictionKind
 
 FAULTS = {
-    Kind.WEIGHT_COPIES: ("rank_copies.updated_apart", Place.OPTIMIZER),
-    Kind.GRADIENT_COPIES: ("rank_copies.not_reduced", Place.GRADIENTS),
-    Kind.GRAD_NORM: ("rank_copies.norm_of_a_group", Place.CLIPPING),
+    ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", FaultLocation.OPTIMIZER),
+    ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", FaultLocation.GRADIENTS),
+    ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", FaultLocation.CLIPPING),
 }
 """What ranks should share, in the order in which a step makes it, with the message and the place of each."""
 ORDER = [*FAULTS]
-OF_NORMS = (Kind.RANKS_OF_NORM, Kind.NORM_TAKEN_AGAIN, Kind.NORM_OF_RANKS, Kind.ELEMENTS, Kind.LEFT_OUT, Kind.COUNTED_ALONE)
+OF_NORMS = (
+    ContradictionKind.RANKS_OF_NORM,
+    ContradictionKind.NORM_TAKEN_AGAIN,
+    ContradictionKind.NORM_OF_RANKS,
+    ContradictionKind.ELEMENTS,
+    ContradictionKind.LEFT_OUT,
+    ContradictionKind.COUNTED_ALONE,
+)
 """What a norm says of gradients that are not shared: it follows from them."""
 
 
-def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Place] | None:
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, FaultLocation] | None:
     """Return what the ranks of a run do not share first, and where that fault sits; None where the self-check found something else, or
     ranks alike in every place."""
     causes = [each for each in found if each.kind in ORDER]
@@ -40,8 +47,8 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
     if not axes:
         return None
     id, place = FAULTS[first.kind]
-    if first.kind is Kind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
-        id, place = "rank_copies.start_apart", Place.WEIGHTS
+    if first.kind is ContradictionKind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
+        id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
     numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
     shared = {

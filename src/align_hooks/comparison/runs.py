@@ -16,14 +16,14 @@ from align_hooks.comparison.diagnosis.blame import blame
 from align_hooks.comparison.diagnosis.near_ties import opened
 from align_hooks.comparison.diagnosis.next_step import next_step
 from align_hooks.comparison.diagnosis.symptom import first_symptom
-from align_hooks.comparison.ladder import Decode, Ladder
+from align_hooks.comparison.ladder import ComparisonContext, Decode
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import Comparison, StageResult, Status, decide
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, decide
 from align_hooks.messages.progress import Progress, silent
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.record.reader import Run
 
 
@@ -37,14 +37,14 @@ def compare(
     executor: Executor | None = None,
     least: int = 0,
     decode: Decode | None = None,
-) -> Comparison:
+) -> ComparisonResult:
     """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
     match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; this process does without one, and where
     there are fewer than ``least`` bytes of a kind. ``decode`` makes text of the ids around a late departure."""
-    pair, work = Pair(reference, candidate), Work(progress, executor, least)
+    pair, work = Pair(reference, candidate), WorkPool(progress, executor, least)
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
-    ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
+    ladder = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
     stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another
@@ -54,7 +54,7 @@ def compare(
     stages, symptom = opened(stages, first_symptom(stages, pair.first), ladder)
     verdict, first = decide(stages, symptom, compared)
     blamed = blame(first, stages, ladder)
-    return Comparison(
+    return ComparisonResult(
         verdict=verdict,
         first=first,
         stages=tuple(stages),
@@ -72,7 +72,7 @@ def compare(
     )
 
 
-def climbed(ladder: Ladder, stages: Sequence[Stage]) -> list[StageResult]:
+def climbed(ladder: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
     """Stages, one after the other, without those of which neither model has anything."""
     results: list[StageResult] = []
     for index, stage in enumerate(stages):

@@ -8,11 +8,11 @@ from dataclasses import replace
 from align_hooks.comparison.arguments import ARGUMENTS
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.measures import relative_difference
-from align_hooks.comparison.verdict import Finding, Named, Quantity, Value
+from align_hooks.comparison.verdict import Finding, Metric, Named, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, not_compared
-from align_hooks.record.schema import Facts, Group, Optimizer, Table
+from align_hooks.record.schema import Facts, OptimizerFacts, ParameterGroup, Table
 
 
 class HyperParameter(Named):
@@ -51,11 +51,13 @@ def equal(a: object, b: object, within: float = SETTING) -> bool:
     return bool(a == b)
 
 
-def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True, left_out: Container[str] = ()) -> list[Finding]:
+def hyper_parameters(
+    reference: OptimizerFacts, candidate: OptimizerFacts, *, rates: bool = True, left_out: Container[str] = ()
+) -> list[Finding]:
     """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
     at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step.
     ``left_out`` are parameters that cannot be compared."""
-    kind = Quantity.HYPER_PARAMETER
+    kind = Metric.HYPER_PARAMETER
     ours, theirs = str(reference.type), str(candidate.type)
     families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
     known = None not in (reference.type, candidate.type)
@@ -70,7 +72,7 @@ def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool 
     return [*findings, *_in_one_only(ours_by, theirs_by), *_of_parameters(ours_by, theirs_by, keys)]
 
 
-Groups = Mapping[str, Group]
+Groups = Mapping[str, ParameterGroup]
 """Canonical name to its group."""
 
 
@@ -80,7 +82,7 @@ def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
     for in_reference, alone in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
         if alone and ours.keys() & theirs.keys():
             subject = message("hyper_parameters.in_one_only", names=listed(sorted(alone)))
-            findings.append(Finding(subject, *presence(in_reference), quantity=Quantity.HYPER_PARAMETER))
+            findings.append(Finding(subject, *presence(in_reference), quantity=Metric.HYPER_PARAMETER))
     return findings
 
 
@@ -96,7 +98,7 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
             ):  # NaN is a rate or a decay that follows a schedule
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
-            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
+            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
             whole = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
             of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(whole))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
@@ -133,7 +135,7 @@ def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     known = NO_FAMILY not in reference and NO_FAMILY not in candidate
     keys = reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()
     pairs = {key: (reference.get(key), candidate.get(key)) for key in sorted(keys - not_compared(reference, candidate))}
-    differing = [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+    differing = [_setting(key, *pair, Metric.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
     return [*recognised(reference, candidate), *differing]
 
 
@@ -142,7 +144,7 @@ def recognised(reference: Table, candidate: Table) -> list[Finding]:
     if (NO_FAMILY in reference) == (NO_FAMILY in candidate):
         return []
     kinds = family_shown(reference), family_shown(candidate)
-    return [Finding(message("settings.family"), *kinds, name=FAMILY, quantity=Quantity.MODEL_SETTING)]
+    return [Finding(message("settings.family"), *kinds, name=FAMILY, quantity=Metric.MODEL_SETTING)]
 
 
 def family_shown(model: Table) -> Value:
@@ -166,12 +168,12 @@ def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
     for argument in ARGUMENTS:
         compared, shown = argument.compared(reference, candidate), argument.shown or argument.means
         if compared is not None and not equal(*compared):
-            findings.append(_setting(argument.name, shown(reference), shown(candidate), Quantity.MODEL_SETTING))
+            findings.append(_setting(argument.name, shown(reference), shown(candidate), Metric.MODEL_SETTING))
     return findings
 
 
-def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:
-    what = HyperParameter(key) if quantity is Quantity.HYPER_PARAMETER else key
+def _setting(key: str, reference: object, candidate: object, quantity: Metric) -> Finding:
+    what = HyperParameter(key) if quantity is Metric.HYPER_PARAMETER else key
     return Finding(what, as_written(reference), as_written(candidate), name=key, quantity=quantity)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from align_hooks.comparison.measures import distances
 from align_hooks.comparison.places import place
-from align_hooks.comparison.verdict import Finding, Quantity, Words
+from align_hooks.comparison.verdict import Finding, Metric, Words
 from align_hooks.families.registry import end_kinds
 from align_hooks.messages import Message, Side, all_of, message, sentences, terms
 from align_hooks.messages.message import id_of
@@ -61,9 +61,9 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 """Numbers of which a loss may be divided by one less, or one more."""
 
 
-def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
+def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
     """What the findings of one exact step have in common; None where nothing is known of them."""
-    of_gradients = kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS) and any(finding.excess > 1 for finding in findings)
+    of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.excess > 1 for finding in findings)
     if of_gradients and (clipped := clipped_before(runs)) is not None:
         return clipped
     if (factor := common_factor(findings)) is not None:
@@ -71,7 +71,7 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
             return message("sharding.scaled", what=kind, factor=factor)
         return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
     # a norm says nothing of places; its tensor does, if stored
-    kind = Quantity.GRADIENTS if kind is Quantity.LOCAL_NORMS else kind
+    kind = Metric.GRADIENTS if kind is Metric.LOCAL_NORMS else kind
     if not all(run.has(kind, step) for run in runs):
         return None
     bad = sorted((finding for finding in findings if finding.excess > 1), key=lambda finding: -finding.excess)
@@ -79,7 +79,7 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
     places = [words for words in (place_of_error(runs, tensors, finding) for finding in bad[:SHOWN]) if words is not None]
     if places:
         return sentences(*places)
-    return unused(tensors, bad) if kind is Quantity.GRADIENTS else None
+    return unused(tensors, bad) if kind is Metric.GRADIENTS else None
 
 
 def common_factor(findings: Sequence[Finding]) -> float | None:

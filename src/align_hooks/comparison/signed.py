@@ -14,7 +14,7 @@ from statistics import fmean
 from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.places import place
-from align_hooks.comparison.verdict import Quantity, relative
+from align_hooks.comparison.verdict import Metric, relative
 from align_hooks.record.reader import Run
 
 STEPS = 50
@@ -22,11 +22,11 @@ STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class SignedDrift:
     """``mean`` and ``largest`` are of ``count`` differences, the candidate's number less the reference's relative to the reference's size;
     of local norms ``kind`` is the kind of parameter, empty of others. ``steps`` is how many steps they are of."""
 
-    quantity: Quantity
+    quantity: Metric
     mean: float
     largest: float
     count: int
@@ -34,17 +34,17 @@ class Drift:
     kind: str = ""
 
 
-def drifts(reference: Run, candidate: Run, eps: float) -> list[Drift]:
+def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
     """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
     that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
-    pair, found = Pair(reference, candidate), list[Drift]()
+    pair, found = Pair(reference, candidate), list[SignedDrift]()
     for name, quantity in NUMBERS.items():
         differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
         found += drift(quantity, differences, len(differences))
     return [*found, *of_kinds(reference, candidate, eps)]
 
 
-def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[Drift]:
+def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift]:
     """The drifts of local norms."""
     steps = spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
     kinds: dict[tuple[int, str], list[float]] = {}
@@ -56,13 +56,13 @@ def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[Drift]:
                 where = place(name)
                 kinds.setdefault((where.order, where.kind), []).append(relative(ours[name], theirs[name]))
     for (_, kind), differences in sorted(kinds.items()):
-        yield from drift(Quantity.LOCAL_NORMS, differences, len(steps), kind)
+        yield from drift(Metric.LOCAL_NORMS, differences, len(steps), kind)
 
 
-def drift(quantity: Quantity, differences: Iterable[float], steps: int, kind: str = "") -> list[Drift]:
+def drift(quantity: Metric, differences: Iterable[float], steps: int, kind: str = "") -> list[SignedDrift]:
     """The drift of relative differences, those that are not finite left out; nothing where there are none."""
     finite = [difference for difference in differences if math.isfinite(difference)]
-    return [Drift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
+    return [SignedDrift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
 
 
 def spread(steps: Sequence[int]) -> list[int]:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.sharding import explanation
-from align_hooks.comparison.verdict import Finding, Quantity, StageInfo, StageResult, Status, Words
+from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 
 
-def exact_stage(ladder: Ladder, stage: StageInfo, kind: Quantity, wanted: Callable[[int], bool], default: float) -> StageResult:
+def exact_stage(ladder: ComparisonContext, stage: StageInfo, kind: Metric, wanted: Callable[[int], bool], default: float) -> StageResult:
     """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
     pair, gaps = ladder.pair, ladder.pair.gaps(kind)
     known = pair.known(kind)
     steps = [step for step in known if wanted(step)]
-    norms = kind is Quantity.LOCAL_NORMS
+    norms = kind is Metric.LOCAL_NORMS
     by_step = {step: ladder.norms(step, default) if norms else ladder.tensors(kind, step, default) for step in steps}
     findings = [finding for of_step in by_step.values() for finding in of_step]
     if findings:
@@ -36,17 +36,17 @@ def exact_stage(ladder: Ladder, stage: StageInfo, kind: Quantity, wanted: Callab
     return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if known else pair.why_not(kind))
 
 
-def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool) -> Message:
+def _tensors(kind: Metric, count: int, steps: Sequence[int], *, sketched: bool) -> Message:
     """How many tensors were compared, and how."""
     if sketched:
         return message("same_weights.by_sketches", count=count, steps=steps_text(steps))
-    if kind is Quantity.WEIGHTS:
+    if kind is Metric.WEIGHTS:
         return message("same_weights.to_the_bit", count=count)
     return message("same_weights.at_steps", count=count, steps=steps_text(steps))
 
 
 def drifting(
-    ladder: Ladder, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
+    ladder: ComparisonContext, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
 ) -> StageResult:
     """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
     that a band judges are not judged here."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.measures import distances, ratio, relative_difference
-from align_hooks.comparison.verdict import Finding, Quantity, Value, Words, when
+from align_hooks.comparison.verdict import Finding, Metric, Value, Words, when
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.batch import Batch
 from align_hooks.record.layout import Array
@@ -50,7 +50,7 @@ class Where(Enum):
     HERE_AND_THERE = "here and there"
 
 
-class Rows(Enum):
+class AffectedRows(Enum):
     """Which rows are wrong."""
 
     ALL = "all"
@@ -65,12 +65,12 @@ class Rows(Enum):
 class Wrong:
     """Which rows are wrong, and that in words; no words where all are."""
 
-    rows: Rows = Rows.ALL
+    rows: AffectedRows = AffectedRows.ALL
     words: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class LossDivergence:
     """How the token losses of two runs part: at which ``step`` first, None where they never do, at which positions, in which rows, and by
     how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees. ``begun`` is the part
     of the rows whose first tokens agree."""
@@ -104,16 +104,16 @@ such. A fault of far positions, as a window of the attention, or of single token
 of the ranks, micro-batches and steps that they stand in."""
 
 
-def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> Parted:
+def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
     """How token losses that differ part, at one step; ``batches`` are the reference's and the candidate's."""
     where, _ = positions(losses, limit)
     begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
     wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
     if (known := behind_boundaries(losses, batches, limit)) is not None:
-        return Parted(step, where, known, begun=begun)
+        return LossDivergence(step, where, known, begun=begun)
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
-        return Parted(step, where, some(wrong), shift(losses, limit), begun=begun)
-    return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
+        return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
+    return LossDivergence(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
 
 
 def shift(losses: Losses, limit: float) -> float | None:
@@ -161,7 +161,7 @@ def finding(losses: Losses, step: int, limit: float) -> Finding:
         position = {"position": first} if where is Where.FROM_ONE_ON else {}
         subject = message(f"token_losses.{where.name.lower()}", what=subject, **position)
     ours, theirs = map(_shown, means(losses))
-    return Finding(subject, ours, theirs, error, limit, step=step, quantity=Quantity.TOKEN_LOSSES)
+    return Finding(subject, ours, theirs, error, limit, step=step, quantity=Metric.TOKEN_LOSSES)
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:
@@ -169,7 +169,7 @@ def mean(losses: Losses, step: int, limit: float) -> Finding:
     is seen here first, and a loss that differs where this agrees was normalised otherwise."""
     ours, theirs = means(losses)
     subject = message("token_losses.mean_of", step=when(step))
-    return Finding(subject, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Quantity.TOKEN_LOSSES)
+    return Finding(subject, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Metric.TOKEN_LOSSES)
 
 
 def means(losses: Losses) -> list[float]:
@@ -223,7 +223,7 @@ def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) ->
     wrong, rows = beyond(inside, limit, axis=1), later.any(axis=1)  # type: ignore[arg-type]
     if beyond(outside, limit, axis=1).any() or not wrong.any() or wrong[rows].mean() < MOST:  # type: ignore[arg-type]
         return None
-    return Wrong(Rows.DOCUMENTS, message("wrong_rows.behind_documents", count=int(rows.sum()), all=rows.size))
+    return Wrong(AffectedRows.DOCUMENTS, message("wrong_rows.behind_documents", count=int(rows.sum()), all=rows.size))
 
 
 def behind_first_document(batch: Batch) -> Flags | None:
@@ -248,18 +248,18 @@ def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
     for side, owned in sides:
         ranks, guilty = {rank for _, rank in owned}, {owned[row][1] for row in rows}
         if len(guilty) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in guilty}:
-            return Wrong(Rows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(guilty))))
+            return Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(guilty))))
     for side, owned in sides:
         seen = {owned[row][0] for row in rows}
         first, last = min(seen), max(part for part, _ in owned)
         if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
             continue
         if first == 1 and seen == set(range(1, last + 1)):
-            return Wrong(Rows.LATER, message("wrong_rows.after_the_first_micro_batch", side=side))
+            return Wrong(AffectedRows.LATER, message("wrong_rows.after_the_first_micro_batch", side=side))
         if first and seen == set(range(first, last + 1)):
-            return Wrong(Rows.LATER, message("wrong_rows.after_micro_batches", side=side, last=first - 1))
+            return Wrong(AffectedRows.LATER, message("wrong_rows.after_micro_batches", side=side, last=first - 1))
         if len(seen) == 1:
-            return Wrong(Rows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
+            return Wrong(AffectedRows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
     return some(wrong)
 
 
@@ -269,7 +269,7 @@ def some(wrong: Flags) -> Wrong:
     if not rows.size or wrong.all():
         return Wrong()
     shown = terms(rows[:SHOWN].tolist())
-    return Wrong(Rows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
+    return Wrong(AffectedRows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
 
 
 def owners(batch: Batch) -> list[tuple[int, int]]:

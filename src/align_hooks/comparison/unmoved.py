@@ -15,7 +15,7 @@ import numpy as np
 from align_hooks.comparison.band.series import NUMBERS
 from align_hooks.comparison.verdict import relative
 from align_hooks.record.layout import Array
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 
 FAR = 10.0
 """Times the usual difference (scaled median absolute deviation) that a step must be off to stand out."""
@@ -40,7 +40,7 @@ class Unmoved:
     out: tuple[tuple[int, float], ...]
 
 
-def unmoved(pairs: Sequence[tuple[Row, Row]]) -> list[Unmoved]:
+def unmoved(pairs: Sequence[tuple[ScalarRow, ScalarRow]]) -> list[Unmoved]:
     """Every number that both sides have, of rows at a rate of 0."""
     found = []
     for name in NUMBERS:

@@ -20,10 +20,10 @@ import numpy as np
 
 from align_hooks.comparison.formula import (
     FITS,
+    AdamState,
     Array,
     Evidence,
-    Settings,
-    State,
+    HyperParameters,
     UpdateFormula,
     misfit,
     misfits,
@@ -52,8 +52,8 @@ class Explanation:
 
     recorded: float
     explained: float
-    fitted: Settings | None = None
-    instead: tuple[Settings, ...] = ()
+    fitted: HyperParameters | None = None
+    instead: tuple[HyperParameters, ...] = ()
     left: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class Explanation:
         return self.recorded <= FITS and not self.still
 
 
-def explain(evidence: Evidence, recorded: Settings) -> Explanation:
+def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     """Check updates against the formula, and where they do not follow it fit the settings that they do follow. A change that makes a tensor
     part from the formula that followed it is none that the optimizer can have made."""
     names, decay, by_tensor = evidence.names, recorded.decay, misfits(evidence, recorded)
@@ -74,7 +74,7 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
     recorded = replace(recorded, decay=decay[~still])
     evidence = bounded(evidence.without(still), recorded)
     best, left = recorded, misfits(evidence, recorded)
-    instead: tuple[Settings, ...] = ()
+    instead: tuple[HyperParameters, ...] = ()
     for number in range(ROUNDS):
         if worst(left) <= FITS:
             break
@@ -88,7 +88,7 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
             instead = tuple(settings for settings, after in kept[1:] if worst(after) <= FITS and not (_rare(settings) and best.clip))
     unexplained = tuple(evidence.names[index] for index in np.flatnonzero(~(left <= FITS)))
 
-    def of_all(settings: Settings) -> Settings:
+    def of_all(settings: HyperParameters) -> HyperParameters:
         """With a decay for the tensors that stand still too: the recorded one."""
         every = decay.copy()
         every[~still] = settings.decay
@@ -104,17 +104,17 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
     )
 
 
-def bounded(evidence: Evidence, recorded: Settings) -> Evidence:
+def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
     """The evidence with little more allowed to rounding than the settings on record allow. Else a fit would win by the rounding that it
     allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
     updates = (
-        replace(update, allowed=State(*(4 * limit for limit in rounding(terms, before, update.gradient, after, update.eps))))
+        replace(update, allowed=AdamState(*(4 * limit for limit in rounding(terms, before, update.gradient, after, update.eps))))
         for update, before, terms, after in predictions(evidence, recorded)
     )
     return replace(evidence, updates=tuple(updates))
 
 
-def blind(evidence: Evidence, settings: Settings) -> list[Term]:
+def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
     """Terms that could be quite other than they are and would not show in this evidence."""
     decay = settings.decay
     others = {
@@ -150,7 +150,7 @@ def excess(misfits: Array) -> float:
 # ---- what could be different
 
 
-def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
+def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperParameters]:
     """The settings with one term changed to what fits the evidence best, for every term that there is; likelier ones first."""
     yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 1000)
     for beta in ("beta1", "beta2"):
@@ -174,12 +174,12 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
     yield from (replace(settings, count=count) for count in {-1, 1, 1 - first, first} - {settings.count})
 
 
-def _rare(settings: Settings) -> bool:
+def _rare(settings: HyperParameters) -> bool:
     """Whether likelier changes mimic a change (clipping scales gradients too), so that these go first where they fit."""
     return settings.scale != 1.0 or settings.count != 0
 
 
-def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: float) -> Settings:
+def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reach: float) -> HyperParameters:
     """The best of ``change(factor)`` for factors from 1/reach to reach: a coarse scan, then a golden section."""
     grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
 
@@ -203,7 +203,7 @@ def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: floa
     return change(math.exp((low + high) / 2))
 
 
-def _grouped(evidence: Evidence, settings: Settings, highest: float) -> Settings:
+def _grouped(evidence: Evidence, settings: HyperParameters, highest: float) -> HyperParameters:
     """Decay switched on or off tensor by tensor, whichever fits that tensor better, and as it is where both do."""
     squares = []
     for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.look import Look
+from align_hooks.record.look import BatchStatistics
 from align_hooks.record.schema import Facts
 
 
@@ -69,7 +69,7 @@ class Named(str, Enum):
     __str__ = str.__str__
 
 
-class Quantity(Named):
+class Metric(Named):
     """What a finding is of. The value is the name of the recorded quantity (:mod:`align_hooks.quantities`), where it is one."""
 
     LOSS = "losses"
@@ -156,7 +156,7 @@ class Finding:
     direction: float | None = None
     name: str = ""
     step: int | None = None
-    quantity: Quantity | None = None
+    quantity: Metric | None = None
     since: int | None = None
     rank: int | None = None
     unit: Unit = Unit.RELATIVE
@@ -189,7 +189,7 @@ class Phase(IntEnum):
     AFTER_ALL = 4
 
 
-class Place(Named):
+class FaultLocation(Named):
     """Where a fault sits."""
 
     MATCH = "match"
@@ -219,7 +219,7 @@ class StageInfo:
 
     name: str
     phase: Phase = Phase.BEFORE_ALL
-    place: Place | None = None
+    place: FaultLocation | None = None
     draws: bool = False
     is_of_tensors: bool = False
     is_pictured: bool = False
@@ -244,7 +244,7 @@ class StageInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ErrorOrigin:
     """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest excess among these."""
 
     finding: Finding
@@ -278,11 +278,11 @@ class StageResult:
     reason: Reason | None = None
     other_title: Message | None = None
     ties: int | None = None
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[ErrorOrigin, ...] = ()
     short: Words | None = None
     differs: Words | None = None
     jumps: tuple[Words, ...] = ()
-    place: Place | None = None
+    place: FaultLocation | None = None
     """Where the fault sits by what was found, None where the stage and the diagnosis say it."""
 
     @property
@@ -338,7 +338,7 @@ class Blame:
     """Where a fault sits, what to suspect first, and what it likely is, the likelier first. ``causes`` are those of the table. ``likely``
     has them in words, with what is not ruled out and what acts later."""
 
-    place: Place
+    place: FaultLocation
     suspects: tuple[Suspect, ...]
     likely: tuple[Words, ...]
     causes: tuple[str, ...] = ()
@@ -434,7 +434,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonResult:
     """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
 
     ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged;
@@ -456,7 +456,7 @@ class Comparison:
     sides: tuple[RunSummary, ...] = ()
     curves: tuple[Curve, ...] = ()
     itself: bool = False
-    looks: Mapping[Side, Look] = field(default_factory=dict)
+    looks: Mapping[Side, BatchStatistics] = field(default_factory=dict)
 
     @property
     def headline(self) -> Words:

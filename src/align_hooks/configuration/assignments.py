@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
+from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
 from align_hooks.configuration.words import join, names_in, single, words
 
 
@@ -18,7 +18,7 @@ def assign(script: Script, node: Node) -> None:
     if target.type == "subscript" or (array and re.search(r"[(\s]\[\S*\]=", text_of(value))):
         script.forget([name], line)
         return
-    assigned = [Word("", line)] if value is None else [single(script, value)] if not array else []
+    assigned = [ShellWord("", line)] if value is None else [single(script, value)] if not array else []
     for child in value.named_children if array else ():
         assigned += words(script, child) if child.type != "comment" else []
     before, added = script.variables.get(name, []), any(child.type == "+=" for child in node.children)
@@ -67,7 +67,7 @@ def unset(script: Script, node: Node) -> None:
             script.variables.pop(name, None)
 
 
-def set_options(script: Script, started: list[Word], line: int) -> None:
+def set_options(script: Script, started: list[ShellWord], line: int) -> None:
     """Follow ``set``, which sets arguments, or options, of which ``-a`` alone counts."""
     texts = [word.text for word in started]
     at = next((at for at, text in enumerate(texts) if at and text in ("--", "-")), 0 if texts[1:2] and texts[1][:1] not in "-+" else None)
@@ -78,7 +78,7 @@ def set_options(script: Script, started: list[Word], line: int) -> None:
             script.exporting = "-a" in texts or "-o" in texts or option[0] == "-"
 
 
-def shift(script: Script, started: list[Word], line: int) -> None:
+def shift(script: Script, started: list[ShellWord], line: int) -> None:
     """Follow ``shift``."""
     arguments, count = script.variables["@"], started[1].text if len(started) > 1 else "1"
     if not count.isdigit() or any(word.unknown for word in arguments):
@@ -87,7 +87,7 @@ def shift(script: Script, started: list[Word], line: int) -> None:
         script.set_arguments(arguments[int(count) :])
 
 
-def note_read(script: Script, started: list[Word], line: int) -> None:
+def note_read(script: Script, started: list[ShellWord], line: int) -> None:
     """Note that a run sets variables: ``read``, ``mapfile``, ``getopts``, ``let``, ``printf -v``."""
     if started[0].text != "printf" or [word.text for word in started[1:2]] == ["-v"]:
         names = [name for word in started[1:] for name in re.findall(r"[A-Za-z_]\w*", word.text)]

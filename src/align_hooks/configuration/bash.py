@@ -22,7 +22,7 @@ from align_hooks.configuration.beside import file_beside
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.nested import Nested, script_in, written_again
-from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
+from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.words import here_document, join, names_in, single, words
 from align_hooks.messages import Message, message
@@ -55,8 +55,8 @@ def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Se
 
     :raises ConfigurationError: the text nests deeper than anything that was written by hand.
     """
-    script = Script(name, folder, {key: [Word(value, 0)] for key, value in environment.items()})
-    script.set_arguments([Word(argument, 0) for argument in arguments])
+    script = Script(name, folder, {key: [ShellWord(value, 0)] for key, value in environment.items()})
+    script.set_arguments([ShellWord(argument, 0) for argument in arguments])
     try:
         with ending("exit", "return"):
             _follow(script, text, name)
@@ -177,10 +177,10 @@ def _list(script: Script, node: Node) -> None:
         _walk(script, second)
 
 
-def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Word | None = None) -> None:
+def _command(script: Script, node: Node, more: Sequence[Node] = (), document: ShellWord | None = None) -> None:
     """A command, what is assigned for it alone, ``more`` of its words after a redirection, and the here-document that it reads."""
     named = next((child for child in node.named_children if child.type == "command_name"), node)
-    assigned, started, end = list[Node](), list[Word](), -1
+    assigned, started, end = list[Node](), list[ShellWord](), -1
     for child in (*node.named_children, *more):
         if child.type == "variable_assignment" and child.end_point[0] < named.start_point[0]:
             assign(script, child)  # a line of its own, which the grammar takes for the command's
@@ -188,7 +188,9 @@ def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Wo
             assigned.append(child)
         elif child.start_byte == end and started:  # the grammar takes a$B.c for two words after a brace
             text = f"${started[-1].text}{text_of(child)}"
-            started[-1] = Word(text, line_of(child), message("configuration.not_worked_out", text=text, place=script.place(line_of(child))))
+            started[-1] = ShellWord(
+                text, line_of(child), message("configuration.not_worked_out", text=text, place=script.place(line_of(child)))
+            )
         elif child.type not in BETWEEN:
             started += words(script, child.named_children[0] if child.type == "command_name" else child)
         end = child.end_byte
@@ -204,15 +206,15 @@ def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Wo
         script.exported = exported | (script.exported - names)
 
 
-def _start(script: Script, started: list[Word], line: int, document: Word | None) -> None:
+def _start(script: Script, started: list[ShellWord], line: int, document: ShellWord | None) -> None:
     """Do what a command does, as far as it concerns the script."""
-    replaced, variables = False, dict[str, Word]()
+    replaced, variables = False, dict[str, ShellWord]()
     while started and started[0].text in BEFORE:
         replaced |= started[0].text == "exec"
         of_env, started = started[0].text == "env", started[1:]
         while of_env and started and re.match(r"\w+=", started[0].text):
             name, _, text = started[0].text.partition("=")
-            variables[name], started = Word(text, started[0].line, started[0].unknown), started[1:]
+            variables[name], started = ShellWord(text, started[0].line, started[0].unknown), started[1:]
     name = started[0].text if started else ""
     if name in COMMANDS:
         COMMANDS[name](script, started, line)
@@ -226,26 +228,26 @@ def _start(script: Script, started: list[Word], line: int, document: Word | None
         raise Left("exit")
 
 
-def _leave(script: Script, started: list[Word], line: int) -> None:
+def _leave(script: Script, started: list[ShellWord], line: int) -> None:
     script.ended = script.ended if script.unsure else line
     raise Left(started[0].text)
 
 
-def _move(script: Script, started: list[Word], line: int) -> None:
+def _move(script: Script, started: list[ShellWord], line: int) -> None:
     """``cd``: after it a file that is named without its folder lies there."""
     to = (
         started[1]
         if len(started) > 1 and not script.unsure
-        else Word("$PWD", line, message("configuration.moved", place=script.place(line)))
+        else ShellWord("$PWD", line, message("configuration.moved", place=script.place(line)))
     )
     script.moved = to if script.moved is None or to.text.startswith(("/", "$", "`")) else join([script.moved, to], line, "/")
 
 
-def _unfollowed(script: Script, started: list[Word], line: int) -> None:
+def _unfollowed(script: Script, started: list[ShellWord], line: int) -> None:
     script.not_followed(line, " ".join(word.text for word in started))
 
 
-def _edit(script: Script, started: list[Word], line: int) -> None:
+def _edit(script: Script, started: list[ShellWord], line: int) -> None:
     """``sed -i``: what it writes into a script or a configuration is not known to those who read that."""
     if any(re.match(r"-[a-zA-Z]*i|--in-place", word.text) for word in started) and re.search(r"\.(ya?ml|sh|json|py)\b", started[-1].text):
         script.not_followed(line, f"sed -i … {started[-1].text}")
@@ -257,7 +259,7 @@ WITH_VALUE = frozenset(["-n", "-I", "-P", "-d", "-L", "-a", "-s", "-E"])
 """Options of ``xargs`` that take the next word."""
 
 
-def _xargs(script: Script, started: list[Word], line: int) -> None:
+def _xargs(script: Script, started: list[ShellWord], line: int) -> None:
     """``xargs``: what it starts may be anything, unless it is a command that does something to files."""
     words = iter(started[1:])
     for word in words:
@@ -269,9 +271,9 @@ def _xargs(script: Script, started: list[Word], line: int) -> None:
             next(words, None)
 
 
-def _source(script: Script, started: list[Word], line: int) -> None:
+def _source(script: Script, started: list[ShellWord], line: int) -> None:
     """``source``: follow a script that is read into this script, where its file is on this machine."""
-    named = started[1] if len(started) > 1 else Word("", line)
+    named = started[1] if len(started) > 1 else ShellWord("", line)
     beside = file_beside(named.text) if named.unknown and not script.moved else None
     path = Path(named.text if beside is None else beside)
     try:
@@ -284,7 +286,7 @@ def _source(script: Script, started: list[Word], line: int) -> None:
     _within(script, started[2:] or script.variables["@"], lambda: _follow(script, text, path.name))
 
 
-def _call(script: Script, started: list[Word], line: int) -> None:
+def _call(script: Script, started: list[ShellWord], line: int) -> None:
     """Follow a function with its own arguments and local variables."""
     if script.depth >= DEEPEST:
         script.not_followed(line, started[0].text)
@@ -295,7 +297,7 @@ def _call(script: Script, started: list[Word], line: int) -> None:
     script.local = local
 
 
-def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -> None:
+def _within(script: Script, arguments: list[ShellWord], follow: Callable[[], None]) -> None:
     """Follow what ``return`` ends, with other ``arguments``."""
     outer = list(script.variables["@"])
     script.set_arguments(arguments)
@@ -306,7 +308,7 @@ def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -
     script.set_arguments(outer)
 
 
-def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> None:
+def _nested(script: Script, nested: Nested, variables: Mapping[str, ShellWord]) -> None:
     """Follow a script that another bash reads: it has the exported variables alone, and what it sets is gone after it."""
     before, ended = (script.variables, set(script.exported), script.functions, set(script.settled), script.moved), script.ended
     text, stands = written_again(nested.text)
@@ -321,7 +323,7 @@ def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> No
     (script.variables, script.exported, script.functions, script.settled, script.moved), script.ended = before, ended
 
 
-def _evaluate(script: Script, started: list[Word], line: int) -> None:
+def _evaluate(script: Script, started: list[ShellWord], line: int) -> None:
     """``eval``: the words, joined, are a script again, in which a variable stands for each word that is not known."""
     if script.depth >= DEEPEST or (len(started) > 1 and started[1].unknown):
         script.gaps.append(message("configuration.evaluates", place=script.place(line), text=" ".join(word.text for word in started[1:])))
@@ -334,7 +336,7 @@ def _evaluate(script: Script, started: list[Word], line: int) -> None:
     script.depth -= 1
     script.put_back(dict.fromkeys(stands))
     for command, _ in script.started[at:]:
-        command[:] = [Word(word.raw, lines.get(word.text, word.line + line - 1), word.unknown) for word in command]
+        command[:] = [ShellWord(word.raw, lines.get(word.text, word.line + line - 1), word.unknown) for word in command]
     script.gaps[gaps:] = [Message(gap.id, {**gap.arguments, "place": script.place(line)}) for gap in script.gaps[gaps:]]
 
 
@@ -421,7 +423,7 @@ def _every_pass(script: Script, node: Node) -> bool:
 
 def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) -> None:
     """Follow branches that may or may not be done, each from the same state: their commands count, and what they set is unknown after."""
-    before, settled, line, after = script.variables, set(script.settled), line_of(node), dict[str, list[list[Word]]]()
+    before, settled, line, after = script.variables, set(script.settled), line_of(node), dict[str, list[list[ShellWord]]]()
     script.unsure += 1
     for branch in branches:
         script.variables, ended_by = {name: list(words_before) for name, words_before in before.items()}, ""
@@ -476,7 +478,7 @@ BETWEEN = ("comment", "heredoc_redirect", "file_redirect", "herestring_redirect"
 """What stands among a command's words and is none of them."""
 PASSED = (*BETWEEN, "test_command", "command_substitution")
 """What does nothing that counts here."""
-COMMANDS: dict[str, Callable[[Script, list[Word], int], None]] = {
+COMMANDS: dict[str, Callable[[Script, list[ShellWord], int], None]] = {
     **dict.fromkeys(("exit", "return"), _leave),
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), note_read),
     **dict.fromkeys(("shopt", "alias"), _unfollowed),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
-from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
+from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
 from align_hooks.configuration.words import EXPANSIONS, NUMBER, single
 
 NUMBERS: dict[str, Callable[[int, int], bool]] = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
@@ -82,11 +82,11 @@ def _confused(script: Script, node: Node) -> bool:
     return bool(CONFUSED.search(text_of(node))) or any(_confused(script, child) for child in node.named_children if child.type != "string")
 
 
-def _tested(script: Script, node: Node) -> Word:
+def _tested(script: Script, node: Node) -> ShellWord:
     """A word of a condition, where a variable that nothing sets is empty, as it is to bash."""
     word = single(script, node)
     whole = re.fullmatch(r"\"?\$(\w+|\{\w+\})\"?", text_of(node))
-    return Word("", line_of(node)) if whole and word.unknown and word.unknown.id == "configuration.unset" else word
+    return ShellWord("", line_of(node)) if whole and word.unknown and word.unknown.id == "configuration.unset" else word
 
 
 def _is_there(script: Script, node: Node) -> bool | None:

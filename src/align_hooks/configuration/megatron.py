@@ -20,8 +20,8 @@ from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.mindformers_launch import read_launch
-from align_hooks.configuration.script import Script, Word
-from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
+from align_hooks.configuration.script import Script, ShellWord
+from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Setting, SourceLocation, Value
 from align_hooks.configuration.words import split
 from align_hooks.data_file import sections
 from align_hooks.errors import shown
@@ -142,10 +142,10 @@ def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
     if not script.gaps and script.started:
         return script
     script = Script(name)
-    words = [Word(LIST_NAME, 1)]
+    words = [ShellWord(LIST_NAME, 1)]
     for line, content in enumerate(text.replace("\\\n", " \n").splitlines(), 1):
         try:
-            words += [Word(word, line) for word in shlex.split(content, comments=True)]
+            words += [ShellWord(word, line) for word in shlex.split(content, comments=True)]
         except ValueError as error:
             raise ConfigurationError(f"{name}:{line} cannot be read as arguments: {str(error).lower()}") from None
     script.start(words, {})
@@ -158,7 +158,7 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
-    if (launch := read_launch([Word(word, 0) for word in words], "the command", Path())) is not None:
+    if (launch := read_launch([ShellWord(word, 0) for word in words], "the command", Path())) is not None:
         return launch
     at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash")) and not ASSIGNED.match(word)), None)
     if at is not None and not any(word.startswith("--num-layers") for word in words):
@@ -169,7 +169,7 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
     return read_script(command, "the command", environment)
 
 
-def read_words(words: Sequence[Word], script: Script, folder: Path | None = None) -> Configuration:
+def read_words(words: Sequence[ShellWord], script: Script, folder: Path | None = None) -> Configuration:
     """One command's words as a configuration; of an argument that is given twice the last counts, as argparse takes it.
 
     ``folder`` is the script's, in which its program may lie.
@@ -182,15 +182,15 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     notes: list[Argument] = []
     start = _script_word(words)
     environment = dict(next((environment for command, environment in script.started if command is words), {}))
-    named = words[start - 1] if start and words[start - 1].text.endswith(".py") else Word("", 0)
+    named = words[start - 1] if start and words[start - 1].text.endswith(".py") else ShellWord("", 0)
     program, lost = program_of(named.text, named.unknown, environment.pop("PWD", None), folder)
     fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(named.text, folder)
     known, renamed = flags_of(fork), _RENAMED_OF_FORK if fork else RENAMED
     for word, values_of_flag in _options(words[start:], known):
         flag, _, attached = word.text.partition("=")
-        values_of_flag = [Word(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
+        values_of_flag = [ShellWord(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
         attribute, constant = renamed.get(_attribute(flag, known), (_attribute(flag, known), None))
-        where = script.located(word.line, flag) if word.line else Place("the command", name=flag)
+        where = script.located(word.line, flag) if word.line else SourceLocation("the command", name=flag)
         as_written = f"{where} {_joined(values_of_flag)}".strip()
         unknown = next((value.unknown for value in values_of_flag if value.unknown), None)
         if constant is not None and values_of_flag and not unknown:
@@ -214,13 +214,13 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
     for word, values_of_flag in _options(words[:start], FLAGS):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
-            number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
+            number_word = ShellWord(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
     told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
     return replace(told, gaps=tuple(gaps), bounded=bounded)
 
 
-def _misquoted(words: Sequence[Word], script: Script) -> list[Message]:
+def _misquoted(words: Sequence[ShellWord], script: Script) -> list[Message]:
     """What is quoted so that Megatron's parser refuses it: many arguments in one word, and a comment within a text."""
     ids = {r"--[\w-]+\s+\S.*": "configuration.one_word", r"#(-.*)?": "configuration.comment_in_quotes"}
     return [
@@ -231,7 +231,7 @@ def _misquoted(words: Sequence[Word], script: Script) -> list[Message]:
     ]
 
 
-def _flags_in(word: Word, script: Script, known: Mapping[str, str]) -> set[str] | None:
+def _flags_in(word: ShellWord, script: Script, known: Mapping[str, str]) -> set[str] | None:
     """Every flag that may be in a word that is not known; None where any may be.
 
     A variable that nothing sets is empty. Of one that a condition decides, the branches say what it may be.
@@ -252,7 +252,7 @@ def _flags_in(word: Word, script: Script, known: Mapping[str, str]) -> set[str] 
     return flags
 
 
-def _script_word(words: Sequence[Word]) -> int:
+def _script_word(words: Sequence[ShellWord]) -> int:
     """Where the training script's own arguments start."""
     for at, word in enumerate(words):
         if word.text.endswith(".py") and not word.text.startswith("--"):
@@ -262,9 +262,9 @@ def _script_word(words: Sequence[Word]) -> int:
     return 0
 
 
-def _options(words: Sequence[Word], known: Mapping[str, str]) -> list[tuple[Word, list[Word]]]:
+def _options(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[tuple[ShellWord, list[ShellWord]]]:
     """Each word that names an option, with the words that are its values."""
-    options: list[tuple[Word, list[Word]]] = []
+    options: list[tuple[ShellWord, list[ShellWord]]] = []
     for at, word in enumerate(words):
         if word.text.startswith("--") and len(word.text) > 2:
             options.append((word, []))
@@ -273,7 +273,7 @@ def _options(words: Sequence[Word], known: Mapping[str, str]) -> list[tuple[Word
     return options
 
 
-def _loose(words: Sequence[Word], known: Mapping[str, str]) -> list[Word]:
+def _loose(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[ShellWord]:
     """Words that are not known and stand where an option may: any number of arguments may be in them.
 
     So may what a script sets and does not let follow, after a flag of which nobody knows whether it takes a value.
@@ -284,7 +284,7 @@ def _loose(words: Sequence[Word], known: Mapping[str, str]) -> list[Word]:
     ]
 
 
-def _is_value(words: Sequence[Word], at: int, known: Mapping[str, str]) -> bool:
+def _is_value(words: Sequence[ShellWord], at: int, known: Mapping[str, str]) -> bool:
     """Whether a word follows an option that takes a value."""
     if at == 0 or not words[at - 1].text.startswith("--") or "=" in words[at - 1].text:
         return False
@@ -300,7 +300,7 @@ def _attribute(flag: str, known: Mapping[str, str] = FLAGS) -> str:
     return name if "_" in name and name[2:] not in known else name.lstrip("-").replace("-", "_")
 
 
-def _joined(words: Sequence[Word]) -> str:
+def _joined(words: Sequence[ShellWord]) -> str:
     return " ".join(word.text for word in words)
 
 

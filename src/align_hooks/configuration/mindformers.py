@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from align_hooks.configuration.files import read_text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.configuration.yaml_files import leaves
 from align_hooks.errors import shown
 from align_hooks.messages import Message, message
@@ -86,5 +86,5 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
             continue
         nested = {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
         for name, inner in nested.items():
-            values.setdefault(MODEL + name, Value(inner, Place(str(file))))
+            values.setdefault(MODEL + name, Value(inner, SourceLocation(str(file))))
     return [message("configuration.model_file", file=str(file))], ""

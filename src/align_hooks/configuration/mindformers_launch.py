@@ -11,8 +11,8 @@ from pathlib import Path
 from align_hooks.configuration.beside import folders_above, program_of
 from align_hooks.configuration.files import TEXT, read_text
 from align_hooks.configuration.mindformers import read_yaml
-from align_hooks.configuration.script import Word
-from align_hooks.configuration.values import Configuration, ConfigurationError, Place, Setting, Value
+from align_hooks.configuration.script import ShellWord
+from align_hooks.configuration.values import Configuration, ConfigurationError, Setting, SourceLocation, Value
 from align_hooks.errors import shown
 from align_hooks.messages import message
 
@@ -30,7 +30,7 @@ FROM_SCRIPT = ("config", "register_path")
 """Options whose paths ``run_mindformer.py`` takes from its own folder, and not from where it is started (1.3 to 2.1, ``main``)."""
 
 
-def read_launch(words: Sequence[Word], name: str, folder: Path, at: Value | None = None) -> Configuration | None:
+def read_launch(words: Sequence[ShellWord], name: str, folder: Path, at: Value | None = None) -> Configuration | None:
     """Return the configuration of a command that starts MindFormers; None of another command.
 
     A launcher takes the command as one quoted word: ``bash scripts/msrun_launcher.sh "run_mindformer.py --config llama.yaml" 8``.
@@ -56,15 +56,17 @@ def read_launch(words: Sequence[Word], name: str, folder: Path, at: Value | None
         raise ConfigurationError(f"{name} starts MindFormers, and {named}")
     absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in looked_for.items() if not path.exists()]
     read = read_yaml(read_text(file, TEXT), shown(file.name), file.parent)
-    told = {OF_YAML[key]: Value(_typed(text), Place(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
+    told = {OF_YAML[key]: Value(_typed(text), SourceLocation(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
     if (workers := options.get("worker_num") or _of_launcher(words)).isdigit():
-        told["device_num"] = Value(int(workers), Place(name, name="worker_num"))
+        told["device_num"] = Value(int(workers), SourceLocation(name, name="worker_num"))
     return replace(read, values={**read.values, **told}, notes=[*absent, *read.notes], program=program, lost=lost)
 
 
-def _of_launcher(words: Sequence[Word]) -> str:
+def _of_launcher(words: Sequence[ShellWord]) -> str:
     """Return the number of processes as ``msrun_launcher.sh`` takes it, behind the command in one word; empty where there is none."""
-    behind = [after.text for word, after in itertools.pairwise([*words, Word("", 0)]) if SCRIPT in word.text and " " in word.text.strip()]
+    behind = [
+        after.text for word, after in itertools.pairwise([*words, ShellWord("", 0)]) if SCRIPT in word.text and " " in word.text.strip()
+    ]
     return behind[0] or "8" if behind else ""
 
 

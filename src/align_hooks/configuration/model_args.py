@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from align_hooks.configuration.megatron import read_script
-from align_hooks.configuration.values import Configuration, Place, Value
+from align_hooks.configuration.values import Configuration, SourceLocation, Value
 from align_hooks.configuration.yaml_files import YamlNode, parsed
 
 ARGUMENTS, ENVIRONMENT = "MODEL_ARGS", "ENV_VARS"
@@ -36,7 +36,7 @@ def read_model_args(text: str, name: str, environment: Mapping[str, str]) -> Con
                 if section == ARGUMENTS:
                     lines[key.start_mark.line] += f" {key.value} {_words(value)}"
                 elif section == ENVIRONMENT:
-                    variables[str(key.value)] = Value(str(value.value), Place(name, key.start_mark.line + 1))
+                    variables[str(key.value)] = Value(str(value.value), SourceLocation(name, key.start_mark.line + 1))
     configuration = read_script("\n".join(lines), name, {**{key: value.value for key, value in variables.items()}, **environment})
     return replace(configuration, environment=variables)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.configuration.files import SCRIPT, read_text
-from align_hooks.configuration.script import CONTINUED, Script, Word
+from align_hooks.configuration.script import CONTINUED, Script, ShellWord
 from align_hooks.configuration.values import ConfigurationError
 
 SHELLS = ("bash", "sh")
@@ -28,13 +28,13 @@ class Nested:
     """A text that another bash reads, with its arguments; ``inherits`` says whether it has the exported variables, and ``name`` is that
     of a file."""
 
-    text: Word
-    arguments: Sequence[Word]
+    text: ShellWord
+    arguments: Sequence[ShellWord]
     inherits: bool
     name: str = ""
 
 
-def script_in(script: Script, started: Sequence[Word], document: Word | None) -> Nested | None:
+def script_in(script: Script, started: Sequence[ShellWord], document: ShellWord | None) -> Nested | None:
     """The script that a command's bash reads: what ``-c`` gives it, a file that is on this machine, or the here-document."""
     names = [Path(word.text).name for word in started]
     at = next((at for at, name in enumerate(names) if name in READERS), None)
@@ -57,12 +57,12 @@ def script_in(script: Script, started: Sequence[Word], document: Word | None) ->
         text = read_text(path if script.folder is None else script.folder / path, SCRIPT)
     except ConfigurationError:
         return None
-    return Nested(Word(text, 0), rest[file + 1 :], inherits, path.name)
+    return Nested(ShellWord(text, 0), rest[file + 1 :], inherits, path.name)
 
 
-def written_again(text: Word) -> tuple[str, dict[str, list[Word]]]:
+def written_again(text: ShellWord) -> tuple[str, dict[str, list[ShellWord]]]:
     """A text that is read once more, and the variables that stand in it for what is not known."""
-    written, stands = text.raw.replace(CONTINUED, "\\\n"), dict[str, list[Word]]()
+    written, stands = text.raw.replace(CONTINUED, "\\\n"), dict[str, list[ShellWord]]()
     for number, part in enumerate(part for part in text.parts or (text,) if part.unknown):
         stands[f"_unknown_{number}"] = [part]
         written = written.replace(part.raw, f"${{_unknown_{number}}}", 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import FLAGS, number
-from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Place, Setting, Value
+from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Setting, SourceLocation, Value
 from align_hooks.errors import RecordError
 from align_hooks.regular import whole_number
 
@@ -35,7 +35,7 @@ def recorded(facts: Facts, source: str) -> Configuration:
     arguments = facts.get("arguments")
     if not isinstance(arguments, Mapping):
         raise RecordError(f"{source} holds no run.json with the framework's arguments; check the run's launch script instead")
-    place = Place(source if "parsed" in facts else RUN)
+    place = SourceLocation(source if "parsed" in facts else RUN)
     values = {str(name): Value(number(str(value)), place) for name, value in arguments.items()}
     environment = {
         str(name): Value(str(variable.get("value")), place)

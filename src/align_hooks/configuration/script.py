@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from align_hooks.configuration.values import ConfigurationError, Place, Value
+from align_hooks.configuration.values import ConfigurationError, SourceLocation, Value
 from align_hooks.messages import Message, message
 
 Node: TypeAlias = Any
@@ -22,7 +22,7 @@ LONGEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ShellWord:
     """A word of a command, the line it begins on, and why it is not known; an unknown word has a ``$`` in its text.
 
     ``parts`` are what is not known of a word that is put together, each with its own reason.
@@ -31,7 +31,7 @@ class Word:
     raw: str
     line: int
     unknown: Message | None = None
-    parts: tuple[Word, ...] = ()
+    parts: tuple[ShellWord, ...] = ()
 
     @property
     def text(self) -> str:
@@ -54,15 +54,15 @@ class Script:
 
     name: str
     folder: Path | None = None
-    variables: dict[str, list[Word]] = field(default_factory=dict)
+    variables: dict[str, list[ShellWord]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     functions: dict[str, Node] = field(default_factory=dict)
-    started: list[tuple[list[Word], dict[str, Value]]] = field(default_factory=list)
+    started: list[tuple[list[ShellWord], dict[str, Value]]] = field(default_factory=list)
     gaps: list[Message] = field(default_factory=list)
-    local: dict[str, list[Word] | None] = field(default_factory=dict)
+    local: dict[str, list[ShellWord] | None] = field(default_factory=dict)
     odd: set[str] = field(default_factory=set)
     exporting: bool = False
-    moved: Word | None = None
+    moved: ShellWord | None = None
     """The folder that the last ``cd`` names; None where the script stays where it is started."""
     depth: int = 0
     unsure: int = 0
@@ -73,7 +73,7 @@ class Script:
     absent: list[Message] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)
     carried: bool = False
-    choices: dict[tuple[str, Message], list[list[Word]]] = field(default_factory=dict)
+    choices: dict[tuple[str, Message], list[list[ShellWord]]] = field(default_factory=dict)
 
     def begin(self, name: str, text: str) -> int:
         """Number the lines of a text that is read after others; how many lines stand before it."""
@@ -82,10 +82,10 @@ class Script:
         self.lines += text.count("\n") + 1
         return before
 
-    def located(self, line: int, option: str = "") -> Place:
+    def located(self, line: int, option: str = "") -> SourceLocation:
         """The place of a line as :meth:`begin` numbers them, in its own text."""
         before, name = next((text for text in reversed(self.texts) if text[0] < line), (0, self.name))
-        return Place(name, line - before, option)
+        return SourceLocation(name, line - before, option)
 
     def place(self, line: int) -> str:
         """``train.sh:31``."""
@@ -105,21 +105,21 @@ class Script:
         """Note a text that is not followed, and may change anything."""
         self.gaps.append(message("configuration.not_followed", place=self.place(line), text=" ".join(text.split())[:60]))
 
-    def start(self, words: list[Word], variables: Mapping[str, Word]) -> None:
+    def start(self, words: list[ShellWord], variables: Mapping[str, ShellWord]) -> None:
         """Note a command with the exported variables as they stand, and those that ``env`` sets for it."""
         self.work(len(self.exported) // 20)
         first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(variables)
         first |= {} if self.moved is None else {"PWD": self.moved}
         self.started.append((words, {name: Value(word.text, self.located(word.line), word.unknown) for name, word in first.items()}))
 
-    def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
+    def put_back(self, before: Mapping[str, list[ShellWord] | None]) -> None:
         """Give variables the words that they had before; None takes a variable away."""
         self.settled -= before.keys()
         self.variables |= {name: words for name, words in before.items() if words is not None}
         for name in [name for name, words in before.items() if words is None]:
             self.variables.pop(name, None)
 
-    def set(self, name: str, words: list[Word], line: int) -> None:
+    def set(self, name: str, words: list[ShellWord], line: int) -> None:
         """Give a variable its words.
 
         :raises ConfigurationError: they are longer than any argument.
@@ -133,7 +133,7 @@ class Script:
         if name in self.odd:
             self.forget([name], line)
 
-    def set_arguments(self, words: Sequence[Word]) -> None:
+    def set_arguments(self, words: Sequence[ShellWord]) -> None:
         """Give the script, or a function, its arguments.
 
         :raises ConfigurationError: they are longer than those of any script.
@@ -142,7 +142,7 @@ class Script:
             raise ConfigurationError(f"{self.name} gives itself more than {LONGEST} characters of arguments; it cannot be followed")
         self.work(len(words) // 4)
         self.put_back({name: None for name in self.variables if name.isdigit()})
-        self.variables |= {"@": list(words), "*": list(words), "#": [Word(str(len(words)), 0)]}
+        self.variables |= {"@": list(words), "*": list(words), "#": [ShellWord(str(len(words)), 0)]}
         self.variables |= {str(at): [word] for at, word in enumerate(words, 1)}
 
     def lacks(self, line: int, text: str) -> None:
@@ -151,7 +151,7 @@ class Script:
         self.gaps.append(self.absent[-1])
         self.settled.clear()
 
-    def read(self, name: str, words: Sequence[Word] | None, *, otherwise: bool) -> None:
+    def read(self, name: str, words: Sequence[ShellWord] | None, *, otherwise: bool) -> None:
         """Note that a variable is read, and whether a file that is not here may have added arguments by it.
 
         What was one plain word before that file is one after it. A variable that nothing sets is an unknown word, unless something else
@@ -165,10 +165,10 @@ class Script:
         """Note that nothing is known of some variables any more."""
         for name in names:
             unfollowed = why or message("configuration.set_unfollowed", name=name, place=self.place(line))
-            self.variables[name] = [Word(f"${{{name}}}", line, unfollowed)]
+            self.variables[name] = [ShellWord(f"${{{name}}}", line, unfollowed)]
 
 
-def length_of(words: Sequence[Word]) -> int:
+def length_of(words: Sequence[ShellWord]) -> int:
     """Characters of some words, and what stands between them."""
     return sum(len(word.raw) + 1 for word in words)
 

@@ -38,12 +38,12 @@ class Unknown(Exception):
         return rendered(self.why)
 
 
-class Contradiction(Unknown, ConfigurationError):
+class ConflictingValues(Unknown, ConfigurationError):
     """A configuration sets one thing to two values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where something is set: a file or a command, its line (None of a whole file), and the option as it stands there."""
 
     source: str
@@ -77,7 +77,7 @@ class Value:
 
     written: Setting
     """The value, or the text of one that is not known, such as ``$LOAD``."""
-    place: Place | None = None
+    place: SourceLocation | None = None
     """Where the value was set; None where nobody set it."""
     unknown: Argument = None
     """Why the value is not known, as where a script takes it from a variable that nothing sets; None where it is known."""
@@ -131,9 +131,9 @@ class Configuration:
     version: str = ""
 
     @property
-    def account(self) -> Place:
+    def account(self) -> SourceLocation:
         """Where the framework's own account of its arguments stands: a record, or the file that ``run --arguments-only`` wrote."""
-        return Place(self.source if "parsed" in (self.facts or {}) else "run.json")
+        return SourceLocation(self.source if "parsed" in (self.facts or {}) else "run.json")
 
     def find(self, names: Sequence[str]) -> Value | None:
         """The value of the first of some names that was set to anything; all of them count as looked at.
@@ -148,7 +148,7 @@ class Configuration:
             if not (first.unknown or value.unknown) and first.written != value.written and self.facts is None:
                 ours = {"name": first_name, "value": repr(first.value), "place": first.where}
                 theirs = {"other": name, "another": repr(value.value), "elsewhere": value.where}
-                raise Contradiction(message("configuration.contradiction", **ours, **theirs))
+                raise ConflictingValues(message("configuration.contradiction", **ours, **theirs))
         return named[0][1] if named else None
 
     def fact(self, path: str) -> Setting:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from align_hooks.configuration.beside import written_out
 from align_hooks.configuration.cuts import SIGNS, cut
-from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, Word, blank, length_of, line_of, text_of
+from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, ShellWord, blank, length_of, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.messages import Message, message
 
@@ -50,7 +50,7 @@ SET_BY_BASH = {
 """Variables that bash itself sets."""
 
 
-def words(script: Script, node: Node) -> list[Word]:
+def words(script: Script, node: Node) -> list[ShellWord]:
     """The words that a node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
     text = text_of(node)
     if node.type in EXPANSIONS:
@@ -76,20 +76,20 @@ def words(script: Script, node: Node) -> list[Word]:
     return [single(script, node)]
 
 
-def split(word: Word) -> list[Word]:
+def split(word: ShellWord) -> list[ShellWord]:
     """A word that stands unquoted, split at white space as bash does, each piece with the line that it stands on."""
     pieces, line, at = [], word.line, 0
     for match in re.finditer(rf"[^ \t\n{CONTINUED}][^ \t\n]*", word.raw):
         line, at = line + len(re.findall(f"[\n{CONTINUED}]", word.raw[at : match.start()])), match.start()
         part = next((part for part in word.parts or (word,) if part.unknown and part.raw in match[0]), None)
-        piece = Word(match[0], line, part.unknown if part else None)
+        piece = ShellWord(match[0], line, part.unknown if part else None)
         if part is None and GLOB.fullmatch(piece.text):
-            piece = Word(f"${piece.text}", line, message("configuration.files", text=piece.text))
+            piece = ShellWord(f"${piece.text}", line, message("configuration.files", text=piece.text))
         pieces.append(piece)
     return pieces
 
 
-def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
+def join(pieces: Sequence[ShellWord], line: int, between: str = "") -> ShellWord:
     """Pieces of one word.
 
     :raises ConfigurationError: it is longer than any argument.
@@ -97,20 +97,20 @@ def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
     if length_of(pieces) > LONGEST:
         raise ConfigurationError(f"a word at line {line} becomes longer than {LONGEST} characters; it cannot be followed")
     parts = tuple(part for word in pieces for part in (word.parts or (word,)) if part.unknown)
-    return Word(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
+    return ShellWord(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
 
 
-def unknown(node: Node, why: Message, text: str = "") -> Word:
+def unknown(node: Node, why: Message, text: str = "") -> ShellWord:
     """A text that only a run can tell, as it stands in the script; always one word, with a ``$`` in it."""
     text = "".join((text or text_of(node)).split())
-    return Word(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
+    return ShellWord(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
 
 
-def single(script: Script, node: Node) -> Word:
+def single(script: Script, node: Node) -> ShellWord:
     """The one word that a node becomes where bash does not split."""
     line, kind, text = line_of(node), node.type, text_of(node)
     if kind == "raw_string":
-        return Word(text[1:-1], line)
+        return ShellWord(text[1:-1], line)
     if kind == "string":
         return join(quoted(script, node), line)
     if kind in ("word", "concatenation", "brace_expression") and BRACES.search(text):
@@ -118,15 +118,15 @@ def single(script: Script, node: Node) -> Word:
     if kind in ("word", "number", "variable_name", "extglob_pattern"):
         home = script.variables.get("HOME") if re.match("~(/|$)", text) else None
         if text.startswith("~"):
-            return Word(home[0].text + text[1:], line) if home else unfollowed(script, node)
-        return Word(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")), line)
+            return ShellWord(home[0].text + text[1:], line) if home else unfollowed(script, node)
+        return ShellWord(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")), line)
     if kind == "concatenation":
         return concatenated(script, node)
     if kind in EXPANSIONS:
         return join(expansion(script, node), line, " ")
     if kind == "arithmetic_expansion" and len(node.named_children) == 1:
         try:
-            return Word(str(number(script, node.named_children[0])), line)
+            return ShellWord(str(number(script, node.named_children[0])), line)
         except (ValueError, ZeroDivisionError):
             if re.search(r"\+\+|--|(?<![=!<>])=(?!=)", text):
                 script.forget(names_in(node), line)
@@ -137,62 +137,62 @@ def single(script: Script, node: Node) -> Word:
     return unfollowed(script, node)
 
 
-def unfollowed(script: Script, node: Node) -> Word:
+def unfollowed(script: Script, node: Node) -> ShellWord:
     """A text that is not worked out, with its place."""
     return unknown(node, message("configuration.not_worked_out", text=text_of(node), place=script.place(line_of(node))))
 
 
-def concatenated(script: Script, node: Node) -> Word:
+def concatenated(script: Script, node: Node) -> ShellWord:
     """Pieces that stand together; with a blank between two, as within ``${A:+…}``, they are words of several words."""
     at, pieces = node.start_byte, []
     for child in node.children:
         if child.start_byte > at or blank(child):
             return unfollowed(script, node)
-        pieces.append(single(script, child) if child.is_named else Word(text_of(child), line_of(child)))
+        pieces.append(single(script, child) if child.is_named else ShellWord(text_of(child), line_of(child)))
         at = child.end_byte
     return join(pieces, line_of(node))
 
 
-def quoted(script: Script, node: Node, edge: int = 1, escaped: re.Pattern[str] = ESCAPED) -> list[Word]:
+def quoted(script: Script, node: Node, edge: int = 1, escaped: re.Pattern[str] = ESCAPED) -> list[ShellWord]:
     """The pieces between double quotes, or of a here-document, which has no ``edge``; the grammar may give white space, and the end of a
     continued line, to no node."""
-    pieces, at = [Word("", line_of(node))], node.start_byte + edge
+    pieces, at = [ShellWord("", line_of(node))], node.start_byte + edge
     for child in [*(child for child in node.named_children if child.type not in CONTENT), None]:
         end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - edge
         written = node.text[at - node.start_byte : end - node.start_byte].decode("utf-8", "surrogateescape")
-        pieces.append(Word(escaped.sub(lambda match: match[1].replace("\n", CONTINUED), written), 0))
+        pieces.append(ShellWord(escaped.sub(lambda match: match[1].replace("\n", CONTINUED), written), 0))
         if child is not None:
             pieces.append(single(script, child))
             at = child.end_byte
     return pieces
 
 
-def here_document(script: Script, redirect: Node) -> Word | None:
+def here_document(script: Script, redirect: Node) -> ShellWord | None:
     """The text of a here-document, its variables expanded where its mark is not quoted; None where it has none."""
     parts = {child.type: child for child in redirect.named_children}
     if "heredoc_body" not in parts:
         return None
     body, line = parts["heredoc_body"], parts["heredoc_body"].start_point[0] + 1
     if re.search(r"[\"'\\]", text_of(parts["heredoc_start"])):
-        word = Word(body.text.decode("utf-8", "surrogateescape"), line)
+        word = ShellWord(body.text.decode("utf-8", "surrogateescape"), line)
     else:
         word = join(quoted(script, body, edge=0, escaped=IN_DOCUMENT), line)
     if redirect.children[0].type == "<<-":
-        word = Word(re.sub(r"(?m)^\t+", "", word.raw), line, word.unknown, word.parts)
+        word = ShellWord(re.sub(r"(?m)^\t+", "", word.raw), line, word.unknown, word.parts)
     return word
 
 
-def printed(script: Script, node: Node) -> Word | None:
+def printed(script: Script, node: Node) -> ShellWord | None:
     """What ``$(cat <<EOF … )`` stands for; None of any other command."""
     inner = node.named_children[0] if len(node.named_children) == 1 else None
     if inner is None or inner.type != "redirected_statement" or len(inner.named_children) != 2:
         return None
     command, redirect = inner.named_children
     document = here_document(script, redirect) if redirect.type == "heredoc_redirect" and text_of(command) == "cat" else None
-    return document and Word(document.raw.rstrip("\n"), line_of(node), document.unknown, document.parts)
+    return document and ShellWord(document.raw.rstrip("\n"), line_of(node), document.unknown, document.parts)
 
 
-def expansion(script: Script, node: Node) -> list[Word]:
+def expansion(script: Script, node: Node) -> list[ShellWord]:
     """The words that ``$NAME``, ``${NAME[1]}`` or ``${NAME:-…}`` stands for."""
     line, text = line_of(node), text_of(node)
     named = next((child for child in node.named_children if child.type.endswith("variable_name") or child.type == "subscript"), None)
@@ -222,13 +222,13 @@ def expansion(script: Script, node: Node) -> list[Word]:
         return [] if empty else list(value or ())
     if sign in (":-", "-") and operands and "[@]" in text_of(operands[0]):
         return words(script, operands[0])
-    substitute = [single(script, operand) for operand in operands] or [Word("", line)]
+    substitute = [single(script, operand) for operand in operands] or [ShellWord("", line)]
     if "=" in sign:
         script.set(holder, substitute, line)
     return substitute
 
 
-def _left(script: Script, node: Node, word: Word, sign: str) -> Word:
+def _left(script: Script, node: Node, word: ShellWord, sign: str) -> ShellWord:
     """What a cut, or a replacement, leaves of a word; a line that goes on within it may hide what would fit."""
     at = next(child.end_byte for child in node.children if child.type == sign) - node.start_byte
     written = str(node.text[at:-1].decode("utf-8", "surrogateescape"))  # the grammar gives a blank to no node
@@ -237,7 +237,7 @@ def _left(script: Script, node: Node, word: Word, sign: str) -> Word:
     return unfollowed(script, node) if left is None else replace(word, raw=left)
 
 
-def unset(script: Script, node: Node, name: str) -> list[Word]:
+def unset(script: Script, node: Node, name: str) -> list[ShellWord]:
     """The words of a variable that nothing sets."""
     if name in ("@", "*"):
         return []

@@ -19,7 +19,7 @@ INDENT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappingEntry:
     """A key of a mapping and its value, as nodes. Of an alias the value's node stands elsewhere, where its anchor is."""
 
     key: YamlNode
@@ -77,9 +77,9 @@ def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:
     raise ConfigurationError(f"{name}: no key was given")
 
 
-def _entry(node: YamlNode, name: str) -> Entry | None:
+def _entry(node: YamlNode, name: str) -> MappingEntry | None:
     """The entry of a mapping that a name has in the text itself, not by a merge."""
-    return next((Entry(key, value) for key, value in node.value if str(key.value) == name), None)
+    return next((MappingEntry(key, value) for key, value in node.value if str(key.value) == name), None)
 
 
 def _in_braces(path: Sequence[str], value: str) -> str:
@@ -87,7 +87,7 @@ def _in_braces(path: Sequence[str], value: str) -> str:
     return " " + "".join(f"{{{part}: " for part in path) + value + "}" * len(path)
 
 
-def _replaced(text: str, entry: Entry, value: str) -> str:
+def _replaced(text: str, entry: MappingEntry, value: str) -> str:
     """A text with another value in an entry. The comment behind the value stays, and an anchor, which aliases name."""
     begin = text.index(":", entry.key.end_mark.index) + 1
     anchor = ANCHOR.match(text, begin)
@@ -112,7 +112,7 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
     margin = node.value[0][0].start_mark.column if node.value else 0
     lines = [" " * (margin + INDENT * depth) + f"{part}:" for depth, part in enumerate(path)]
     lines[-1] += " " + value
-    end = _end_of(text, Entry(*node.value[-1]))
+    end = _end_of(text, MappingEntry(*node.value[-1]))
     stop = text.find("\n", end)
     if stop < 0:
         return text + newline + newline.join(lines)
@@ -120,7 +120,7 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
     return text[:stop] + "".join(newline + line for line in lines) + text[stop:]
 
 
-def _end_of(text: str, entry: Entry) -> int:
+def _end_of(text: str, entry: MappingEntry) -> int:
     """Where the last character of a key and its value stands."""
     after_key = int(entry.key.end_mark.index)
     return after_key if entry.is_alias else max(after_key, _end(text, entry.value))
@@ -134,6 +134,6 @@ def _end(text: str, node: YamlNode) -> int:
         return int(node.end_mark.index)
     if node.id == "sequence":
         return _end(text, node.value[-1])
-    last = Entry(*node.value[-1])
+    last = MappingEntry(*node.value[-1])
     after_key = int(last.key.end_mark.index)
     return text.find("\n", after_key) if last.is_alias else max(after_key + 1, _end(text, last.value))

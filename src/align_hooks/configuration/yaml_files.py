@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from align_hooks.configuration.values import ConfigurationError, KeyPath, Place, Setting, Tie, Value
-from align_hooks.regular import Bounds
+from align_hooks.configuration.values import ConfigurationError, KeyPath, Setting, SourceLocation, Tie, Value
+from align_hooks.regular import ReadLimits
 
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
@@ -116,7 +116,7 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: 
         if isinstance(value_node, yaml.MappingNode):
             yield from _flatten(loader, value_node, f"{key}.", name, (node, *above))
         else:
-            value = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
+            value = Value(_constructed(loader, value_node), SourceLocation(name, key_node.start_mark.line + 1))
             yield key, value, (value_node, node, *above)
 
 
@@ -131,8 +131,8 @@ def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
     while waiting:
         inside = waiting.pop()
         waiting += [*inside, *inside.values()] if isinstance(inside, dict) else inside if isinstance(inside, list | set | tuple) else ()
-        if isinstance(inside, int) and abs(inside) >= 10**Bounds.DIGITS:
-            raise ValueError(f"line {node.start_mark.line + 1} has a number of more than {Bounds.DIGITS} digits")
+        if isinstance(inside, int) and abs(inside) >= 10**ReadLimits.DIGITS:
+            raise ValueError(f"line {node.start_mark.line + 1} has a number of more than {ReadLimits.DIGITS} digits")
     return value
 
 

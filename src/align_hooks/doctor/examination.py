@@ -94,7 +94,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class JobDescription:
     """What is to be run, as far as that is known: its side, size, training script and configuration, and notes on these. Of a record the
     side is the one that made it, and the other one may train a model of that size as well."""
 
@@ -106,7 +106,7 @@ class Given:
     is_recorded: bool = False
 
 
-def _looked_at(run: Given, python: str, environment: Mapping[str, str]) -> tuple[list[Framework], str | None]:
+def _looked_at(run: JobDescription, python: str, environment: Mapping[str, str]) -> tuple[list[Framework], str | None]:
     """The frameworks that are asked about, and the side that is to be run: both and none where nothing tells it. Of a record whose own
     framework is not here, the other one."""
     if run.side is None:
@@ -117,23 +117,23 @@ def _looked_at(run: Given, python: str, environment: Mapping[str, str]) -> tuple
     return [*own, *look(python, run.script, environment, [side for side in FRAMEWORKS if side != run.side])], None
 
 
-def _given(given: str | None, environment: Mapping[str, str]) -> Given:
+def _given(given: str | None, environment: Mapping[str, str]) -> JobDescription:
     if given is None:
-        return Given()
+        return JobDescription()
     if given.endswith(".py"):
         if not names(given, Path.is_file):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
-        return Given(imported_side(Path(given)), script=Path(given))
+        return JobDescription(imported_side(Path(given)), script=Path(given))
     if names(given, Path.is_dir) or names(given, is_archive):
         recorded = open_run(given)
-        return Given(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
+        return JobDescription(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
     notes: tuple[str, ...] = (lost,) if program and script is None and configuration.lost is None else ()
     if more := elsewhere(configuration):
         notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
-    return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
+    return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, notes)
 
 
 def side_of(configuration: Configuration) -> str:
@@ -185,7 +185,9 @@ def _of_frameworks(frameworks: Sequence[Framework], wanted: str | None) -> list[
     return [problem for framework in chosen or frameworks for problem in framework.problems]
 
 
-def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]) -> list[str]:
+def _of_configuration(
+    run: JobDescription, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]
+) -> list[str]:
     """Refusals of the configuration, when the side reads it or has built the model."""
     if run.configuration is None or run.side is None:
         return []
@@ -203,7 +205,7 @@ def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Frame
     ]
 
 
-def _notes(run: Given, settings: Settings) -> Iterator[str]:
+def _notes(run: JobDescription, settings: Settings) -> Iterator[str]:
     """Facts of the configuration that are no problem of this run, such as a checkpoint from which it goes on."""
     if run.configuration is None:
         return

@@ -26,7 +26,7 @@ from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
-from align_hooks.replay.handed import Handed
+from align_hooks.replay.handed import ReplaySource
 from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import Loader, vocabulary_fed
@@ -182,7 +182,7 @@ def _replay(configuration: Configuration, settings: Settings, elsewhere: str) ->
     return feed if first is not None else Replay(feed.source, feed.first_chosen)
 
 
-def _planned(handed: Handed, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
+def _planned(handed: ReplaySource, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
     """The steps that a run makes; where they are not known, all up to the last of what is handed to it. MindFormers makes as many as it is
     fed."""
     first, stop = first_step(configuration, elsewhere), None

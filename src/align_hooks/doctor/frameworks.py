@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.doctor.seams import ABSENT, FOUND, LACKING, MARK, UNFIT, Device, Package, Seam
+from align_hooks.doctor.seams import ABSENT, FOUND, LACKING, MARK, UNFIT, Device, HookStatus, Package
 
 WHOLE = {"torch": "megatron-core", "ms": "mindformers"}
 """The package of each side that trains; the side's other package is its base."""
@@ -26,7 +26,7 @@ class Framework:
 
     side: str
     packages: Mapping[str, Package] = field(default_factory=dict)
-    hooks: Sequence[Seam] = ()
+    hooks: Sequence[HookStatus] = ()
     devices: Sequence[Device] = ()
     problem: str = ""
     uncompiled: Sequence[str] = ()
@@ -85,7 +85,7 @@ class Framework:
         return [hook["name"] for hook in self.hooks if not hook["needed"] and hook["state"] == ABSENT]
 
 
-def _of_hook(hook: Seam) -> str:
+def _of_hook(hook: HookStatus) -> str:
     if hook["state"] == UNFIT:  # the same line for every hook on that package
         return re.sub(r"^hook '\w+' was", f"{hook['supports'].partition(' ')[0]}: hooks were", hook["why"])
     return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['seam']} is {hook['state']} ({hook['why']})"

@@ -43,7 +43,7 @@ class Package(TypedDict):
     why: str
 
 
-class Seam(TypedDict):
+class HookStatus(TypedDict):
     """A hook, whether it is ``asked`` for and ``needed``, and the ``state`` of its seam with the reason ``why`` it is not found."""
 
     name: str
@@ -109,9 +109,9 @@ def uncompiled() -> list[str]:
     return [folder, *lacking, *(["pybind11"] if importlib.util.find_spec("pybind11") is None else [])]
 
 
-def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[Seam]:
+def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[HookStatus]:
     """Every hook with the state of its seam."""
-    seams: list[Seam] = []
+    seams: list[HookStatus] = []
     for hook in hooks:
         state, why = seam(hook)
         seams.append(

@@ -51,7 +51,7 @@ def of_run(run: Run) -> Size:
 
 def of_configuration(configuration: Configuration) -> Size:
     """The size that a configuration describes, of a decoder with usual or latent attention, dense or with experts."""
-    rows = Rows(configuration)
+    rows = ConfigurationReader(configuration)
     batch, sequence, steps = (rows.count(name) for name in ("global_batch_size", "seq_length", "train-iters"))
     parts = math.prod(rows.count(name) or 1 for name in ("model_parallel", "pipeline_stage"))
     try:
@@ -69,7 +69,7 @@ def parameters(configuration: Configuration) -> int:
 
     :raises TypeError: a size that it needs is not known.
     """
-    family, rows = described(configuration), Rows(configuration)
+    family, rows = described(configuration), ConfigurationReader(configuration)
     if family is None:
         return _of_any_decoder(rows)
     sparse = layers_with_experts(configuration)
@@ -84,7 +84,7 @@ def parameters(configuration: Configuration) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ConfigurationReader:
     """A configuration, read by rows of the CheckList."""
 
     configuration: Configuration
@@ -107,7 +107,7 @@ class Rows:
         return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < BEYOND else None
 
 
-def _of_any_decoder(rows: Rows) -> int:
+def _of_any_decoder(rows: ConfigurationReader) -> int:
     """Elements of a decoder with usual or latent attention, dense or with experts, without layers for multi-token prediction."""
     hidden, layers = rows.number("hidden_size"), rows.number("num_layers")
     norm = hidden * (2 if rows.value("normalization") == "layernorm" else 1)
@@ -132,7 +132,7 @@ def _of_any_decoder(rows: Rows) -> int:
     return total + (dense * mlp(rows.number("intermediate_size")) if dense else 0)
 
 
-def _usual(rows: Rows, hidden: int) -> int:
+def _usual(rows: ConfigurationReader, hidden: int) -> int:
     """Elements of a layer's attention with queries, keys and values."""
     heads, groups, size = map(rows.number, ("num_heads", "n_kv_heads", "head_dim"))
     biases = bool(rows.value("bias_of_queries_keys_and_values")) * (heads + 2 * groups) * size
@@ -141,7 +141,7 @@ def _usual(rows: Rows, hidden: int) -> int:
     return hidden * size * (2 * heads + 2 * groups) + biases + norms
 
 
-def _latent(rows: Rows, hidden: int) -> int:
+def _latent(rows: ConfigurationReader, hidden: int) -> int:
     """Elements of a layer's latent attention."""
     heads, key = rows.number("num_heads"), rows.number("kv_lora_rank")
     own, turned, value = map(rows.number, ("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))

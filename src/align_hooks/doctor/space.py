@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from align_hooks.doctor.seams import Device
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS, TENSORS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
@@ -66,7 +66,7 @@ def unknown(settings: Settings, size: Size | None) -> str:
     return ""
 
 
-def _wanted(settings: Settings, kinds: Sequence[Kind]) -> list[Kind]:
+def _wanted(settings: Settings, kinds: Sequence[Quantity]) -> list[Quantity]:
     """Those of ``kinds`` that are recorded at some step."""
     return [kind for kind in kinds if settings.steps(kind)]
 

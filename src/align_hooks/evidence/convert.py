@@ -17,7 +17,7 @@ from align_hooks.evidence.curves.series import scalars_of
 from align_hooks.evidence.curves.table import is_table, read_tables
 from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
 from align_hooks.evidence.local_norms import local_norms
-from align_hooks.evidence.logs import COLOURS, Log, read_log
+from align_hooks.evidence.logs import COLOURS, TrainingLog, read_log
 from align_hooks.evidence.recording import Scalars, recording
 from align_hooks.process.paths import well_formed
 from align_hooks.record.reader import open_run
@@ -28,7 +28,7 @@ LONGEST = 2**30
 """Bytes of a log, and no more."""
 
 
-def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[int]]:
+def convert(log: Path, run: Path, names: Path | None = None) -> tuple[TrainingLog, list[int]]:
     """Write the record of a log; returns its content, and the steps of which it has local norms. ``names`` is a record of the same model by
     MindFormers, which names the local norms that MindFormers logs.
 

@@ -43,7 +43,7 @@ Printed: TypeAlias = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
-class Log(Scalars):
+class TrainingLog(Scalars):
     """What a log says, without a gap; ``lines`` has number and step of each line of a step, whether it counts or not."""
 
     lines: list[tuple[int, int]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class LossOf(Enum):
     UNKNOWN = 3
 
 
-def read_log(text: str, name: str) -> Log:
+def read_log(text: str, name: str) -> TrainingLog:
     """The log of either framework.
 
     :raises RecordError: it holds no step, not every step, or a step twice and differently.
@@ -128,7 +128,7 @@ def _refuse_gaps(lines: list[Line], name: str, side: str) -> None:
             )
 
 
-def _megatron_rows(lines: list[Line]) -> Log:
+def _megatron_rows(lines: list[Line]) -> TrainingLog:
     rows: list[Row] = []
     resolution: dict[str, float] = {}
     begins = _beginnings(lines)
@@ -161,7 +161,7 @@ def _megatron_rows(lines: list[Line]) -> Log:
         )
     if set(means) != {LossOf.UNKNOWN}:  # a record begins with a step whose loss is known
         rows = list(itertools.compress(rows, itertools.accumulate(mean is not LossOf.UNKNOWN for mean in means)))
-    return Log("torch", rows, resolution, notes)
+    return TrainingLog("torch", rows, resolution, notes)
 
 
 def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
@@ -211,7 +211,7 @@ def _loss_of(before: Line | None, line: Line, mean: LossOf) -> tuple[Printed, bo
     return first and (2 * loss[0] - first[0], 2 * loss[1] + first[1]), False
 
 
-def _mindformers_rows(lines: list[Line]) -> Log:
+def _mindformers_rows(lines: list[Line]) -> TrainingLog:
     rows: list[Row] = []
     resolution: dict[str, float] = {}
     for line in lines:
@@ -227,7 +227,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
             )
         )
     note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
-    return Log("ms", rows, resolution, [note])
+    return TrainingLog("ms", rows, resolution, [note])
 
 
 def _noted(quantity: str, value: Printed, resolution: MutableMapping[str, float]) -> float | None:

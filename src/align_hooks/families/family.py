@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from align_hooks.data_file import sections
 from align_hooks.names.blocks import Dims
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 
 GPTModel: TypeAlias = Any
 """A built GPTModel of Megatron-LM."""
@@ -57,7 +57,7 @@ those for multi-token prediction, and experts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class RoutingConfig:
     """How tokens choose among experts: ``sparse`` has one member a layer. ``normalised`` says that the weights of the chosen add up to one,
     ``shared`` is the size of the shared experts together. None is unknown."""
 
@@ -83,7 +83,7 @@ class Decoder:
     rotary_base: float | None
     positions: int | None
     tied: bool | None
-    routing: Routing | None = None
+    routing: RoutingConfig | None = None
     latent: Mapping[str, object] | None = None
     """The sizes of latent attention as ``config.json`` has them, None of one that is unknown; None where attention is not latent."""
     predicted: int | None = 0
@@ -107,15 +107,15 @@ class InMindFormers:
     configuration: str
     model_type: str
     legacy: bool
-    table: Table
+    table: NameTable
     misfits: Callable[[ModelConfig], list[str]]
     dims: Callable[[ModelConfig, int | None], Dims]
     decoder: Callable[[ModelConfig, Dims], Decoder]
-    variant: Callable[[ModelConfig], Table] | None = None
+    variant: Callable[[ModelConfig], NameTable] | None = None
     as_built: Callable[[GPTModel, Decoder], Decoder] | None = None
     """Puts what the built model says in the place of what its configuration does; None where that is all it is built from."""
 
-    def table_of(self, config: ModelConfig) -> Table:
+    def table_of(self, config: ModelConfig) -> NameTable:
         """The table of the model of a configuration."""
         return self.table if self.variant is None else self.variant(config)
 
@@ -136,7 +136,7 @@ class Family:
     levels: tuple[Level, ...]
     configured: Allowed
     huggingface: Callable[[Decoder], dict[str, object]]
-    megatron: Table
+    megatron: NameTable
     holds: Allowed
     mindformers: tuple[InMindFormers, ...] = ()
     embedding: str = "model.embed_tokens.weight"

@@ -15,7 +15,7 @@ from align_hooks.families import megatron, mindformers
 from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig, tables
 from align_hooks.families.rules import CANONICAL, RULES
 from align_hooks.names.blocks import Dims
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 
 QKV = tuple(f"{CANONICAL}.self_attn.{name}_proj.weight" for name in "qkv")
 QKV_BIAS = tuple(f"{CANONICAL}.self_attn.{name}_proj.bias" for name in "qkv")
@@ -142,7 +142,7 @@ LLAMA = Family(
             configuration="LlamaConfig",
             model_type="llama",
             legacy=True,
-            table=Table("MindFormers", "a dense Llama", RULES["llama in mindformers"]),
+            table=NameTable("MindFormers", "a dense Llama", RULES["llama in mindformers"]),
             misfits=_misfits,
             dims=_dims,
             decoder=_decoder,

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, Routing, tables
+from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
 from align_hooks.families.rope_scaling import Llama3Scaling
 from align_hooks.names.blocks import Dims
-from align_hooks.names.table import Rule, Table
+from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("megatron.txt")
 PLAIN, ROUTER, LATER = (_TABLES[head] for head in ("plain", "router", "later"))
@@ -180,12 +180,12 @@ def normalised(config: Any, args: Args) -> bool | None:
     return None if before is None else not before
 
 
-def routing(config: Any, *, normalised: bool | None) -> Routing | None:
+def routing(config: Any, *, normalised: bool | None) -> RoutingConfig | None:
     """How tokens choose among experts; None without experts."""
     if not config.num_moe_experts:
         return None
     factor = known(config, "moe_router_topk_scaling_factor", unset=1.0)
-    return Routing(
+    return RoutingConfig(
         experts=config.num_moe_experts,
         chosen=getattr(config, "moe_router_topk", None),
         sparse=sparse_layers(config),
@@ -213,6 +213,6 @@ def yarn(config: Any, positions: int) -> dict[str, object]:
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
 
 
-def table(model: str, rules: Sequence[Rule]) -> Table:
+def table(model: str, rules: Sequence[Rule]) -> NameTable:
     """The table of a model's names in Megatron-LM; ``model`` is what refusals call it."""
-    return Table("Megatron", model, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))
+    return NameTable("Megatron", model, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))

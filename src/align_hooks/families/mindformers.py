@@ -25,7 +25,7 @@ from align_hooks.names.blocks import (
     STACKED_GATE_UP,
     Dims,
 )
-from align_hooks.names.table import Rule, Table
+from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("mindformers.txt")
 PLAIN: Allowed = _TABLES["plain"]
@@ -51,9 +51,9 @@ JOINED = {
 """Latent attention's parameters with ``mla_qkv_concat``, by their names in Megatron-LM; None for what stands at the head of the next."""
 
 
-def table(model: str, rules: Sequence[Rule], *, contiguous: bool = False, interleaved: bool = True, joined: bool = True) -> Table:
+def table(model: str, rules: Sequence[Rule], *, contiguous: bool = False, interleaved: bool = True, joined: bool = True) -> NameTable:
     """The table of a model whose rules in Megatron-LM are given, in the layouts that a configuration chooses."""
-    return Table("MindFormers", model, tuple(_rules(rules, contiguous=contiguous, interleaved=interleaved, joined=joined)))
+    return NameTable("MindFormers", model, tuple(_rules(rules, contiguous=contiguous, interleaved=interleaved, joined=joined)))
 
 
 def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined: bool) -> Iterator[Rule]:
@@ -83,7 +83,7 @@ def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined
 def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: Allowed) -> InMindFormers:
     """How MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
 
-    def variant(config: ModelConfig) -> Table:
+    def variant(config: ModelConfig) -> NameTable:
         return table(
             model,
             rules,

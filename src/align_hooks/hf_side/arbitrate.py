@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from align_hooks.comparison.arbitration import SIDES, Arbitration, Judged, PointKind
+from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind
 from align_hooks.comparison.curves import side as summary
 from align_hooks.comparison.settings import argument_settings, model_settings
 from align_hooks.comparison.verdict import Words
@@ -65,7 +65,7 @@ def first_step(reference: Run, candidate: Run) -> int:
 
 def judged(
     facts: Facts, given: Mapping[Side, Inputs], recorded: Mapping[Side, Recorded], same: bool, progress: Progress
-) -> Iterator[Judged]:
+) -> Iterator[JudgedPoint]:
     """Every point, both sides by one truth where they stand on the same, else each by that of its own weights and batch."""
     if same:
         yield from measured(facts.model, given[Side.REFERENCE], recorded, progress)
@@ -74,10 +74,10 @@ def judged(
         {(each.point, each.kind): each for each in measured(facts.model, given[side], {side: recorded[side]}, progress)} for side in SIDES
     ]
     for key in dict.fromkeys(key for of_side in apart for key in of_side):
-        yield Judged(*key, {side: point for of_side in apart if key in of_side for side, point in of_side[key].distances.items()})
+        yield JudgedPoint(*key, {side: point for of_side in apart if key in of_side for side, point in of_side[key].distances.items()})
 
 
-def doubts(points: Sequence[Judged], recorded: Mapping[Side, Recorded]) -> Iterator[Words]:
+def doubts(points: Sequence[JudgedPoint], recorded: Mapping[Side, Recorded]) -> Iterator[Words]:
     """Why a side that seems wrong may be right: a few of its tokens went to other experts than the truth gives them to, and the truth
     cannot follow them, for it is not on record where each went."""
     for side, each in recorded.items():

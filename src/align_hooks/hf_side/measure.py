@@ -11,12 +11,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.comparison.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
+from align_hooks.comparison.arbitration import SIDES, JudgedPoint, PointKind, TruthDistance, choice, distance
 from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.measures import ratio
 from align_hooks.hf_side.inputs import Inputs
 from align_hooks.hf_side.passes import Pass
-from align_hooks.hf_side.points import Part
+from align_hooks.hf_side.points import PointRows
 from align_hooks.hf_side.precision import TRUTH
 from align_hooks.hf_side.recorded import Recorded
 from align_hooks.messages import Side, message
@@ -29,7 +29,7 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, sketch
 
 Key = tuple[str, PointKind]
-Taken = dict[Key, "Sums | Choices"]
+Taken = dict[Key, "Sums | RouterChoices"]
 COLUMNS = lru_cache(maxsize=64)(column_signs)
 """The signs of the columns of a point, kept for other rows."""
 
@@ -58,7 +58,7 @@ class Sums:
 
 
 @dataclass
-class Choices:
+class RouterChoices:
     """Of a router the ``tokens`` that were taken, how many the ``honest`` model, and each side, gives to ``others`` than the truth would;
     of a side of which only counts are on record, what the truth's ``counts`` of each expert say."""
 
@@ -67,7 +67,7 @@ class Choices:
     others: dict[Side, float] = field(default_factory=dict)
     counts: Array | None = None
 
-    def add(self, part: Part, beside: Part, sides: Mapping[Side, Recorded]) -> None:
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
         """Add the rows of a part, ``beside`` which are the honest model's."""
         rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
         self.tokens += part.array.size // width
@@ -80,7 +80,7 @@ class Choices:
             elif part.point in recorded.counts:
                 self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
 
-    def distances(self, compute_type: str) -> dict[Side, Distance]:
+    def distances(self, compute_type: str) -> dict[Side, TruthDistance]:
         """How far each side is from what the truth would have chosen."""
         return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
 
@@ -100,7 +100,7 @@ def others(ours: Array, theirs: Array) -> int:
     return int((ours != theirs).any(axis=-1).sum()) if ours.shape == theirs.shape else ours.size // ours.shape[-1]
 
 
-def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[Judged]:
+def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[JudgedPoint]:
     """Every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
     truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
     yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
@@ -108,15 +108,17 @@ def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded
         yield from _judged(_summed(truth.gradients(), honest.gradients(), sides, progress, inputs.shape[1]), inputs)
 
 
-def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, Recorded], progress: Progress, sequence: int) -> Taken:
+def _summed(
+    truth: Iterator[PointRows], honest: Iterator[PointRows], sides: Mapping[Side, Recorded], progress: Progress, sequence: int
+) -> Taken:
     """The sums of all points of a pass that a side recorded."""
     sums: Taken = {}
     for part, beside in zip(truth, honest, strict=True):
         progress(message("arbitrate.point", name=part.point))
         key = part.point, part.kind
         if part.kind is PointKind.CHOICE:
-            chosen = sums.setdefault(key, Choices())
-            assert isinstance(chosen, Choices)
+            chosen = sums.setdefault(key, RouterChoices())
+            assert isinstance(chosen, RouterChoices)
             chosen.add(part, beside, sides)
             continue
         pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
@@ -133,7 +135,7 @@ def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, 
     return sums
 
 
-def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
+def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
     """The sketch of some rows of a point of the truth, with the signs of the record; those of all rows add up."""
     if part.kind is PointKind.PARAMETER:
         return sketch(part.array, Shard(part.point, part.array.shape, part.point, "float64"))
@@ -144,7 +146,7 @@ def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
 
 
-def add(sums: Sums, part: Part, beside: Part, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
+def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
     """Add the rows of a point, ``beside`` which are the honest model's."""
     sums.truth += squared(part.array)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -163,17 +165,17 @@ def squared(array: Array) -> float:
     return float(flat @ flat)
 
 
-def _judged(sums: Taken, inputs: Inputs) -> Iterator[Judged]:
+def _judged(sums: Taken, inputs: Inputs) -> Iterator[JudgedPoint]:
     """Each point with the distances of its sides."""
     layers = inputs.facts.model.get("num_hidden_layers")
     deep = layers if isinstance(layers, int) else 1
     for (point, kind), of_point in sums.items():
-        if isinstance(of_point, Choices):
+        if isinstance(of_point, RouterChoices):
             if of_point.others:
-                yield Judged(point, kind, of_point.distances(inputs.compute_type))
+                yield JudgedPoint(point, kind, of_point.distances(inputs.compute_type))
             continue
         honest = ratio(math.sqrt(of_point.honest), math.sqrt(of_point.truth))
-        distances: dict[Side, Distance] = {}
+        distances: dict[Side, TruthDistance] = {}
         sketched = of_point.sketched()
         for side in (*of_point.errors, *sketched):
             known = side in of_point.errors
@@ -183,4 +185,4 @@ def _judged(sums: Taken, inputs: Inputs) -> Iterator[Judged]:
         apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
             apart = error_of_sketches(*(found for _, found in of_point.sketches.values()))
-        yield Judged(point, kind, distances, apart)
+        yield JudgedPoint(point, kind, distances, apart)

@@ -23,7 +23,7 @@ ATTENTION = "align_hooks"
 EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
-class Model:
+class OracleModel:
     """The model of a ``config.json`` without its weights, and its parts with the weights of some inputs, in a precision.
 
     Raises RecordError where the model is of a family that is not known here, or has other tensors than the record."""

@@ -18,9 +18,9 @@ from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.hf_side.balance import balance
 from align_hooks.hf_side.inputs import Inputs
-from align_hooks.hf_side.model import EMBEDDING, NORM, OUTPUT, Model
+from align_hooks.hf_side.model import EMBEDDING, NORM, OUTPUT, OracleModel
 from align_hooks.hf_side.objective import moved
-from align_hooks.hf_side.points import Part, Watch
+from align_hooks.hf_side.points import LayerProbe, PointRows
 from align_hooks.hf_side.precision import computing_in
 from align_hooks.hf_side.prediction import joined
 from align_hooks.names.blocks import PADDING
@@ -37,7 +37,7 @@ class Pass:
     def __init__(self, configuration: Mapping[str, object], inputs: Inputs, precision: str) -> None:
         self.inputs, self.precision = inputs, precision
         with computing_in(precision):
-            self.model = Model(dict(configuration), inputs, precision)
+            self.model = OracleModel(dict(configuration), inputs, precision)
         self.rows, self.sequence = inputs.shape
         self.states: list[Rows] = []
         self.logits: dict[int, Rows] = {}
@@ -46,16 +46,16 @@ class Pass:
         self._balances: dict[int, tuple[float, Rows | None]] = {}
         self._kept: dict[str, torch.Tensor] = {}
 
-    def values(self) -> Iterator[Part]:
+    def values(self) -> Iterator[PointRows]:
         """The value of every point, a row at a time within a layer, layers in the order of execution."""
         yield from self._inside(self._values())
 
-    def gradients(self) -> Iterator[Part]:
+    def gradients(self) -> Iterator[PointRows]:
         """The gradient of every point, the last layer first, and of each parameter behind its layer's points; when all of :meth:`values`
         was taken."""
         yield from self._inside(self._gradients())
 
-    def _inside(self, parts: Iterator[Part]) -> Iterator[Part]:
+    def _inside(self, parts: Iterator[PointRows]) -> Iterator[PointRows]:
         """Parts that are made in the precision, which does not reach into whoever takes them."""
         while True:
             with computing_in(self.precision):
@@ -71,7 +71,7 @@ class Pass:
 
     # ---- forward
 
-    def _values(self) -> Iterator[Part]:
+    def _values(self) -> Iterator[PointRows]:
         yield from self._embedded()
         for number in range(self.model.layers):
             self.states.append([])
@@ -80,26 +80,26 @@ class Pass:
         for row, hidden in enumerate(self.states[-1]):
             with torch.no_grad():
                 self.normed.append(norm(hidden))
-            yield Part(NORM, PointKind.VALUE, fp64(self.normed[-1]), row)
+            yield PointRows(NORM, PointKind.VALUE, fp64(self.normed[-1]), row)
         output = self.model.output()
         for row, hidden in enumerate(self.normed):
             with torch.no_grad():
                 logits, losses = self._losses(output, hidden, row, 0)
-            yield from (Part(OUTPUT, PointKind.VALUE, fp64(logits), row), Part(TOKEN_LOSSES, PointKind.VALUE, fp64(losses), row))
+            yield from (PointRows(OUTPUT, PointKind.VALUE, fp64(logits), row), PointRows(TOKEN_LOSSES, PointKind.VALUE, fp64(losses), row))
         for number in range(self.model.layers, self.model.layers + self.model.predicting):
             yield from self._predicted_values(number)
         for name, value in self._all_terms().items():
-            yield Part(name, PointKind.TERM, np.array([value]))
+            yield PointRows(name, PointKind.TERM, np.array([value]))
 
-    def _embedded(self) -> Iterator[Part]:
+    def _embedded(self) -> Iterator[PointRows]:
         embedding = self.model.part(EMBEDDING)
         self.states.append([])
         for row in range(self.rows):
             with torch.no_grad():
                 self.states[-1].append(embedding(self._ids(row, 0)))
-            yield Part(EMBEDDING, PointKind.VALUE, fp64(self.states[-1][-1]), row)
+            yield PointRows(EMBEDDING, PointKind.VALUE, fp64(self.states[-1][-1]), row)
 
-    def _block_values(self, number: int, given: Rows, made: Rows) -> Iterator[Part]:
+    def _block_values(self, number: int, given: Rows, made: Rows) -> Iterator[PointRows]:
         layer = self.model.part(layer_name(number))
         for row, hidden in enumerate(given):
             watch = self._watch(number, layer, row)
@@ -110,7 +110,7 @@ class Pass:
                 self.logits.setdefault(number, []).append(watch.logits)
             yield from watch.values(row)
 
-    def _predicted_values(self, number: int) -> Iterator[Part]:
+    def _predicted_values(self, number: int) -> Iterator[PointRows]:
         """Those of a layer for multi-token prediction."""
         name, ahead = layer_name(number), number - self.model.layers + 1
         layer, embedding, output = self.model.part(name), self.model.part(EMBEDDING), self.model.output()
@@ -138,14 +138,14 @@ class Pass:
 
     # ---- backward
 
-    def _gradients(self) -> Iterator[Part]:
+    def _gradients(self) -> Iterator[PointRows]:
         flowing = [torch.zeros_like(hidden) for hidden in self.normed]
         for number in reversed(range(self.model.layers, self.model.layers + self.model.predicting)):
             yield from self._predicted_gradients(number, flowing)
         yield from self._output_gradients(flowing)
         norm = self.model.part(NORM, trained=True)
         for row in reversed(range(self.rows)):
-            yield Part(NORM, PointKind.GRADIENT, fp64(flowing[row]), row)
+            yield PointRows(NORM, PointKind.GRADIENT, fp64(flowing[row]), row)
             hidden = leaf(self.states[-1][row])
             norm(hidden).backward(flowing[row])
             flowing[row] = gradient(hidden)
@@ -154,20 +154,20 @@ class Pass:
             yield from self._block_gradients(number, flowing)
         embedding = self.model.part(EMBEDDING, trained=True)
         for row in reversed(range(self.rows)):
-            yield Part(EMBEDDING, PointKind.GRADIENT, fp64(flowing[row]), row)
+            yield PointRows(EMBEDDING, PointKind.GRADIENT, fp64(flowing[row]), row)
             embedding(self._ids(row, 0)).backward(flowing[row])
         self._keep({f"{EMBEDDING}.weight": embedding.weight})
         yield from self._last()
 
-    def _last(self) -> Iterator[Part]:
+    def _last(self) -> Iterator[PointRows]:
         """The gradients of what several parts of the model use; of the padding of an embedding nobody looks up, 0."""
         padding = f"{EMBEDDING}.weight{PADDING}"
         if padding in self.inputs.weights and padding not in self._kept:
             self._kept[padding] = torch.zeros(self.inputs.weights.shape(padding))
         for name, whole in self._kept.items():
-            yield Part(name, PointKind.PARAMETER, fp64(whole))
+            yield PointRows(name, PointKind.PARAMETER, fp64(whole))
 
-    def _output_gradients(self, flowing: Rows) -> Iterator[Part]:
+    def _output_gradients(self, flowing: Rows) -> Iterator[PointRows]:
         """Those of the losses and logits; what flows back into the last norm's output is added to ``flowing``."""
         output = self.model.output(trained=True)
         for row in reversed(range(self.rows)):
@@ -176,13 +176,16 @@ class Pass:
             logits.retain_grad()
             weights = self._weights(row, 0)
             losses.backward(torch.from_numpy(weights).to(losses.dtype))
-            yield from (Part(TOKEN_LOSSES, PointKind.GRADIENT, weights, row), Part(OUTPUT, PointKind.GRADIENT, fp64(gradient(logits)), row))
+            yield from (
+                PointRows(TOKEN_LOSSES, PointKind.GRADIENT, weights, row),
+                PointRows(OUTPUT, PointKind.GRADIENT, fp64(gradient(logits)), row),
+            )
             flowing[row] = flowing[row] + gradient(hidden)
         self._keep(output)
         if not self.model.tied:
-            yield from (Part(name, PointKind.PARAMETER, fp64(self._kept.pop(name))) for name in output)
+            yield from (PointRows(name, PointKind.PARAMETER, fp64(self._kept.pop(name))) for name in output)
 
-    def _block_gradients(self, number: int, flowing: Rows) -> Iterator[Part]:
+    def _block_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
         """Those of a layer, given what flows back into its output; ``flowing`` becomes what flows back into its input."""
         layer = self.model.part(layer_name(number), trained=True)
         for row in reversed(range(self.rows)):
@@ -193,7 +196,7 @@ class Pass:
             flowing[row] = gradient(hidden)
         yield from parameters(layer_name(number), layer)
 
-    def _predicted_gradients(self, number: int, flowing: Rows) -> Iterator[Part]:
+    def _predicted_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
         """Those of a layer for multi-token prediction; what flows back into the last norm's output is added to ``flowing``."""
         name, ahead = layer_name(number), number - self.model.layers + 1
         layer, embedding = self.model.part(name, trained=True), self.model.part(EMBEDDING, trained=True)
@@ -210,7 +213,7 @@ class Pass:
         yield from parameters(name, layer)
         self._keep({**output, f"{EMBEDDING}.weight": embedding.weight})
 
-    def _flow(self, watch: Watch, number: int, row: int, made: torch.Tensor, flowing: torch.Tensor) -> list[Part]:
+    def _flow(self, watch: LayerProbe, number: int, row: int, made: torch.Tensor, flowing: torch.Tensor) -> list[PointRows]:
         """Flow back from a layer's output, and from its router's logits, where these are in the objective themselves."""
         balances = self._balances.get(number, (0.0, None))[1]
         if watch.logits is None or balances is None:
@@ -222,13 +225,13 @@ class Pass:
 
     # ---- parts of both
 
-    def _watch(self, number: int, layer: Any, row: int, *, backward: bool = False) -> Watch:
+    def _watch(self, number: int, layer: Any, row: int, *, backward: bool = False) -> LayerProbe:
         """Who sees the points of a layer, whose tokens are given to the experts that the run gave them to, where that is on record."""
         router, choices = f"{layer_name(number)}.mlp.gate", self.inputs.choices
         given = None if choices is None or router not in choices else choices[router][row]
-        return Watch(layer_name(number), layer, self.sequence, backward=backward, given=given)
+        return LayerProbe(layer_name(number), layer, self.sequence, backward=backward, given=given)
 
-    def _block(self, watch: Watch, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
+    def _block(self, watch: LayerProbe, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
         """What a decoder's layer makes of a row's hidden states."""
         hidden = hidden.view_as(hidden)  # what its input's own gradient is of, whoever else uses the hidden states
         watch.see("input", hidden)
@@ -291,10 +294,10 @@ def gradient(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
-def parameters(name: str, module: Any) -> Iterator[Part]:
+def parameters(name: str, module: Any) -> Iterator[PointRows]:
     """The gradients of a part's parameters, the last first; 0 of one that no token reached."""
     for own, parameter in reversed(list(module.named_parameters())):
-        yield Part(f"{name}.{own}", PointKind.PARAMETER, fp64(gradient(parameter)))
+        yield PointRows(f"{name}.{own}", PointKind.PARAMETER, fp64(gradient(parameter)))
 
 
 def fp64(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

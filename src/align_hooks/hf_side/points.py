@@ -35,7 +35,7 @@ WATCHED = "align_hooks_watched"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PointRows:
     """Rows ``first`` and on of the value of a point, or of its gradient, fp64 ``[rows, sequence, width]``; token losses have no width.
 
     The gradient of a parameter is whole, and has its own shape. ``tokens`` are the places, row by row, of the tokens that an expert was
@@ -50,7 +50,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbedTensor:
     """A tensor at a point, and what makes its layout canonical."""
 
     tensor: torch.Tensor
@@ -74,7 +74,7 @@ def by_heads(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2).flatten(2)
 
 
-class Watch(TorchFunctionMode):
+class LayerProbe(TorchFunctionMode):
     """Sees the points of ``layer``, called ``name``, while it is entered. ``seen`` maps the name of a point to its tensor; with
     ``backward`` each tensor keeps its gradient. Tokens are given to the experts of ``given``, ``[sequence, chosen]``, where there are such:
     the choice is a jump, where a rounding decides, and behind it nothing can be held against what other experts made."""
@@ -82,7 +82,7 @@ class Watch(TorchFunctionMode):
     def __init__(self, name: str, layer: Any, sequence: int, *, backward: bool, given: Array | None = None) -> None:
         super().__init__()
         self.name, self.sequence, self.backward = name, sequence, backward
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, ProbedTensor] = {}
         self.logits: torch.Tensor | None = None
         self.choice: torch.Tensor | None = None
         self._given = None if given is None or (given < 0).any() else torch.from_numpy(given.astype("int64"))
@@ -113,25 +113,25 @@ class Watch(TorchFunctionMode):
         if self.backward and tensor.requires_grad:
             tensor.retain_grad()
         name = f"{self.name}.{point}" if point else self.name
-        self.seen[name] = Seen(tensor, layout or by_positions(self.sequence), tokens)
+        self.seen[name] = ProbedTensor(tensor, layout or by_positions(self.sequence), tokens)
 
-    def values(self, first: int) -> list[Part]:
+    def values(self, first: int) -> list[PointRows]:
         """The values of all points, in their order."""
         return self._parts(first, PointKind.VALUE, lambda tensor: tensor)
 
-    def gradients(self, first: int) -> list[Part]:
+    def gradients(self, first: int) -> list[PointRows]:
         """The gradients of all points, the last point first."""
         return self._parts(first, PointKind.GRADIENT, lambda tensor: tensor.grad)[::-1]
 
-    def _parts(self, first: int, kind: PointKind, of: Callable[[torch.Tensor], torch.Tensor | None]) -> list[Part]:
+    def _parts(self, first: int, kind: PointKind, of: Callable[[torch.Tensor], torch.Tensor | None]) -> list[PointRows]:
         """All points in their order; the weights of chosen experts stand behind the router's logits that they are made of."""
-        parts: list[Part] = []
+        parts: list[PointRows] = []
         for name, at in self.seen.items():
-            parts.append(Part(name, kind, at.canonical(of(at.tensor)), first, None if at.tokens is None else at.tokens.numpy()))
+            parts.append(PointRows(name, kind, at.canonical(of(at.tensor)), first, None if at.tokens is None else at.tokens.numpy()))
             if name == f"{self.name}.mlp.gate":
                 if self.choice is not None and kind is PointKind.VALUE:
-                    parts.append(Part(name, PointKind.CHOICE, self.choice.sort(-1).values[None].numpy(), first))
-                parts.append(Part(f"{name}.weights", kind, self._weighed(of), first))
+                    parts.append(PointRows(name, PointKind.CHOICE, self.choice.sort(-1).values[None].numpy(), first))
+                parts.append(PointRows(f"{name}.weights", kind, self._weighed(of), first))
         return parts
 
     def _weighed(self, of: Callable[[torch.Tensor], torch.Tensor | None]) -> Array:
@@ -193,7 +193,7 @@ class Watch(TorchFunctionMode):
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """The plain attention of the layer's own model, after whoever watches the layer has seen what it is given."""
-    watch: Watch | None = getattr(module, WATCHED, None)
+    watch: LayerProbe | None = getattr(module, WATCHED, None)
     if watch is not None:
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             watch.see(f"self_attn.{name}", tensor, by_heads)

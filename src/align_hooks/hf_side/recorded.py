@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.arbitration import PointKind
-from align_hooks.hf_side.points import Part
+from align_hooks.hf_side.points import PointRows
 from align_hooks.names.points import GRADIENT, TOKEN_LOSSES, place
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.gradients import GRADIENTS
@@ -56,7 +56,7 @@ class Recorded:
         there = self.judges_gradients and self._gradients is None and self.step in self.run.sketch_steps(GRADIENTS.name)
         return self.run.sketches(GRADIENTS.name, self.step) if there else {}
 
-    def pair(self, part: Part) -> tuple[Array, Array] | None:
+    def pair(self, part: PointRows) -> tuple[Array, Array] | None:
         """The truth and what was recorded in its place, of one shape, fp64; None where nothing was. What does not count is 0 in both."""
         if part.kind is PointKind.TERM:
             return (part.array, np.array([self._terms[part.point]])) if part.point in self._terms else None
@@ -73,7 +73,7 @@ class Recorded:
             return np.where(counts, part.array, 0.0), np.where(counts, self.batch.token_losses[rows].astype(np.float64), 0.0)
         return None
 
-    def factor(self, part: Part) -> float:
+    def factor(self, part: PointRows) -> float:
         """What the truth is multiplied by to be what the side differentiates."""
         return self.scale if part.kind in (PointKind.GRADIENT, PointKind.PARAMETER) else 1.0
 
@@ -82,14 +82,14 @@ class Recorded:
         """What the points of the step put out, and their gradients; None where they are not on record."""
         return self.run.activations(self.step) if self.step in self.run.steps_of(ACTIVATIONS.name) else None
 
-    def sketch(self, part: Part) -> NDArray[np.float64] | None:
+    def sketch(self, part: PointRows) -> NDArray[np.float64] | None:
         """The sketch of all rows of a point, or of a parameter's gradient, where that is what was recorded of it and no whole tensor."""
         if part.kind is PointKind.PARAMETER:
             return self._sketches.get(part.point)
         known, name = self.activations, self._name(part)
         return None if known is None or name is None or self._is_whole(name, part) else known[name].sketch
 
-    def _name(self, part: Part) -> str | None:
+    def _name(self, part: PointRows) -> str | None:
         """The name under which a point, or its gradient, is on record; None where it is not, or is not judged."""
         if self.activations is None or part.kind not in (PointKind.VALUE, PointKind.GRADIENT):
             return None
@@ -100,7 +100,7 @@ class Recorded:
         name = part.point + (GRADIENT if part.kind is PointKind.GRADIENT else "")
         return name if name in self.activations else None
 
-    def _is_whole(self, name: str, part: Part) -> bool:
+    def _is_whole(self, name: str, part: PointRows) -> bool:
         return part.tokens is None and self.activations is not None and self.activations.has_tensor(name)
 
     def _tensor(self, name: str) -> Array:

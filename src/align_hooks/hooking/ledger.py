@@ -39,7 +39,7 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Replacement:
     """One attribute replaced: on what, which, before and after, and whether the owner itself held it."""
 
     owner: Owner
@@ -67,7 +67,7 @@ class Wrapped:
     module: ModuleType
     target: str
     around: Around
-    changes: tuple[Change, ...]
+    changes: tuple[Replacement, ...]
 
     @property
     def outermost(self) -> bool:
@@ -87,7 +87,7 @@ class Ledger:
         self.attached: dict[str, Hook] = {}
         self.failed: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
-        self.journal: list[Change] = []
+        self.journal: list[Replacement] = []
         self.wrapped: list[Wrapped] = []
         self.waiting: list[Callable[[], None]] | None = None
 
@@ -158,7 +158,7 @@ class Ledger:
         owned = name in vars(owner)
         before = vars(owner)[name] if owned else getattr(owner, name, None)
         setattr(owner, name, value)
-        self.journal.append(Change(owner, name, before, vars(owner)[name], owned))
+        self.journal.append(Replacement(owner, name, before, vars(owner)[name], owned))
 
     def surround(self, owner: Owner, name: str, body: Function) -> None:
         """Put ``body`` in the place of a function, journalled; it is called with the function and the arguments of the call."""
@@ -185,7 +185,7 @@ class Ledger:
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
 
 
-def withdraw(changes: list[Change]) -> list[str]:
+def withdraw(changes: list[Replacement]) -> list[str]:
     """Undo changes, the last first; returns what could not be undone, after trying every one."""
     problems = []
     for change in reversed(changes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +11,8 @@ from typing import TypeAlias, Union
 
 from align_hooks.messages.catalogue import spoken, template
 
+CAPITAL = re.compile("(?<!^)(?=[A-Z])")
+"""Where a word begins inside a class's name."""
 Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", None]
 """What an argument may be. Text is a name, a path, a command or what a user wrote, and is the same in every language. The id
 ``<class>.<name>`` words a member of an enumeration. The catalogue's template formats numbers."""
@@ -137,8 +140,8 @@ _formatter = TemplateFormatter()
 
 
 def id_of(member: Enum) -> str:
-    """The id that words a member of an enumeration: both names in small letters."""
-    return f"{type(member).__name__}.{member.name}".lower()
+    """Return the id that words a member of an enumeration, ``class_name.member``."""
+    return f"{CAPITAL.sub('_', type(member).__name__)}.{member.name}".lower()
 
 
 def _is_number(value: Argument) -> bool:

@@ -15,7 +15,7 @@ from align_hooks.ms_side.activations_of_older import of_older
 from align_hooks.ms_side.model import is_per_token, model_of
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.point_builder import Builder
-from align_hooks.ms_side.points import Layout
+from align_hooks.ms_side.points import TokenLayout
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names import points
@@ -51,7 +51,7 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
     asked = bool(settings.steps(ACTIVATIONS)) and session.recording.writer is not None
     data = place(session.launch)["dp"]
     build = Builder(
-        Layout(rows, length, data * rows, by_position=model.is_newer),
+        TokenLayout(rows, length, data * rows, by_position=model.is_newer),
         session.parameters.dims.vocabulary,
         wanted=points.chosen(settings.patterns(FILTER).parts or ("*",)) if asked else lambda name: False,
         whole=points.chosen(settings.patterns(WHOLE).parts if asked else ()),

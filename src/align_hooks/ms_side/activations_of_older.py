@@ -9,7 +9,7 @@ from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.point_builder import Builder, of_logits, of_losses, of_qkv
-from align_hooks.ms_side.points import Layout, View, put
+from align_hooks.ms_side.points import TokenLayout, View, put
 from align_hooks.names import points
 from align_hooks.settings import PREFIX
 
@@ -111,9 +111,9 @@ def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidde
     build.turn(attention.wo, compiled.of_input_and_output, point_in=core, point_out=out)
 
 
-def of_heads(layout: Layout, heads: int) -> Layout:
+def of_heads(layout: TokenLayout, heads: int) -> TokenLayout:
     """The layout of ``[rows, heads, positions, size]``."""
-    return Layout(layout.rows, layout.length, layout.first, by_position=False, heads=heads)
+    return TokenLayout(layout.rows, layout.length, layout.first, by_position=False, heads=heads)
 
 
 class Rotated(nn.Cell):

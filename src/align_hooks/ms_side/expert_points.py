@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered
-from align_hooks.ms_side.points import Layout, View
+from align_hooks.ms_side.points import TokenLayout, View
 from align_hooks.names.blocks import Array
 from align_hooks.record.activations import column_signs, measured, row_signs
 
@@ -18,7 +18,7 @@ class ExpertWeightsPoint(nn.Cell):
     """A point of the weights of the experts that each token chose: kept with the experts, and read as weights of all experts, 0 where a
     token chose another."""
 
-    def __init__(self, name: str, experts: int, chosen: int, layout: Layout, *, whole: bool) -> None:
+    def __init__(self, name: str, experts: int, chosen: int, layout: TokenLayout, *, whole: bool) -> None:
         super().__init__(auto_prefix=False)
         self.layout, self.whole, self.views = layout, whole, (View(name, (experts,), 0, experts),)
         self.assign, self.cast = ops.Assign(), ops.Cast()
@@ -56,7 +56,7 @@ class OfExperts(nn.Cell):
     """A point of the weighed outputs of all experts of a rehearsal, ``[experts, tokens, hidden]``, where a token that did not choose an
     expert is 0. Tokens of an expert have no order, so their row signs are +1."""
 
-    def __init__(self, names: Sequence[str], hidden: int, layout: Layout) -> None:
+    def __init__(self, names: Sequence[str], hidden: int, layout: TokenLayout) -> None:
         super().__init__(auto_prefix=False)
         self.layout, self.views = layout, tuple(View(name, (hidden,), 0, hidden) for name in names)
         self.assign, self.cast = ops.Assign(), ops.Cast()

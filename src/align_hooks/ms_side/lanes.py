@@ -57,7 +57,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PieceGroup:
     """Pieces of as many columns, which are put below each other. The sums of ``at_once`` turns are added, which are of one piece."""
 
     members: tuple[Matrix, ...]
@@ -80,7 +80,7 @@ class SketchPlan:
     """``groups`` are the pieces that are taken in one call. ``owners`` are the index in ``names`` of the piece of each set of ``TURNS`` by
     ``PROJECTIONS`` sums, group after group."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PieceGroup, ...]
     owners: Array
     names: tuple[str, ...]
 
@@ -94,11 +94,11 @@ class SketchPlan:
                 large = len(names) if math.prod(matrix.size) >= LARGE else None
                 grouped.setdefault((matrix.columns, large), []).append((len(names), matrix))
                 names.append(name)
-        groups: list[Group] = []
+        groups: list[PieceGroup] = []
         owners: list[Array] = []
         for members in grouped.values():
             turns = [matrix.turns for _, matrix in members]
-            groups.append(Group(tuple(matrix for _, matrix in members), largest_part(math.gcd(*turns), TURNS_AT_ONCE)))
+            groups.append(PieceGroup(tuple(matrix for _, matrix in members), largest_part(math.gcd(*turns), TURNS_AT_ONCE)))
             owners.append(np.repeat([owner for owner, _ in members], [count // groups[-1].at_once for count in turns]))
         return cls(tuple(groups), np.concatenate(owners), tuple(names))
 

@@ -22,7 +22,7 @@ ARRANGEMENT, MAP, UNIFORM, GROUP, FULL_SHAPE = 0, 1, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class WeightLayout:
     """How a weight of ``shape`` is cut over the ranks of a pipeline stage.
 
     ``arrangement`` is the grid of the ranks; its last axis varies fastest with the rank. ``axes`` has, for each axis of the weight, the
@@ -46,13 +46,13 @@ class Layout:
         return 0 if self.axes[axis] == -1 else rank // math.prod(faster) % self.parts(axis)
 
 
-def layout_of(name: str, entry: LayoutEntry, shape: Sequence[int]) -> Layout:
+def layout_of(name: str, entry: LayoutEntry, shape: Sequence[int]) -> WeightLayout:
     """The layout of a weight of ``shape`` from its entry; raises RefusedRun for a layout that this version does not read."""
     if len(entry) <= FULL_SHAPE:
         raise RefusedRun(f"{name}: MindSpore's layout has {len(entry)} entries and not 12; use MindSpore 2.7 or 2.9")
     if not entry[UNIFORM]:
         raise RefusedRun(f"{name} is cut into parts of unequal size, which this version does not read; cut it evenly")
-    layout = Layout(name, tuple(entry[ARRANGEMENT]), tuple(entry[MAP]), tuple(entry[FULL_SHAPE]), str(entry[GROUP] or ""))
+    layout = WeightLayout(name, tuple(entry[ARRANGEMENT]), tuple(entry[MAP]), tuple(entry[FULL_SHAPE]), str(entry[GROUP] or ""))
     if layout.shape != tuple(shape) or len(layout.axes) != len(layout.shape):
         raise RefusedRun(
             f"{name} is cut as {list(layout.shape)} by {list(layout.axes)} and is {list(shape)}: MindSpore cuts it in another shape, "
@@ -64,7 +64,7 @@ def layout_of(name: str, entry: LayoutEntry, shape: Sequence[int]) -> Layout:
     return layout
 
 
-def boxes(layout: Layout, rank: int, group_rank: int = 0, group_size: int = 1) -> Box:
+def boxes(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> Box:
     """[start, stop) per axis of the part that a rank holds; ``group_rank`` of ``group_size`` is its place in the optimizer-parallel group.
 
     Raises RefusedRun where the group does not divide the rows.
@@ -79,14 +79,14 @@ def boxes(layout: Layout, rank: int, group_rank: int = 0, group_size: int = 1) -
     return tuple(box)
 
 
-def _model_parallel(layout: Layout, rank: int) -> list[tuple[int, int]]:
+def _model_parallel(layout: WeightLayout, rank: int) -> list[tuple[int, int]]:
     """The box of a rank before optimizer parallelism cuts it."""
     steps = [size // layout.parts(axis) for axis, size in enumerate(layout.shape)]
     starts = [layout.part(axis, rank) * step for axis, step in enumerate(steps)]
     return [(start, start + step) for start, step in zip(starts, steps, strict=True)]
 
 
-def cut_and_flat(layout: Layout, rank: int, group_rank: int = 0, group_size: int = 1) -> tuple[Cut, tuple[int, int] | None]:
+def cut_and_flat(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> tuple[Cut, tuple[int, int] | None]:
     """The model-parallel part with which a rank computes, and the elements [start, stop) of that part, row-major, that it holds.
 
     The range is None where the rank holds the whole part. Raises RefusedRun where model parallelism cuts two axes.
@@ -103,7 +103,7 @@ def cut_and_flat(layout: Layout, rank: int, group_rank: int = 0, group_size: int
     return cut, ((start - first) * width, (stop - first) * width)
 
 
-def is_counted(layout: Layout, rank: int, group_rank: int = 0, group_size: int = 1) -> bool:
+def is_counted(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> bool:
     """Whether a rank is the lowest of those that hold the same part of a weight.
 
     The ranks of a stage with the same model-parallel part, ascending, are dealt out to groups in runs of ``group_size``, so parts repeat

@@ -24,7 +24,7 @@ from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
 from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, held_elsewhere
-from align_hooks.names.table import Table
+from align_hooks.names.table import NameTable
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
@@ -87,7 +87,7 @@ class Model:
         return int(getattr(self.config, "num_layers", 0) or 0)
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> NameTable | None:
         """The table of the model's names; None for a class of no family."""
         return None if self.built is None else self.built.table_of(self.config)
 
@@ -120,7 +120,7 @@ class Parameters:
     dims: Dims
     alone: bool = True
     layers: int = 0
-    table: Table | None = None
+    table: NameTable | None = None
     buffers: tuple[Parameter, ...] = ()
     predicted: int = 0
 

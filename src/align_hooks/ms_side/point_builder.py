@@ -11,7 +11,7 @@ from mindspore import nn
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.expert_points import ExpertWeightsPoint, OfExperts
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.points import Layout, Point, View, put, turned
+from align_hooks.ms_side.points import Point, TokenLayout, View, put, turned
 from align_hooks.names import points
 
 
@@ -21,7 +21,7 @@ class Builder:
     most tensors, and ``prefix`` stands before the names of a model of no family. ``made`` are the points that there are, ``known`` all
     names."""
 
-    layout: Layout
+    layout: TokenLayout
     vocabulary: int
     wanted: Callable[[str], bool]
     whole: Callable[[str], bool]
@@ -31,7 +31,7 @@ class Builder:
     made: list[Point | ExpertWeightsPoint | OfExperts] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
 
-    def point(self, names: str | Sequence[str], width: int, layout: Layout | None = None, views: Sequence[View] = ()) -> Point | None:
+    def point(self, names: str | Sequence[str], width: int, layout: TokenLayout | None = None, views: Sequence[View] = ()) -> Point | None:
         """A point of one value ``width`` wide, or of several ``views``; None where none of them is asked for. It is among those made."""
         named = [names] if isinstance(names, str) else list(names)
         named = [self.prefix + name for name in named]
@@ -48,7 +48,7 @@ class Builder:
         self.made.append(point)
         return point
 
-    def expert_weights(self, name: str, router: Cell, layout: Layout) -> ExpertWeightsPoint | None:
+    def expert_weights(self, name: str, router: Cell, layout: TokenLayout) -> ExpertWeightsPoint | None:
         """The point of the weights that a router gives to experts; None where nobody asked for it."""
         named = self.prefix + name
         self.known.append(named)
@@ -59,7 +59,7 @@ class Builder:
         self.made.append(point)
         return point
 
-    def experts(self, name: str, experts: int, hidden: int, layout: Layout) -> OfExperts | None:
+    def experts(self, name: str, experts: int, hidden: int, layout: TokenLayout) -> OfExperts | None:
         """The point of a layer's experts; None where nobody asked for any."""
         names = [f"{self.prefix}{name}.experts.{expert}" for expert in range(experts)]
         self.known += names
@@ -92,9 +92,9 @@ def of_losses(build: Builder, core: Cell) -> None:
         build.around(loss, "_nllloss", build.point(points.TOKEN_LOSSES, 1, by_rows(build.layout)))
 
 
-def by_rows(layout: Layout) -> Layout:
+def by_rows(layout: TokenLayout) -> TokenLayout:
     """The layout of tensors whose tokens stand row after row."""
-    return Layout(layout.rows, layout.length, layout.first, by_position=False)
+    return TokenLayout(layout.rows, layout.length, layout.first, by_position=False)
 
 
 def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:

@@ -48,7 +48,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TokenLayout:
     """How the tokens of a batch lie in the tensors of a model: ``rows`` of ``length`` positions, position after position where
     ``by_position``, or row after row. ``first`` is the number of the first row in the job's batch. With ``heads`` a tensor is ``[rows,
     heads, positions, size]``."""
@@ -93,7 +93,7 @@ class Numbers(nn.Cell):
     """The numbers of :mod:`align_hooks.record.activations` of each value in a tensor, ``[values, IN_GRAPH]``, fp32: devices have no fp64.
     Sums are taken of each token first, so that few roundings add up."""
 
-    def __init__(self, layout: Layout, views: Sequence[View]) -> None:
+    def __init__(self, layout: TokenLayout, views: Sequence[View]) -> None:
         super().__init__(auto_prefix=False)
         self.tokens = layout.rows * layout.length
         self.shapes = tuple((self.tokens, *view.shape) for view in views)
@@ -131,12 +131,14 @@ class Point(nn.Cell):
     Where it ``forces``, the value that is passed on is ``given`` where its switch is on, and so is the gradient that is handed back; what
     is kept is what arrives. Assignments stand alone: tied to the gradient by ``depend`` they close a circle where a layer is recomputed."""
 
-    def __init__(self, views: Sequence[View], layout: Layout, shape: tuple[int, ...], *, whole: bool, keeps: bool, forces: bool) -> None:
+    def __init__(
+        self, views: Sequence[View], layout: TokenLayout, shape: tuple[int, ...], *, whole: bool, keeps: bool, forces: bool
+    ) -> None:
         super().__init__(auto_prefix=False)
         self.views, self.layout, self.whole, self.keeps, self.forces = tuple(views), layout, whole, keeps, forces
         self.numbers = Numbers(layout, views) if keeps and not whole else nn.Identity()
         self.assign, self.cast, self.select = ops.Assign(), ops.Cast(), ops.Select()
-        self.taught = Taught()
+        self.taught = ForcedActivation()
         name = views[0].name
         kept = (1,) if not keeps else shape if whole else (len(views), IN_GRAPH)
         given = shape if forces else (1,)
@@ -203,7 +205,7 @@ def with_count(row: Array, count: int) -> Array:
     return numbers
 
 
-class Taught(nn.Cell):
+class ForcedActivation(nn.Cell):
     """The value of the second of two tensors; the gradient goes to the first, as if it had been its value."""
 
     def construct(self, x, given):  # type: ignore[no-untyped-def]

@@ -60,8 +60,8 @@ class Exp(InDouble):
         super().__init__(ops.Exp())
 
 
-class Log(InDouble):
-    """``Log`` of the loss."""
+class LogOperator(InDouble):
+    """``LogOperator`` of the loss."""
 
     def __init__(self) -> None:
         super().__init__(ops.Log())
@@ -197,7 +197,7 @@ def experts(original: type) -> type:
 
 TWINS: tuple[tuple[str, str, object, str], ...] = (
     ("loss_func", "Exp", Exp, "an approximation in fp32"),
-    ("loss_func", "Log", Log, "an approximation in fp32"),
+    ("loss_func", "Log", LogOperator, "an approximation in fp32"),
     ("activation", "SiLU_op", SiLU, "an approximation in fp32"),
     ("activation", "Swiglu_op", Swiglu, "Swiglu has no kernel"),
     ("base_models.gpt.gpt_layer_specs", "FlashAttention", Attention, "FlashAttentionScore has no kernel"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
-from align_hooks.ms_side.lanes import Group, Matrix, SketchPlan
+from align_hooks.ms_side.lanes import Matrix, PieceGroup, SketchPlan
 from align_hooks.ms_side.own_parameters import own_array, set_unregistered
 from align_hooks.record.sketch import PROJECTIONS, TURNS
 
@@ -38,7 +38,7 @@ class GroupSums(nn.Cell):
     columns: Parameter
     rows: Parameter
 
-    def __init__(self, number: int, group: Group) -> None:
+    def __init__(self, number: int, group: PieceGroup) -> None:
         super().__init__(auto_prefix=False)
         self.pieces = nn.CellList([AsMatrix(member) for member in group.members])
         self.members = tuple(member.gradient for member in group.members)

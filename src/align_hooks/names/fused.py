@@ -25,7 +25,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ElementRange:
     """Elements [start, stop) of what a rank holds of a native tensor, in the tensor's order; all are of the part ``piece``."""
 
     start: int
@@ -96,11 +96,11 @@ class Fused:
         for run in self.runs():
             yield self.parts[run.piece].name, tensor[run.start : run.stop]
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[ElementRange]:
         """The consecutive elements of each piece that this rank holds, piece after piece; raises RefusedRun for stacked experts."""
         start, stop = self.flat or (0, math.prod(self.shape))
         for piece in range(len(self.parts)):
-            yield from (Run(run.start, run.stop, piece) for run in self.blocks.runs(piece, start, stop, self._width))
+            yield from (ElementRange(run.start, run.stop, piece) for run in self.blocks.runs(piece, start, stop, self._width))
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
         """The tensor on this rank, from whole canonical tensors, which are read one after the other."""

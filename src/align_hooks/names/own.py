@@ -15,7 +15,7 @@ from dataclasses import replace
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import HALVES, UNFUSED, VOCABULARY, WHOLE, Cut, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.names.table import Table, fuse
+from align_hooks.names.table import NameTable, fuse
 
 ENDS = re.compile(r"(?:.*\.)?(?:word_embeddings|output_layer)\.weight")
 GATED = re.compile(r".*\.linear_fc1\.(?:weight|bias)\d*")
@@ -31,7 +31,7 @@ def own_name(framework: str, native: str, first_layer: int, first_expert: int) -
 
 
 def canonical_or_own(
-    table: Table | None,
+    table: NameTable | None,
     framework: str,
     native: str,
     shape: Sequence[int],
@@ -66,9 +66,9 @@ def canonical_or_own(
 
 
 def held_elsewhere(
-    table: Table, framework: str, here: Collection[str], *, layers: int, experts: int, predicted: int
+    table: NameTable, framework: str, here: Collection[str], *, layers: int, experts: int, predicted: int
 ) -> Callable[[str], bool]:
-    """Says of a name, canonical or own, whether another rank holds it; see :meth:`Table.elsewhere` and :func:`own_elsewhere`."""
+    """Says of a name, canonical or own, whether another rank holds it; see :meth:`NameTable.elsewhere` and :func:`own_elsewhere`."""
     known = table.elsewhere(here, layers=layers, experts=experts, predicted=predicted)
     own = own_elsewhere(framework, here, layers=layers, experts=experts)
     return lambda name: known(name) or own(name)

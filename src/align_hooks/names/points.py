@@ -24,11 +24,11 @@ GRADIENT = "#gradient"
 BLOCK = "."
 """The kind of a block's own output, which has the block's name alone."""
 BEFORE = "<"
-"""What stands, in :attr:`Kind.reads`, for the output of the block before, or of the embedding."""
+"""What stands, in :attr:`PointSpec.reads`, for the output of the block before, or of the embedding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PointSpec:
     """A kind of point: its ``name`` in a block, or in the model, and the kinds that it is made from (``points.txt``)."""
 
     name: str
@@ -38,11 +38,11 @@ class Kind:
 EMBEDDING, FINAL_NORM, LOGITS, TOKEN_LOSSES = "model.embed_tokens", "model.norm", "lm_head", "token_losses"
 NORM, SECOND_NORM = "input_layernorm", "post_attention_layernorm"
 LINES = (line.partition(" <- ") for line in sections(Path(__file__).parent / "points.txt")[""])
-OF_BLOCK = tuple(Kind(name, tuple(reads.split())) for name, _, reads in LINES)
+OF_BLOCK = tuple(PointSpec(name, tuple(reads.split())) for name, _, reads in LINES)
 """The kinds of a block, in the order of a forward pass."""
 PREDICTING = ("enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head")
 """Kinds that a block alone has that predicts further tokens."""
-ENDS = (Kind(FINAL_NORM, (BEFORE,)), Kind(LOGITS, (FINAL_NORM,)), Kind(TOKEN_LOSSES, (LOGITS,)))
+ENDS = (PointSpec(FINAL_NORM, (BEFORE,)), PointSpec(LOGITS, (FINAL_NORM,)), PointSpec(TOKEN_LOSSES, (LOGITS,)))
 """The kinds behind the last block."""
 BY_KIND = {kind.name: kind for kind in (*OF_BLOCK, *ENDS)}
 ORDER = {kind.name: index for index, kind in enumerate(OF_BLOCK)}
@@ -52,7 +52,7 @@ EXPERT = re.compile(r"(?<=\.experts\.)\d{1,6}$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class PointPosition:
     """Where a point stands in a forward pass; ``block`` is the name of its block, empty outside."""
 
     stage: int
@@ -64,19 +64,19 @@ class Place:
     kind: str = ""
 
 
-def place(name: str) -> Place:
+def place(name: str) -> PointPosition:
     """The place of a point, by its name without :data:`GRADIENT`; what no table knows stands behind what is known in its block."""
     if name == EMBEDDING or name.endswith("embedding"):
-        return Place(0, 0, 0, 0, name, kind=EMBEDDING)
+        return PointPosition(0, 0, 0, 0, name, kind=EMBEDDING)
     if name in LAST:
-        return Place(2, 0, LAST[name], 0, name, kind=name)
+        return PointPosition(2, 0, LAST[name], 0, name, kind=name)
     found = IN_BLOCK.fullmatch(name)
     if found is None:
-        return Place(2, 0, len(LAST), 0, name, kind=name)
+        return PointPosition(2, 0, len(LAST), 0, name, kind=name)
     kind = found["kind"] or BLOCK
     expert = EXPERT.search("." + kind)
     known = EXPERT.sub("*", "." + kind)[1:]
-    return Place(1, int(found["layer"]), ORDER.get(known, len(ORDER)), int(expert[0]) if expert else 0, name, found["block"], known)
+    return PointPosition(1, int(found["layer"]), ORDER.get(known, len(ORDER)), int(expert[0]) if expert else 0, name, found["block"], known)
 
 
 def is_of_experts(name: str) -> bool:

@@ -32,7 +32,7 @@ def any_layer(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class NameTable:
     """A framework's rules for the parameters of ``model``, which is the name that a refusal uses.
 
     ``ignored`` are patterns that fully match names of state entries that are no parameters.

@@ -20,7 +20,7 @@ __all__ = ["Asked", "asked", "print_norms", "wanted"]
 RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
 
 
-class Asked(NamedTuple):
+class StepDestination(NamedTuple):
     """Where a step is recorded: the first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
 
     run: Path
@@ -33,7 +33,7 @@ def wanted() -> bool:
     return bool(os.environ.get(RUN))
 
 
-def asked(step: int) -> Asked | None:
+def asked(step: int) -> StepDestination | None:
     """Where step ``step`` (from 0) is to be recorded; None where it is not asked for. Raises SettingsError for no steps value."""
     if not wanted():
         return None
@@ -45,4 +45,4 @@ def asked(step: int) -> Asked | None:
         run = path_of(os.environ[RUN])
     except ValueError as error:
         raise SettingsError(f"{RUN}: {error}") from None
-    return Asked(run, step, Launch.from_environment(os.environ).rank) if step in steps else None
+    return StepDestination(run, step, Launch.from_environment(os.environ).rank) if step in steps else None

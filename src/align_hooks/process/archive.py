@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from align_hooks.errors import shown
 from align_hooks.process.storage import opened
-from align_hooks.regular import Bounds, values_of
+from align_hooks.regular import ReadLimits, values_of
 
 BEGINNING = b"PK\x03\x04"
 """The first bytes of a zip file that holds anything."""
@@ -74,7 +74,7 @@ def unpacked(content: bytes, path: Path, is_known: Callable[[str], bool]) -> Pat
             if len(archive.infolist()) != count:
                 raise zipfile.BadZipFile("its list of files was changed")
             most = min(LARGEST, SMALL + SWELLING * len(content))
-            return cast("Path", Member(Archive(path, dict(_unpacked(archive, is_known, most)))))
+            return cast("Path", Member(ZipFileSystem(path, dict(_unpacked(archive, is_known, most)))))
     except BROKEN as error:
         raise ValueError(str(error) if isinstance(error, Refused) else f"is not a whole zip file ({shown(str(error))})") from None
 
@@ -99,7 +99,7 @@ def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: i
     """Name and content of every file; raises Refused for what is no plain file of a known name, each once, and all together of more bytes
     than ``most``, or of more values than are read."""
     names: set[str] = set()
-    left, values = most, Bounds.VALUES
+    left, values = most, ReadLimits.VALUES
     for entry in archive.infolist():
         name, kind = entry.filename, entry.external_attr >> 28
         if len(name) > LONGEST_NAME or not is_known(name):
@@ -119,7 +119,7 @@ def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: i
             raise Refused(f"holds {entry.filename} cut short")
         values -= values_of(content) if entry.filename.endswith(".json") else 0
         if values < 0:
-            raise Refused(f"holds more than {Bounds.VALUES} values")
+            raise Refused(f"holds more than {ReadLimits.VALUES} values")
         yield entry.filename, content
 
 
@@ -141,7 +141,7 @@ def packed_sizes(content: bytes) -> dict[str, int]:
 
 
 @dataclass(frozen=True, repr=False)
-class Archive:
+class ZipFileSystem:
     """The files of a zip file, name to content, with those methods of an ``fsspec`` file system that readers of storages use."""
 
     file: Path
@@ -176,7 +176,7 @@ class Archive:
 class Member:
     """A place in an archive, with those methods of a path that the readers of a record use."""
 
-    fs: Archive
+    fs: ZipFileSystem
     inner: PurePosixPath = PurePosixPath()
 
     @property

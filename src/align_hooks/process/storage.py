@@ -28,7 +28,7 @@ TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mt
 """What storages say of an object that changes when it is written again. The first is taken: a listing and an answer write times unlike."""
 
 
-class Stored(Protocol):
+class OpenFile(Protocol):
     """A file that is open: ``size`` in bytes, and ``identity``."""
 
     size: int
@@ -80,7 +80,7 @@ def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
 
 
 @contextmanager
-def opened(path: Path, within: Path | None = None, *, follow: bool = True) -> Iterator[Stored]:
+def opened(path: Path, within: Path | None = None, *, follow: bool = True) -> Iterator[OpenFile]:
     """A regular file; raises as :func:`open_regular` does."""
     if is_remote(path):
         yield _Remote(path)

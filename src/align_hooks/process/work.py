@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkPool:
     """``progress`` is told of each piece; ``executor`` does the pieces, this process where it is None, and where all of them together are
     fewer than ``least`` bytes."""
 
@@ -41,7 +41,7 @@ class Work:
         return chain.from_iterable(self.executor.map(partial(_each, function), _together(pieces, sizes)))
 
 
-ALONE = Work()
+ALONE = WorkPool()
 """This process, which says nothing."""
 
 

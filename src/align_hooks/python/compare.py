@@ -40,7 +40,7 @@ def compare(
     patterns = (allow_missing,) if isinstance(allow_missing, str) else tuple(allow_missing)
     with executor_of(executor) if isinstance(executor, str) else nullcontext(executor) as workers:
         result = compare_runs(*runs, noise=repeats, allow_missing=patterns, executor=workers)
-    known = {field.name: getattr(result, field.name) for field in fields(verdict.Comparison)}
+    known = {field.name: getattr(result, field.name) for field in fields(verdict.ComparisonResult)}
     return Comparison(**known, reference=runs[0], candidate=runs[1])
 
 

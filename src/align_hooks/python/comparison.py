@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Comparison(verdict.Comparison):
+class Comparison(verdict.ComparisonResult):
     """What :func:`align_hooks.compare` returns.
 
     ``verdict`` is an :class:`align_hooks.Verdict`, and ``first`` the stage that decided it, None when aligned. ``stages`` are all stages in

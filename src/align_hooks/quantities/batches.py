@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 
 FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
 """What a model consumes."""
@@ -11,7 +11,7 @@ ARRAYS = (*FED, "token_losses")
 DESCRIPTION = "batch.json"
 CAUSAL_MASK = "causal_attention_mask.npy"
 
-BATCHES = Kind(
+BATCHES = Quantity(
     "batches",
     Switch("batches", "save what the model consumed, in the guide's layout, each token's loss, and the tokens of each expert"),
     files=(*(f"{name}.npy" for name in ARRAYS), DESCRIPTION),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 
 TENSORS = "gradients.safetensors"
 
-GRADIENTS = Kind(
+GRADIENTS = Quantity(
     "gradients",
     Switch("gradients", "record gradients: reduced, unscaled, not yet clipped"),
     files=(TENSORS,),

@@ -18,7 +18,7 @@ class Numbering(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class VariableOption:
     """A further variable of a quantity: its name in small letters, the values that it takes, the default first, and what it does. Without
     values it takes patterns in a comma list."""
 
@@ -37,12 +37,12 @@ class Switch:
 
     name: str
     effect: str
-    options: tuple[Option, ...] = ()
+    options: tuple[VariableOption, ...] = ()
     printed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Quantity:
     """One kind of thing that a run records.
 
     ``name`` is what rows, manifests and reports call it. ``switch`` asks for it, None where it is always recorded. ``files`` are those that
@@ -65,7 +65,7 @@ class Kind:
     shared: tuple[str, ...] = ()
     of_gradients: bool = False
     trainable: bool = False
-    sketch_of: Kind | None = None
+    sketch_of: Quantity | None = None
     saved_by_hand: bool = False
     copies: int = 0
     token_bytes: int = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Kind, Numbering, Switch
+from align_hooks.quantities.kind import Numbering, Quantity, Switch
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
 DESCRIPTION = "optimizer_state/state.json"
 
-OPTIMIZER_STATE = Kind(
+OPTIMIZER_STATE = Quantity(
     "optimizer_state",
     Switch("optimizer_state", "record the optimizer's state, numbered like weights"),
     Numbering.STATE,

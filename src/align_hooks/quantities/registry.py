@@ -5,7 +5,7 @@ from __future__ import annotations
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
@@ -13,7 +13,7 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[Quantity, ...] = (
     SCALARS,
     BATCHES,
     LOCAL_NORMS,
@@ -27,9 +27,9 @@ KINDS: tuple[Kind, ...] = (
 )
 SWITCHES: tuple[Switch, ...] = tuple(dict.fromkeys(kind.switch for kind in KINDS if kind.switch is not None))
 """Every variable that asks for a quantity."""
-ROWS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind.is_rows)
+ROWS: tuple[Quantity, ...] = tuple(kind for kind in KINDS if kind.is_rows)
 """Those that are a row a step; the first, the scalars, lists the others."""
-TENSORS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind.copies)
+TENSORS: tuple[Quantity, ...] = tuple(kind for kind in KINDS if kind.copies)
 """Those that are as large as the model."""
 STATES: tuple[str, ...] = tuple(kind.name for kind in KINDS if kind.is_state)
 """The names of those that are numbered by updates made."""
@@ -40,11 +40,11 @@ SKETCHES = {kind.sketch_of.name: kind for kind in KINDS if kind.sketch_of is not
 """Name of a quantity to its sketches."""
 
 
-def asked_by(switch: Switch) -> tuple[Kind, ...]:
+def asked_by(switch: Switch) -> tuple[Quantity, ...]:
     """What a variable asks for."""
     return tuple(kind for kind in KINDS if kind.switch is switch)
 
 
-def kind_of_file(path: str) -> Kind | None:
+def kind_of_file(path: str) -> Quantity | None:
     """What a file is of, by its path in ``step_N/rank_M``; one that no kind names is of the kind whose folder it lies in, if any."""
     return next((kind for kind in KINDS if path in kind.files), BY_NAME.get(path.partition("/")[0] if "/" in path else ""))

@@ -6,13 +6,13 @@ for: there are as many as tokens times layers.
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 
 CHOICES = "routing.safetensors"
 """A tensor a layer, by the name of its router's weight without ``.weight``: int16 ``[rows, positions, experts a token]``, ascending, and -1
 where a token was given to fewer."""
 
-ROUTING = Kind(
+ROUTING = Quantity(
     "routing",
     Switch("routing", "record the experts that each token was given to (the counts of each expert come with every batch)"),
     files=(CHOICES,),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 
-SCALARS = Kind("scalars", None)
+SCALARS = Quantity("scalars", None)

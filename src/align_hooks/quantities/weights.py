@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from align_hooks.quantities.kind import Kind, Numbering, Switch
+from align_hooks.quantities.kind import Numbering, Quantity, Switch
 
 MODEL = "weights/model.safetensors"
 PADDING = "weights/padding.safetensors"
@@ -17,7 +17,7 @@ UNKNOWN = "unknown_settings"
 """The key under which it lists settings that could not be read; a model that has some has no ``config.json``, which would mean defaults."""
 SQUARED = "weights/squared.json"
 
-WEIGHTS = Kind(
+WEIGHTS = Quantity(
     "weights",
     Switch("weights", "record weights; N is the state after N updates, 0 the initial one"),
     Numbering.STATE,

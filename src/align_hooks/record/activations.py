@@ -24,7 +24,7 @@ from align_hooks.record.batch import interleaved
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
 from align_hooks.record.run_rows import RunRows
-from align_hooks.record.schema import Extent, Points, in_header
+from align_hooks.record.schema import ActivationHeader, Extent, in_header
 from align_hooks.record.sequence import in_order as in_sequence
 from align_hooks.record.sketch import COLUMNS, PROJECTIONS, ROWS, signs
 from align_hooks.settings import PREFIX
@@ -101,12 +101,12 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankActivations:
     """What one rank recorded: the file of sums, that of whole tensors where there is one, and what the header says of both."""
 
     sums: TensorFile
     tensors: TensorFile | None
-    points: Points
+    points: ActivationHeader
     factor: float
 
     def extent(self, name: str) -> Extent:
@@ -126,7 +126,7 @@ class Activations(Mapping[str, Summary]):
     ``parts`` are those of each data-parallel rank.
     """
 
-    parts: Mapping[int, Sequence[Part]]
+    parts: Mapping[int, Sequence[RankActivations]]
     where: str
     names: tuple[str, ...]
     _sums: dict[str, dict[tuple[int, int], Numbers]] = field(default_factory=dict, compare=False)
@@ -185,7 +185,7 @@ class Activations(Mapping[str, Summary]):
         factor = self._factor(name)
         return whole if factor == 1.0 else (whole * np.float32(factor)).astype(np.float32)
 
-    def _whole(self, name: str, parts: Sequence[Part]) -> Array:
+    def _whole(self, name: str, parts: Sequence[RankActivations]) -> Array:
         """One data-parallel rank's rows of a value."""
         arrays: dict[tuple[tuple[int, int], ...], list[tuple[Extent, Array]]] = {}
         for part in parts:
@@ -250,7 +250,7 @@ class Activations(Mapping[str, Summary]):
 
 def read_activations(run: RunRows, step: int) -> Activations:
     """What all ranks recorded at the points of ``step``; headers alone are read. Raises RecordError where a file is not whole."""
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[RankActivations]] = {}
     row = run.row(step)
     tokens = float(row.valid_tokens or 1.0) if row is not None else 1.0
     for rank, manifest in sorted(run.manifests.items()):
@@ -261,7 +261,7 @@ def read_activations(run: RunRows, step: int) -> Activations:
         if strange := [name for name in sums if name.removesuffix(GRADIENT) not in points.extent_of]:
             raise RecordError(f"{path}: the header does not say what part of {strange[0]} it holds; record the step again")
         factor = points.scale / (tokens if points.by_tokens else 1.0)
-        parts.setdefault(manifest.place.get("dp", 0), []).append(Part(sums, tensors, points, factor))
+        parts.setdefault(manifest.place.get("dp", 0), []).append(RankActivations(sums, tensors, points, factor))
     if not parts:
         raise RecordError(f"{run.path} was made by hand and holds no activations; record the run with {PREFIX}ACTIVATIONS={step}")
     names = {name for of_rank in parts.values() for part in of_rank for name in part.sums if part.counts(name)}
@@ -270,9 +270,9 @@ def read_activations(run: RunRows, step: int) -> Activations:
     return Activations(parts, f"{run.path}: step {step}", (*values, *(name + GRADIENT for name in gradients)))
 
 
-def _points(file: TensorFile) -> Points:
+def _points(file: TensorFile) -> ActivationHeader:
     """What a file's header says of its points."""
-    points = in_header(Points, file, "its points", "record it again")
+    points = in_header(ActivationHeader, file, "its points", "record it again")
     if any(not 0 <= index < len(points.extents) for index in points.extent_of.values()):
         raise RecordError(f"{file.path}: its header names extents that it does not have; record the step again")
     return points

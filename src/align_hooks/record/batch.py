@@ -14,7 +14,7 @@ from align_hooks.record.folder import inside
 from align_hooks.record.layout import Array
 from align_hooks.record.part import CHANGED
 from align_hooks.record.pieces import id_range, is_causal
-from align_hooks.record.run_files import Source
+from align_hooks.record.run_files import BatchSource
 from align_hooks.record.run_rows import RunRows
 from align_hooks.record.schema import Description
 from align_hooks.record.sequence import Slices, in_order
@@ -63,7 +63,7 @@ class BatchFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankBatch:
     """One rank's part of a batch; ``mask`` is ``attention_mask`` of its batch.json: None, causal or own.
 
     ``slices`` are the positions of the sequence that a context-parallel rank has, None for all; ``cuts`` are the slices of all ranks, in
@@ -80,7 +80,7 @@ class Part:
     whole: bool = False
 
 
-Files: TypeAlias = dict[int, dict[int, dict[Source, Description]]]
+Files: TypeAlias = dict[int, dict[int, dict[BatchSource, Description]]]
 """Data-parallel index to context-parallel index to the batches recorded at that place."""
 
 
@@ -88,7 +88,7 @@ def read_batch(run: RunRows, step: int, names: Sequence[str]) -> Batch:
     """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
     if run.made_by_hand:
         ranks = range(len(list(inside(run.path, run.path / f"step_{step}").glob("rank_*"))))
-        return _join(step, [_read_part_by_hand(Source(run.path, layout.step(run.path, step, rank))) for rank in ranks])
+        return _join(step, [_read_part_by_hand(BatchSource(run.path, layout.step(run.path, step, rank))) for rank in ranks])
     parts = []
     for _, places in sorted(_files(run, step).items()):
         of_ranks = [_merged([_read_part(source, names) for source in sources]) for _, sources in sorted(places.items())]
@@ -140,7 +140,7 @@ def _files(run: RunRows, step: int) -> Files:
     return files
 
 
-def _read_part(source: Source, names: Sequence[str]) -> Part:
+def _read_part(source: BatchSource, names: Sequence[str]) -> RankBatch:
     """A rank's record of its batch, each array of ``names`` checked against its digest."""
     description = source.described()
     arrays = {}
@@ -154,10 +154,10 @@ def _read_part(source: Source, names: Sequence[str]) -> Part:
     mask = description.attention_mask if "attention_mask" in names else None
     first = description.joined_first
     joined = (None, False) if first is None else (first.micro_batches, first.whole)
-    return Part(description.rows, arrays, mask, description.slices, (), *joined)
+    return RankBatch(description.rows, arrays, mask, description.slices, (), *joined)
 
 
-def _read_part_by_hand(source: Source) -> Part:
+def _read_part_by_hand(source: BatchSource) -> RankBatch:
     """The guide's snippet's arrays of a rank, which is then data-parallel rank."""
     place = source.place
     arrays = {name: source.array(name) for name in layout.FED if (place / f"{name}.npy").exists()}
@@ -173,14 +173,14 @@ def _read_part_by_hand(source: Source) -> Part:
     if "loss_mask" in arrays and not (np.isfinite(arrays["loss_mask"]).all() and (arrays["loss_mask"] >= 0).all()):
         raise RecordError(f"{place / 'loss_mask.npy'} holds what is no weight of a token")
     if mask is None:
-        return Part((shape[0],), arrays, None)
+        return RankBatch((shape[0],), arrays, None)
     if mask.ndim != 4 or mask.shape[2:] != (shape[1], shape[1]):
         raise RecordError(f"{place / 'attention_mask.npy'} is {list(mask.shape)}; it must be [rows or 1, 1, sequence, sequence]")
     arrays["attention_mask"] = mask.astype(bool)
-    return Part((shape[0],), arrays, None if is_causal(arrays["attention_mask"]) else "own")
+    return RankBatch((shape[0],), arrays, None if is_causal(arrays["attention_mask"]) else "own")
 
 
-def _merged(parts: Sequence[Part]) -> Part:
+def _merged(parts: Sequence[RankBatch]) -> RankBatch:
     """The part of ranks that were fed the same rows and positions: tokens come from one pipeline stage, labels from another."""
     arrays: dict[str, Array] = {}
     for part in reversed(parts):
@@ -189,7 +189,7 @@ def _merged(parts: Sequence[Part]) -> Part:
     return replace(parts[0], rows=rows, arrays=arrays, mask=next((part.mask for part in parts if part.mask), None))
 
 
-def _in_sequence(parts: Sequence[Part], where: str) -> Part:
+def _in_sequence(parts: Sequence[RankBatch], where: str) -> RankBatch:
     """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing. Where
     batches are joined first, context-parallel ranks are fed the same whole sequences."""
     if len(parts) == 1 and parts[0].slices is None:
@@ -204,10 +204,10 @@ def _in_sequence(parts: Sequence[Part], where: str) -> Part:
         raise RecordError(f"{where}: a context-parallel rank recorded other arrays than the others; record the step again")
     arrays = {name: in_order([part.arrays[name] for part in parts], slices, f"{where}: {name}") for name in sorted(names)}
     causal = "attention_mask" in arrays and is_causal(arrays["attention_mask"])
-    return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask, cuts=tuple(slices))
+    return RankBatch(parts[0].rows, arrays, "causal" if causal else parts[0].mask, cuts=tuple(slices))
 
 
-def _join(step: int, parts: list[Part]) -> Batch:
+def _join(step: int, parts: list[RankBatch]) -> Batch:
     """The global batch of all data-parallel parts. Raises RecordError where the rows that were joined first cannot be cut into equal
     micro-batches."""
     parts = parts[:1] if parts and parts[0].whole else parts
@@ -243,7 +243,7 @@ def _causal(sequence: int) -> Array:
     return ~np.tri(sequence, dtype=bool)[None, None]
 
 
-def _mask_of_rows(part: Part) -> Array:
+def _mask_of_rows(part: RankBatch) -> Array:
     """A part's attention mask for each of its rows, the causal mask where no other was recorded."""
     recorded = part.arrays.get("attention_mask")
     mask = _causal(part.arrays["tokens"].shape[1]) if recorded is None else recorded

@@ -8,7 +8,7 @@ A claim that was not released, of a living process of this machine, is held what
 
 The lock holds among the containers of one machine, and among machines where the file system passes locks on: NFS 4, NFS 3 with its lock
 manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where it is switched on. Elsewhere a lock is one machine's own, or there is
-none; :attr:`Claim.weaker` says so where that can be seen. So the claim is read again whenever a step is written: a later job has
+none; :attr:`DirectoryLock.weaker` says so where that can be seen. So the claim is read again whenever a step is written: a later job has
 written itself into it, and the earlier job stops recording. A network file system may show that late, by as long as it keeps
 attributes (NFS: 3 to 60 seconds); the digests in the rows tell apart what the two jobs wrote in that time.
 """
@@ -43,7 +43,7 @@ HELD = {errno.EACCES, errno.EAGAIN}
 
 
 @dataclass(eq=False)
-class Claim:
+class DirectoryLock:
     """One rank's claim; made by :func:`take`. ``weaker`` says what the file system lacks for it, empty where it lacks nothing."""
 
     path: Path
@@ -96,8 +96,8 @@ class Claim:
         os.ftruncate(self._file, len(content))
 
 
-def take(path: Path, launch: Launch) -> Claim:
-    """Claim a rank's place, and write nothing: :meth:`Claim.add` does. Raises RefusedRun where another living process holds the place,
+def take(path: Path, launch: Launch) -> DirectoryLock:
+    """Claim a rank's place, and write nothing: :meth:`DirectoryLock.add` does. Raises RefusedRun where another living process holds the place,
     OSError where it cannot be written."""
     if path.is_symlink():
         raise RefusedRun(f"{path} is a link, and nothing is written through one; remove it")
@@ -105,7 +105,7 @@ def take(path: Path, launch: Launch) -> Claim:
         path.unlink(missing_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     process = {"host": os.uname().nodename, "pid": os.getpid(), "born": born(os.getpid()), "inode": os.fstat(file).st_ino}
-    claim = Claim(path, {**job(launch), "rank": launch.rank, **process}, "", file)
+    claim = DirectoryLock(path, {**job(launch), "rank": launch.rank, **process}, "", file)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise RefusedRun(f"{path} is no file; remove it")

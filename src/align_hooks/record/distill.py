@@ -19,11 +19,11 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import message
 from align_hooks.process.archive import LARGEST, packed, packed_sizes, unpacked
 from align_hooks.process.storage import opened
-from align_hooks.process.work import ALONE, Work
+from align_hooks.process.work import ALONE, WorkPool
 from align_hooks.quantities.activations import TENSORS as WHOLE_ACTIVATIONS
 from align_hooks.quantities.activations import WHOLE
 from align_hooks.quantities.batches import BATCHES
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import KINDS, SWITCHES, asked_by
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import atomic, digests, layout
@@ -32,7 +32,7 @@ from align_hooks.record.files import read_sealed, readable
 from align_hooks.record.folder import inside
 from align_hooks.record.holdings import kind_of
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.part import Part
+from align_hooks.record.part import StoredTensor
 from align_hooks.record.ranges import ranges
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.shard import Shard
@@ -41,7 +41,7 @@ from align_hooks.record.tensors import Tensors
 from align_hooks.record.verify import verify
 from align_hooks.settings import PREFIX, Steps
 
-KEPT: tuple[Kind, ...] = tuple(kind for kind in KINDS if not kind.copies)
+KEPT: tuple[Quantity, ...] = tuple(kind for kind in KINDS if not kind.copies)
 """What a distilled run may hold: all that is not as large as the model."""
 CHOICES = tuple(switch.name for switch in SWITCHES if all(kind in KEPT for kind in asked_by(switch)))
 """The names of those of which steps can be chosen, as variables ask for them."""
@@ -51,7 +51,7 @@ DROPPED = ("segments", "files", "deleting", "weaker", "planned_bytes")
 
 
 @dataclass(frozen=True)
-class Distilled:
+class DistilledRecord:
     """``files`` are those of the record, name to content. ``kept`` maps each quantity to the steps that they hold of it, and ``left_out``
     to those, as text, that the run recorded and they do not hold."""
 
@@ -84,7 +84,7 @@ class Distilled:
         return run
 
 
-def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: Work = ALONE) -> Distilled:
+def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: WorkPool = ALONE) -> DistilledRecord:
     """Distil a run, made by ``open_run``. ``choices`` map names of :data:`CHOICES` to the steps that are kept; all are where nothing is
     said. The workers of ``work`` read tensors. Raises RecordError for a run that is not whole or was made by hand."""
     refuse(run)
@@ -102,7 +102,7 @@ def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: Work = A
         files |= OfRank(run, rank, kept, work).files(facts["settings"])
         if sum(map(len, files.values())) > LARGEST:
             raise too_large(run.path)
-    return Distilled(files, {kind.name: steps for kind, steps in kept.items() if steps}, left_out)
+    return DistilledRecord(files, {kind.name: steps for kind, steps in kept.items() if steps}, left_out)
 
 
 def too_large(path: Path) -> RecordError:
@@ -120,19 +120,19 @@ def refuse(run: Run) -> None:
         raise RecordError(f"{run.path} is not whole, as a reference must be: {run.problems[0]}; record the run again")
 
 
-def had(run: Run, kind: Kind) -> list[int]:
+def had(run: Run, kind: Quantity) -> list[int]:
     """The steps of which a run has a quantity, or can make it: sketches of tensors."""
     return run.steps_of(kind.name) if kind.sketch_of is None else run.sketch_steps(kind.sketch_of.name)
 
 
-def _left_out(run: Run, kind: Kind, kept: Sequence[int]) -> str:
+def _left_out(run: Run, kind: Quantity, kept: Sequence[int]) -> str:
     """The steps of a quantity that the run recorded, or was distilled without before, and that are not kept."""
     lost = sorted(set(run.steps_of(kind.name)) - set(kept))
     before = run.facts.distilled.left_out.get(kind.name) if run.facts.distilled is not None else None
     return ",".join(filter(None, [before, ranges(lost)]))
 
 
-def asked(run: Run, kept: Mapping[Kind, Sequence[int]]) -> JsonObject:
+def asked(run: Run, kept: Mapping[Quantity, Sequence[int]]) -> JsonObject:
     """The run's settings, with what the record holds in the place of what was asked for: of sketches the numbers of which every kind is
     held that the run can have."""
     settings: JsonObject = {**run.facts.settings, WHOLE.name: None}
@@ -150,8 +150,8 @@ class OfRank:
 
     run: Run
     rank: int
-    kept: Mapping[Kind, Sequence[int]]
-    work: Work
+    kept: Mapping[Quantity, Sequence[int]]
+    work: WorkPool
     _listed: dict[int, dict[str, str]] = field(default_factory=dict, init=False)
     """What the row of a step lists."""
 
@@ -181,7 +181,7 @@ class OfRank:
         row = to_builtins(self.run.committed[self.rank].rows[step])
         return digests.seal(self._text({**row, "files": self._listed.get(step, {})})) + b"\n"
 
-    def _line(self, kind: Kind, step: int, content: JsonObject) -> bytes:
+    def _line(self, kind: Quantity, step: int, content: JsonObject) -> bytes:
         line = self._text({**content, "step": step})
         self._list(kind, step, kind.name, digests.xxh3(line))
         return line + b"\n"
@@ -190,12 +190,12 @@ class OfRank:
         ids = {"rank": self.rank, "segment": self.run.manifests[self.rank].segment}
         return atomic.encoded(atomic.json_text({**row, **ids}, indent=None))
 
-    def _list(self, kind: Kind, number: int, name: str, digest: str) -> None:
+    def _list(self, kind: Quantity, number: int, name: str, digest: str) -> None:
         """Let the row list it in which the run would have: a state stands with the update that makes it, the first with the first step."""
         step = number - 1 if kind.is_state and number > self.run.steps[0] else number
         self._listed.setdefault(step, {})[f"{number}/{name}"] = digest
 
-    def _rows(self, kind: Kind) -> Iterator[tuple[int, JsonObject]]:
+    def _rows(self, kind: Quantity) -> Iterator[tuple[int, JsonObject]]:
         """The rows of a quantity that are kept; of tensors that were stored, rows of sketches."""
         recorded = self.run.lines(kind.name, self.rank)
         for index, step in enumerate(self.kept[kind]):
@@ -205,7 +205,7 @@ class OfRank:
                 self.work.progress(message("progress.distilling", kind=kind.name, step=step), index, len(self.kept[kind]))
                 yield step, {"step": step, "definition": DEFINITION, "sums": self._sketches(kind, step)}
 
-    def _sketches(self, kind: Kind, step: int) -> dict[str, list[float]]:
+    def _sketches(self, kind: Quantity, step: int) -> dict[str, list[float]]:
         """Sketches of this rank's shards of stored tensors."""
         assert kind.sketch_of is not None
         tensors: Tensors = getattr(self.run, kind.sketch_of.name)(step)
@@ -214,7 +214,7 @@ class OfRank:
         sums = self.work.map(_sketched, list(zip(parts, shards, strict=True)), [part.stop - part.start for part in parts])
         return dict(zip((shard.name for shard in shards), sums, strict=True))
 
-    def _of_steps(self, kind: Kind) -> dict[str, bytes]:
+    def _of_steps(self, kind: Quantity) -> dict[str, bytes]:
         """The files of a quantity in the directories of the steps."""
         files: dict[str, bytes] = {}
         for step in self.kept[kind]:
@@ -230,7 +230,7 @@ class OfRank:
         return files
 
 
-def _sketched(of: tuple[Part, Shard]) -> list[float]:
+def _sketched(of: tuple[StoredTensor, Shard]) -> list[float]:
     part, shard = of
     return [float(number) for number in sketch(part.stored(), shard)]
 

@@ -12,7 +12,7 @@ from string import Formatter
 
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
-from align_hooks.record.last_words import Ended
+from align_hooks.record.last_words import SignalExit
 
 
 class End(Enum):
@@ -29,7 +29,7 @@ class End(Enum):
     OTHER = "other"
 
 
-class Writing(Enum):
+class InterruptedWrite(Enum):
     """What was being written when recording stopped; the value is what manifests say."""
 
     BATCH = "the batch"
@@ -65,7 +65,7 @@ SLOTS = {form: {slot for _, slot, _, _ in Formatter().parse(words) if slot} for 
 @dataclass(frozen=True, slots=True)
 class HowEnded:
     """How a process ended, as it writes it down: one of :data:`FORMS`, and what fills the slots of its words. ``what`` is what was being
-    written, the value of a :class:`Writing`; ``where`` the line of the script at which the error came about."""
+    written, the value of a :class:`InterruptedWrite`; ``where`` the line of the script at which the error came about."""
 
     form: str
     made: int | None = None
@@ -101,14 +101,14 @@ class Ending:
     message: Message
 
 
-def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) -> Ending:
+def ending(rank: int, how: HowEnded | None, ended: object, words: SignalExit | None) -> Ending:
     """The ending by ``end`` and ``ended`` of a manifest, or by the last words of a process that did not live to write them."""
     if how is not None and how.is_known:
         arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
         if how.step is not None:
             arguments["iteration"] = how.step + 1
         if how.what is not None:
-            arguments["what"] = next((writing for writing in Writing if writing.value == how.what), how.what)
+            arguments["what"] = next((writing for writing in InterruptedWrite if writing.value == how.what), how.what)
         return Ending(FORMS[how.form][0], message(f"rank.{how.form}", **arguments))
     if ended:
         return Ending(End.OTHER, message("rank.ended_otherwise", rank=rank, how=str(ended)))

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.process.storage import PIECE, Stored, is_remote, opened, reading
+from align_hooks.process.storage import PIECE, OpenFile, is_remote, opened, reading
 from align_hooks.record import digests
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.part import CHANGED, STORED, Part, widened
+from align_hooks.record.part import CHANGED, STORED, StoredTensor, widened
 from align_hooks.regular import is_within, listed, refuse_swollen
 
 LARGEST_JSON = 1 << 29
@@ -120,7 +120,7 @@ def _bytes(path: Path, within: Path | None = None) -> bytes:
         raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
 
 
-def _looks_like_an_object(file: Stored) -> bool:
+def _looks_like_an_object(file: OpenFile) -> bool:
     """Whether the first and last byte of a text are those of an object; only a line's end may follow."""
     return file.read(0, 1) + file.read(file.size - 2, 2).strip()[-1:] == b"{}"
 
@@ -215,7 +215,7 @@ class TensorFile:
         """The type that a tensor is stored in, by its name in the format."""
         return str(self._tensors[name]["dtype"])
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> StoredTensor:
         """Where a tensor lies; raises RecordError for a type that is not among the file's ``types``."""
         kind = self.kind(name)
         if kind not in self._types or kind not in STORED:
@@ -223,7 +223,7 @@ class TensorFile:
                 f"{self.path}: {shown(name)} is {shown(kind)}, only {', '.join(self._types)} can be read here; {self._remedy}"
             )
         start, stop = (self._start + end for end in self._tensors[name]["data_offsets"])
-        return Part(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
+        return StoredTensor(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
 
     def read(self, name: str) -> Array:
         """One tensor as fp32; raises RecordError as :meth:`part` does, and where it is not as it was recorded."""
@@ -238,7 +238,7 @@ EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 """A file without a tensor, of a rank that holds copies alone. Before 0.4.4 the library writes such a file wrong and cannot read it."""
 
 
-def _header(file: Stored) -> tuple[bytes, JsonObject]:
+def _header(file: OpenFile) -> tuple[bytes, JsonObject]:
     """The header of a safetensors file, a JSON text, and what it says; raises ValueError where it does not fit the size of the file."""
     room = file.size - 8
     size = int.from_bytes(file.read(0, 8), "little")

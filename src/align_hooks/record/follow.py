@@ -20,7 +20,7 @@ from align_hooks.record.files import in_words
 from align_hooks.record.folder import inside
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.scalar_rows import merged_row
-from align_hooks.record.schema import Manifest, RankRow, Row
+from align_hooks.record.schema import Manifest, RankRow, ScalarRow
 
 PIECE = 1 << 24
 """Bytes of one rank's rows that are read at once."""
@@ -45,7 +45,7 @@ class Followed:
     _tails: dict[int, Tail] = field(default_factory=dict)
     _waiting: dict[int, dict[int, RankRow]] = field(default_factory=dict)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ScalarRow]:
         """The rows of the steps that were completed since the last call, ascending; empty where the run has not begun. Raises RecordError
         for what is no record, or cannot be read."""
         try:
@@ -53,7 +53,7 @@ class Followed:
         except (OSError, ValueError) as error:
             raise RecordError(f"{getattr(error, 'filename', None) or self.path} cannot be read: {in_words(error)}") from None
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[ScalarRow]:
         ranks = layout.ranks(self.path)
         if not ranks:
             return []

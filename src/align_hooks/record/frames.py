@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from align_hooks.errors import RecordError, shown
 from align_hooks.extras import needing
 from align_hooks.record.run_rows import RunRows
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 from align_hooks.record.sums import norm_columns
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def of_run(run: RunRows, quantity: str) -> pd.DataFrame:
 
 
 def scalars(run: RunRows) -> pd.DataFrame:
-    """A column a number of :class:`.schema.Row`, without those that no row has. Of learning rates that differ between parameter groups
+    """A column a number of :class:`.schema.ScalarRow`, without those that no row has. Of learning rates that differ between parameter groups
     there is a column a group, ``learning_rate.0``, and of the loss's other terms one a term, ``terms.NAME``."""
     pandas = imported()
     table = pandas.DataFrame([_flat(row) for row in run.rows], index=pandas.Index(run.steps if run.rows else [], name="step"))
@@ -32,9 +32,9 @@ def scalars(run: RunRows) -> pd.DataFrame:
     return table.dropna(axis="columns", how="all")
 
 
-def _flat(row: Row) -> dict[str, Any]:
+def _flat(row: ScalarRow) -> dict[str, Any]:
     """A row's numbers by column."""
-    numbers = {name: getattr(row, name) for name in Row.__struct_fields__ if name not in ("step", "terms")}
+    numbers = {name: getattr(row, name) for name in ScalarRow.__struct_fields__ if name not in ("step", "terms")}
     if isinstance(numbers["learning_rate"], list):
         numbers |= {f"learning_rate.{group}": rate for group, rate in enumerate(numbers.pop("learning_rate"))}
     return numbers | {f"terms.{name}": value for name, value in (row.terms or {}).items()}

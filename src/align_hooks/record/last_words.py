@@ -80,7 +80,7 @@ def _handler(number: signal.Signals) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SignalExit:
     """How a signal ended a process: the signal's name and the Python stack, the innermost frame first; empty where Python ran none."""
 
     signal: str
@@ -91,12 +91,12 @@ class Ended:
         return f"was ended by {self.signal}{where}"
 
 
-def read(run: Path, rank: int) -> Ended | None:
+def read(run: Path, rank: int) -> SignalExit | None:
     """The signal that ended a rank, and its stack; None without last words. A file that is not ours counts as none."""
     for number in SIGNALS:
         text = _text(layout.last_words(run, rank, number.name))
         if text.startswith(("Stack", "Current thread", "Thread")):
-            return Ended(number.name, [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)])
+            return SignalExit(number.name, [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)])
     return None
 
 

@@ -47,7 +47,7 @@ class Occurs:
 
 
 @dataclass(slots=True)
-class Look:
+class BatchStatistics:
     """What one run's batches hold.
 
     ``problems`` are what no training wants, ``notes`` what a reader should know. ``special`` says how often a special id is a token, how
@@ -106,14 +106,14 @@ def look(
     decode: Decode | None = None,
     rows: int | None = None,
     ids: Iterable[int] = (),
-) -> Look:
+) -> BatchStatistics:
     """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's, ``rows`` are those
     of the embedding, with padding, and ``ids`` others that are to be counted.
 
     A batch is its step and its arrays: tokens and labels (int, [rows, length]), loss mask (float, of the same shape), and what each token
     weighs, where that is known.
     """
-    seen = Look(occurs=dict.fromkeys(ids, Occurs()))
+    seen = BatchStatistics(occurs=dict.fromkeys(ids, Occurs()))
     for step, batch in batches:
         seen.add(step, batch, special, decode)
     conclude(seen, vocabulary, rows)
@@ -122,7 +122,7 @@ def look(
 
 def of_run(
     run: Run, special: Mapping[str, int | None], decode: Decode | None = None, progress: Progress = silent, ids: Iterable[int] = ()
-) -> Look | None:
+) -> BatchStatistics | None:
     """A look at every batch that a run recorded; None where it recorded none."""
     steps = run.batch_steps()
     if not steps:
@@ -153,7 +153,7 @@ def digest(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64)).hexdigest()
 
 
-def _count(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:
+def _count(seen: BatchStatistics, tokens: Array, labels: Array | None, counted: Array) -> None:
     if labels is not None:
         counted = counted & (labels >= 0)  # ids that are to be ignored are below 0
     seen.rows += len(tokens)
@@ -172,7 +172,7 @@ def _count(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> N
         seen.occurs[id] = Occurs(before.times + int(here.sum()), before.followed + int((here & followed).sum()))
 
 
-def _sample(seen: Look, place: Place, sample: Array, counted: Array, decode: Decode | None) -> None:
+def _sample(seen: BatchStatistics, place: Place, sample: Array, counted: Array, decode: Decode | None) -> None:
     seen.samples.setdefault(digest(sample), []).append(place)
     odd, fewest = None, max(1, int(FEW * sample.size))
     if sample.size >= SHORTEST and len(np.unique(sample[: 8 * fewest])) <= fewest and (different := len(np.unique(sample))) <= fewest:
@@ -190,7 +190,7 @@ def _place(place: Place) -> Message:
     return message("batches.place", step=step, iteration=step + 1, row=row)
 
 
-def conclude(seen: Look, vocabulary: int | None, rows: int | None = None) -> None:
+def conclude(seen: BatchStatistics, vocabulary: int | None, rows: int | None = None) -> None:
     """Add the problems of the whole, the gravest first, once every batch was looked at."""
     first: list[Message] = []
     if seen.smallest is not None and seen.smallest < 0:
@@ -220,7 +220,7 @@ def conclude(seen: Look, vocabulary: int | None, rows: int | None = None) -> Non
     seen.problems[:0] = first
 
 
-def problems_of(seen: Look | None) -> list[Message]:
+def problems_of(seen: BatchStatistics | None) -> list[Message]:
     """The first problems of a look, and how many more there are: a sample that is odd seldom comes alone."""
     problems = seen.problems if seen is not None else []
     more = [message("batches.more_problems", count=len(problems) - SHOWN)] if len(problems) > SHOWN else []
@@ -242,12 +242,12 @@ def of_data(run: Run) -> Iterator[Message]:
             yield message("health.mask_unseen", count=count, all=batch.tokens.size)
 
 
-def shared_steps(reference: Look | None, candidate: Look | None) -> list[int]:
+def shared_steps(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> list[int]:
     """Steps whose batch was looked at in both runs, ascending."""
     return sorted(reference.digests.keys() & candidate.digests.keys()) if reference is not None and candidate is not None else []
 
 
-def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Message | None, bool | None]:
+def side_by_side(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> tuple[Message | None, bool | None]:
     """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded, or looked at."""
     if reference is None or candidate is None:
         return None, None
@@ -272,13 +272,13 @@ def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Messag
     return message("two_runs.same", steps=len(shared)), True
 
 
-def _times(seen: Look, steps: Sequence[int]) -> Counter[str]:
+def _times(seen: BatchStatistics, steps: Sequence[int]) -> Counter[str]:
     """How often each sample occurs at some steps."""
     among = {*steps}
     return Counter({sample: times for sample, places in seen.samples.items() if (times := sum(step in among for step, _ in places))})
 
 
-def weigh_alike(reference: Look | None, candidate: Look | None) -> bool | None:
+def weigh_alike(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> bool | None:
     """Whether both runs weigh the tokens of their common steps alike in what they differentiate; None where they had other tokens or
     masks, or that is not on record."""
     if reference is None or candidate is None:

@@ -18,7 +18,7 @@ from align_hooks.record import layout
 from align_hooks.record.files import QUOTED, read_json, read_sealed
 from align_hooks.record.folder import inside
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.schema import Facts, Group, Manifest, structured
+from align_hooks.record.schema import Facts, Manifest, ParameterGroup, structured
 from align_hooks.record.shard import Shard
 
 MIXED = (
@@ -27,7 +27,7 @@ MIXED = (
 )
 
 
-def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[Group, ...]]:
+def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[ParameterGroup, ...]]:
     """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks. Raises RecordError for another
     format, a manifest that cannot be read, and ranks of different jobs."""
     manifests: dict[int, Manifest] = {}
@@ -55,7 +55,7 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Group]) -> Facts:
+def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[ParameterGroup]) -> Facts:
     """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only. Raises RecordError where
     ``run.json`` and the ``manifests`` are of different runs."""
     path = layout.run_file(run)
@@ -100,9 +100,9 @@ class _Groups:
     groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[Group, dict[str, None]]] = {}
+        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None]]] = {}
 
-    def add(self, groups: Iterable[Group]) -> None:
+    def add(self, groups: Iterable[ParameterGroup]) -> None:
         """Add the groups of one more rank."""
         seen: Counter[str] = Counter()
         for group in groups:
@@ -111,7 +111,7 @@ class _Groups:
             _, names = self._known.setdefault((alike, seen[alike]), (group, {}))
             names.update(dict.fromkeys(group.parameters))
 
-    def merged(self) -> tuple[Group, ...]:
+    def merged(self) -> tuple[ParameterGroup, ...]:
         """All groups in the order in which they were added, each with the parameters of all ranks."""
         return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
 

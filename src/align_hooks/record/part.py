@@ -30,7 +30,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredTensor:
     """Bytes [start, stop) of a file that was ``known`` when its header was read: a tensor of a ``kind`` of :data:`STORED`, ``shape`` as
     stored. ``digest`` is of its bytes, None without one. ``remedy`` ends every refusal."""
 

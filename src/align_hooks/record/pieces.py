@@ -58,7 +58,7 @@ class StepActivations:
     tensors: Mapping[str, Array]
     """fp32 ``[rows, positions, columns]`` of those that are kept whole."""
     points: Mapping[str, object]
-    """The members of :class:`.schema.Points`."""
+    """The members of :class:`.schema.ActivationHeader`."""
 
 
 def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str | None = None) -> dict[str, str]:

@@ -45,7 +45,7 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RowColumns:
     """What is known of rows side by side, an entry a row. ``numbers`` are of :data:`NUMBERS` and :data:`SPREADS`,
     ``flags`` of bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`, ``tokens`` are marks of
     ``token_digest``. ``kept`` are rows of which only the row itself says anything."""
@@ -57,10 +57,10 @@ class Columns:
     tokens: Array
     kept: Array
 
-    def at(self, index: Array) -> Columns:
+    def at(self, index: Array) -> RowColumns:
         """The columns of some rows."""
         numbers = {name: column[index] for name, column in self.numbers.items()}
-        return Columns(numbers, *(getattr(self, name)[index] for name in (*MARKS, "kept")))
+        return RowColumns(numbers, *(getattr(self, name)[index] for name in (*MARKS, "kept")))
 
 
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -70,7 +70,7 @@ Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 class RankRows(Mapping[int, RankRow]):
     """Step to row, steps ascending. A row that cannot be read any more, or is another than before, raises RecordError."""
 
-    def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: Columns, named: Names) -> None:
+    def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: RowColumns, named: Names) -> None:
         """``kept`` are the rows that the general way read, by step; ``named`` are all names under ``unrecorded_inputs``, and all words
         under ``unseen``."""
         self.path, self._all = path, columns
@@ -106,7 +106,7 @@ class RankRows(Mapping[int, RankRow]):
         """The steps, int64."""
         return self._places.steps
 
-    def columns(self, steps: Array) -> Columns:
+    def columns(self, steps: Array) -> RowColumns:
         """The columns of some of the steps, each of which must be there."""
         if len(steps) == len(self.steps) and bool((steps == self.steps).all()):
             return self._all
@@ -149,7 +149,7 @@ class Gathering:
         self._path = path
         self._waiting: list[SealedRow] = []
         self._starts, self._sizes, self._digests = array("q"), array("q"), bytearray()
-        self._pieces: list[tuple[Array, Array, Columns]] = []
+        self._pieces: list[tuple[Array, Array, RowColumns]] = []
         self._kept: dict[int, RankRow] = {}
         self._names: dict[Names, int] = {((), ()): 0}
 
@@ -190,7 +190,7 @@ class Gathering:
         inputs, unseen = zip(*(every[which] for which in (0, *np.unique(named[index]).tolist())), strict=True)
         names = tuple({name for of in inputs for name in of}), tuple({word for of in unseen for word in of})
         by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
-        places, columns = Places(steps[index], starts, sizes, of_digests), Columns(numbers, **marks, kept=kept)
+        places, columns = Places(steps[index], starts, sizes, of_digests), RowColumns(numbers, **marks, kept=kept)
         return RankRows(self._path, places, by_step, columns, names)
 
 
@@ -203,7 +203,7 @@ _STAND_IN = {
 }
 
 
-def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
+def _side_by_side(rows: Sequence[SealedRow]) -> RowColumns:
     """The columns of rows, of which none is kept. As fp64, None is NaN."""
     plain = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in PLAIN}
     samples = [row.consumed_samples for row in rows]
@@ -215,7 +215,7 @@ def _side_by_side(rows: Sequence[SealedRow]) -> Columns:
     random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
     texts = [row.token_digest.encode("utf-8", "surrogatepass") for row in rows]
     tokens = np.array([digests.short(text) or 1 if text else 0 for text in texts], np.uint64)
-    return Columns(plain, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
+    return RowColumns(plain, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
 
 
 def _is_no_number_of_samples(count: float | None) -> bool:

@@ -21,7 +21,7 @@ from align_hooks.process.storage import is_remote, place_of
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
@@ -39,7 +39,7 @@ from align_hooks.record.problems import Problem
 from align_hooks.record.random_states import whole
 from align_hooks.record.routing import Routing, counts_of, read_routing
 from align_hooks.record.run_rows import RunRows
-from align_hooks.record.schema import Facts, State, structured
+from align_hooks.record.schema import Facts, OptimizerStateFacts, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.state import StepState
 from align_hooks.record.sums import Sketches
@@ -210,7 +210,7 @@ class Run(RunRows):
         """Adam's moments after ``step`` updates, as whole fp32 arrays by canonical name, and how many updates the optimizer counted."""
         moments = {moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors") for moment in layout.MOMENTS}
         path, digest = self.file(min(self.manifests), step, layout.STATE)
-        state = structured(State, read_json(path, digest), path)
+        state = structured(OptimizerStateFacts, read_json(path, digest), path)
         return OptimizerState(state.updates, moments, state.dtypes)
 
     def sketches(self, kind: str, step: int) -> Sketches:
@@ -230,7 +230,7 @@ class Run(RunRows):
 
     # ---- how it is read
 
-    def _tensors(self, step: int, kind: Kind, required: str, *optional: str) -> Tensors:
+    def _tensors(self, step: int, kind: Quantity, required: str, *optional: str) -> Tensors:
         self._refuse_unrecorded(kind, step, required)
         files = {}
         for rank in self.manifests:
@@ -238,7 +238,7 @@ class Run(RunRows):
             files[rank] = [self.file(rank, step, name) for name in names]
         return Tensors(files, {rank: self.counted(rank, trainable=kind.trainable) for rank in files})
 
-    def _refuse_unrecorded(self, kind: Kind, step: int, name: str = "") -> None:
+    def _refuse_unrecorded(self, kind: Quantity, step: int, name: str = "") -> None:
         """Raise RecordError unless every rank recorded a quantity of ``step``, or the file of it that is called ``name``."""
         if self.made_by_hand:
             if not kind.saved_by_hand:

@@ -28,7 +28,7 @@ DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankRouting:
     """One rank's ``file``, with the rows of each micro-batch and the positions that it is of, None for all of the sequence."""
 
     file: TensorFile
@@ -45,7 +45,7 @@ class Routing(Mapping[str, Array]):
     ``parts`` are those of each data-parallel rank.
     """
 
-    parts: Mapping[int, Sequence[Part]]
+    parts: Mapping[int, Sequence[RankRouting]]
     names: tuple[str, ...]
     where: str
 
@@ -73,7 +73,7 @@ class Routing(Mapping[str, Array]):
         files = [part.file for parts in self.parts.values() for part in parts if name in part.file]
         return files[0].shape(name)[2], sum(file.shape(name)[0] * file.shape(name)[1] for file in files)
 
-    def _in_sequence(self, name: str, parts: Sequence[Part]) -> Array:
+    def _in_sequence(self, name: str, parts: Sequence[RankRouting]) -> Array:
         """The experts that one data-parallel rank's rows were given to."""
         if not parts:
             raise RecordError(f"{self.where}: no rank of a data-parallel rank holds {name}; copy every rank again")
@@ -90,12 +90,12 @@ class Routing(Mapping[str, Array]):
 
 def read_routing(run: RunRows, step: int) -> Routing:
     """What all ranks recorded of ``step``; headers alone are read."""
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[RankRouting]] = {}
     for rank, manifest in sorted(run.manifests.items()):
         path, digest = run.file(rank, step, layout.CHOICES)
         file = TensorFile(path, digest, types=("I16",))
         routed = in_header(Routed, file, "rows and positions", "record the step again")  # an empty file has none
-        parts.setdefault(manifest.place.get("dp", 0), []).append(Part(file, routed))
+        parts.setdefault(manifest.place.get("dp", 0), []).append(RankRouting(file, routed))
     if not parts:
         raise RecordError(f"{run.path} was made by hand and holds no routing; record the run with {PREFIX}ROUTING={step}")
     names = {name for of_rank in parts.values() for part in of_rank for name in part.file}

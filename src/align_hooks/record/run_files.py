@@ -11,7 +11,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import size_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import layout
@@ -21,7 +21,7 @@ from align_hooks.record.folder import inside
 from align_hooks.record.layout import Array
 from align_hooks.record.lines import Lines
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
-from align_hooks.record.rank_rows import Columns
+from align_hooks.record.rank_rows import RowColumns
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, structured
 from align_hooks.record.shard import Shard
 
@@ -30,7 +30,7 @@ SLOWER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BatchSource:
     """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
 
     run: Path
@@ -62,7 +62,7 @@ class RunFiles:
         """Rank to the rows that count, with the names that they list."""
         return {rank: _committed(self.path, rank, manifest) for rank, manifest in self.manifests.items()}
 
-    def columns(self, steps: Sequence[int]) -> dict[int, Columns]:
+    def columns(self, steps: Sequence[int]) -> dict[int, RowColumns]:
         """What each rank's rows of scalars hold side by side, of whole steps."""
         return {rank: committed.rows.columns(np.array(steps, np.int64)) for rank, committed in self.committed.items()}
 
@@ -74,7 +74,7 @@ class RunFiles:
         """The shards of a rank that are no copies; with ``trainable`` only those of trainable parameters."""
         return [shard for shard in self.shards(rank) if shard.counted and (shard.trainable or not trainable)]
 
-    def read_ahead(self, work: Work) -> None:
+    def read_ahead(self, work: WorkPool) -> None:
         """Read the rows of all ranks by the workers of ``work``, where they are long; a row that cannot be read raises RecordError here."""
         paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}
         sizes = [SLOWER * sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
@@ -118,9 +118,9 @@ class RunFiles:
         """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`, each with its digest."""
         return self.committed[rank].listed.get(name, {})
 
-    def source(self, step: int, rank: int) -> Source:
+    def source(self, step: int, rank: int) -> BatchSource:
         """The directory of a rank's batch."""
-        return Source(self.path, layout.step(self.path, step, rank), self.recorded(rank, layout.BATCH).get(step))
+        return BatchSource(self.path, layout.step(self.path, step, rank), self.recorded(rank, layout.BATCH).get(step))
 
     def lines(self, name: str, rank: int) -> Lines:
         """A rank's rows of a quantity, by its name."""

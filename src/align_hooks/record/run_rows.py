@@ -20,7 +20,7 @@ from align_hooks.record.ending import Ending, ending
 from align_hooks.record.problems import Problem, ProblemKind
 from align_hooks.record.run_files import RunFiles
 from align_hooks.record.scalar_rows import merged_rows
-from align_hooks.record.schema import RankRow, Row
+from align_hooks.record.schema import RankRow, ScalarRow
 from align_hooks.record.unrecorded import kind_named, not_whole, sketches_of
 from align_hooks.record.unseen import Unseen, known
 
@@ -125,14 +125,14 @@ class RunRows(RunFiles):
     # ---- numbers of every step
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ScalarRow]:
         """The same rows with types, None for what is unknown. ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over
         data-parallel ranks, or the same as ``loss`` in a run that differentiates per token."""
         per_token = bool(self.facts.training.per_token_loss)
         rows = {rank: committed.rows for rank, committed in self.committed.items()}
         return merged_rows(rows, self.steps, self.manifests, per_token=per_token) if self.manifests else []
 
-    def row(self, step: int) -> Row | None:
+    def row(self, step: int) -> ScalarRow | None:
         """The row of ``step``; None where the step is not whole."""
         return self._by_step.get(step)
 
@@ -143,7 +143,7 @@ class RunRows(RunFiles):
         return {rank: committed.rows[step] for rank, committed in self.committed.items()}
 
     @cached_property
-    def _by_step(self) -> dict[int, Row]:
+    def _by_step(self) -> dict[int, ScalarRow]:
         return {row.step: row for row in self.rows}
 
     def _set(self, key: str, steps: Callable[[], list[int]]) -> set[int]:

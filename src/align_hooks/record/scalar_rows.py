@@ -15,15 +15,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from align_hooks.record.layout import Array
-from align_hooks.record.rank_rows import FLOAT, KNOWN, NO_TERMS, SKIPPED, TERMS, WHOLE, Columns, RankRows
-from align_hooks.record.schema import Manifest, RankRow, Row
+from align_hooks.record.rank_rows import FLOAT, KNOWN, NO_TERMS, SKIPPED, TERMS, WHOLE, RankRows, RowColumns
+from align_hooks.record.schema import Manifest, RankRow, ScalarRow
 from align_hooks.record.terms import whole
 
 MOST_TOKENS = 1 << 40
 """Of a rank and step; the sums of more would not be exact in fp64, in which columns are."""
 
 
-def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *, per_token: bool) -> Row:
+def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *, per_token: bool) -> ScalarRow:
     """A step's row from rank to row; ``per_token`` says whether all tokens are differentiated alike. Losses are None where a missing rank
     holds a loss of its own."""
     row = rows[min(rows)].of_job()
@@ -46,7 +46,7 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
     return row
 
 
-def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
+def _mean(row: ScalarRow, holders: Sequence[RankRow], *, per_token: bool) -> ScalarRow:
     """A row with the mean losses of its holders; without losses where a holder lacks one, or some alone say how many tokens they have."""
     losses, objectives, counts = ([getattr(holder, key) for holder in holders] for key in ("loss", "objective_loss", "valid_tokens"))
     if _are_no_means(losses, objectives, counts):
@@ -95,11 +95,13 @@ def _loss_holders(known: Iterable[tuple[int, bool, bool]], manifests: Mapping[in
             yield rank
 
 
-def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: Mapping[int, Manifest], *, per_token: bool) -> list[Row]:
+def merged_rows(
+    rows: Mapping[int, RankRows], steps: Sequence[int], manifests: Mapping[int, Manifest], *, per_token: bool
+) -> list[ScalarRow]:
     """The rows of ``steps``, ascending, which all ranks have; each as :func:`merged_row` makes it."""
     numbers = np.array(steps, np.int64)
     columns = {rank: of_rank.columns(numbers) for rank, of_rank in rows.items()}
-    merged: dict[int, Row] = {}
+    merged: dict[int, ScalarRow] = {}
     for indices in _alike(columns):
         every = len(indices) == len(steps)
         chosen = columns if every else {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
@@ -112,7 +114,7 @@ def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: M
     return [merged[step] for step in steps]
 
 
-def _alike(columns: Mapping[int, Columns]) -> Iterator[Array]:
+def _alike(columns: Mapping[int, RowColumns]) -> Iterator[Array]:
     """The indices of steps of which columns tell everything, those together at which the same ranks have a loss, of the whole batch or not,
     and know of no other terms of it. Of the first rank alone samples and rate are needed."""
     first = columns[min(columns)].numbers
@@ -128,7 +130,9 @@ def _alike(columns: Mapping[int, Columns]) -> Iterator[Array]:
         yield indices[which.reshape(-1) == number]
 
 
-def _of_columns(columns: Mapping[int, Columns], steps: Array, manifests: Mapping[int, Manifest], *, per_token: bool) -> Iterator[Row]:
+def _of_columns(
+    columns: Mapping[int, RowColumns], steps: Array, manifests: Mapping[int, Manifest], *, per_token: bool
+) -> Iterator[ScalarRow]:
     """The rows of steps that are alike by :func:`_alike`."""
     first = columns[min(columns)]
     known = [(rank, bool(of.flags[0] & WHOLE), not math.isnan(of.numbers["loss"][0])) for rank, of in columns.items()]
@@ -143,7 +147,7 @@ def _of_columns(columns: Mapping[int, Columns], steps: Array, manifests: Mapping
     norms = _norms(first.numbers["grad_norm"], [of_rank.numbers["squared"] for of_rank in columns.values()])
     for index, (step, (loss, objective, tokens), skip, numbers) in enumerate(zip(steps.tolist(), losses, skipped, others, strict=True)):
         samples, norm, clip, rate, scale, seconds = numbers
-        yield Row(
+        yield ScalarRow(
             step=step,
             loss=loss,
             objective_loss=None if objective is None else objective + 0,
@@ -168,7 +172,7 @@ Losses: TypeAlias = tuple[float | None, float | None, float | None]
 """Loss, objective and valid tokens of a step."""
 
 
-def _losses(holders: Sequence[Columns], *, per_token: bool, lacking: bool) -> Iterator[Losses]:
+def _losses(holders: Sequence[RowColumns], *, per_token: bool, lacking: bool) -> Iterator[Losses]:
     """The losses of steps, of those who hold one; as :func:`_mean` makes them of several."""
     keys = ("loss", "objective_loss", "valid_tokens")
     losses, objectives, counts = (list(zip(*(_listed(of.numbers[key]) for of in holders), strict=True)) for key in keys)

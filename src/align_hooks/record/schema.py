@@ -41,7 +41,7 @@ Rate: TypeAlias = float | list[float]
 """A learning rate, or a rate for each parameter group where they differ."""
 
 
-class Group(Struct, frozen=True):
+class ParameterGroup(Struct, frozen=True):
     """Hyper-parameters that some parameters share, as the optimizer held them at the start; None is unknown."""
 
     parameters: tuple[str, ...]
@@ -52,16 +52,16 @@ class Group(Struct, frozen=True):
     weight_decay: float | None = None
 
 
-class Optimizer(Struct, frozen=True):
+class OptimizerFacts(Struct, frozen=True):
     """The optimizer as it was built, with the parameter groups of all ranks."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ParameterGroup, ...]
     type: str | None = None
     decoupled_weight_decay: bool | None = None
     clip_grad: float | None = None
     loss_scale: float | None = None
 
-    def by_parameter(self) -> dict[str, Group]:
+    def by_parameter(self) -> dict[str, ParameterGroup]:
         """Canonical name to its group."""
         return {name: group for group in self.groups for name in group.parameters}
 
@@ -87,7 +87,7 @@ class Training(Struct, frozen=True):
     draws: bool | None = None
 
 
-class Handed(Struct, frozen=True):
+class ReplayedSteps(Struct, frozen=True):
     """The run that handed on its gradients, or the experts of its tokens, and the steps at which it did."""
 
     run: str | None = None
@@ -95,7 +95,7 @@ class Handed(Struct, frozen=True):
     steps: tuple[int, ...] = ()
 
 
-class Distilled(Struct, frozen=True):
+class DistilledFacts(Struct, frozen=True):
     """What a record that was made of another (:mod:`.distill`) lacks of it. ``left_out`` has the steps, as text, of each quantity that the
     run recorded and this record does not hold; ``batches`` has of each batch among them, by its step, the digests of its arrays."""
 
@@ -136,7 +136,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     versions: Table = {}
     model: Table = {}
     padded_vocabulary: Count | None = None
-    optimizer: Optimizer | None = None
+    optimizer: OptimizerFacts | None = None
     training: Training = Training()
     determinism: Table = {}
     layers: Json = None
@@ -144,9 +144,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     arguments: Table | None = None
     environment: Table = {}
     overrides: tuple[Override, ...] = ()
-    injected: Handed = Handed()
-    routed: Handed = Handed()
-    taught: Handed = Handed()
+    injected: ReplayedSteps = ReplayedSteps()
+    routed: ReplayedSteps = ReplayedSteps()
+    taught: ReplayedSteps = ReplayedSteps()
     command: str | None = None
     """The command that started the run, as a shell takes it, without its variables; None where it is unknown."""
     directory: str | None = None
@@ -154,7 +154,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     converted: Json = None
     """What the record was made of, where no run wrote it: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}
-    distilled: Distilled | None = None
+    distilled: DistilledFacts | None = None
 
     def __post_init__(self) -> None:
         long = next((key for key, value in self.model.items() if isinstance(value, int) and abs(value) > 1 << 1000), None)
@@ -192,7 +192,7 @@ class Launched(Struct, frozen=True):
     """The launchers that may start the process again, each with the number of this start."""
 
 
-class Hook(Struct, frozen=True):
+class HookCount(Struct, frozen=True):
     """The state of one hook, and how often it was called."""
 
     state: str = ""
@@ -238,10 +238,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     end: HowEnded | None = None
     place: dict[str, int] = {}
     parameters: tuple[Shard, ...] = ()
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ParameterGroup, ...] = ()
     first_step: Step = 0
     weaker: tuple[str, ...] = ()
-    hooks: dict[str, Hook] = {}
+    hooks: dict[str, HookCount] = {}
     recorded: dict[str, int] = {}
     files: dict[str, str] = {}
     deleting: tuple[Step, ...] = ()
@@ -257,7 +257,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return self.place.get(f"{axis}_size", 1)
 
 
-class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScalarRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step's scalars; None is unknown. ``terms`` are those of the loss beside the language model's, by :mod:`.terms`, with their
     coefficients; ``objective_loss`` has them in it where they are known."""
 
@@ -279,7 +279,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("learning_rate is of no group")
 
 
-class RankRow(Row, frozen=True, kw_only=True):
+class RankRow(ScalarRow, frozen=True, kw_only=True):
     """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
     ``micro_batches`` holds each micro-batch's loss, tokens (None where the loss is a mean already) and part of the objective, ``unseen``
     words of :mod:`.unseen`, ``random`` is explained in
@@ -294,9 +294,9 @@ class RankRow(Row, frozen=True, kw_only=True):
     unrecorded_inputs: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
-    def of_job(self) -> Row:
+    def of_job(self) -> ScalarRow:
         """The row without the fields of this rank alone."""
-        return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
+        return ScalarRow(**{name: getattr(self, name) for name in ScalarRow.__struct_fields__})
 
 
 class SealedRow(RankRow, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -363,7 +363,7 @@ def _refuse_no_positions(slices: Slices | None) -> None:
         raise ValueError("slices: they are no positions")
 
 
-class Stored(Struct, frozen=True):
+class StoredArray(Struct, frozen=True):
     """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file."""
 
     dtype: str
@@ -384,7 +384,7 @@ class Description(Struct, frozen=True, kw_only=True):
     the name of a layer's router how many of the tokens that this rank routed each expert was given."""
 
     rows: tuple[Size, ...]
-    arrays: dict[str, Stored]
+    arrays: dict[str, StoredArray]
     attention_mask: str | None
     ids: tuple[int, int] | None
     slices: Slices | None = None
@@ -425,7 +425,7 @@ class Extent(Struct, frozen=True):
             raise ValueError("columns: they are no part of the width")
 
 
-class Points(Struct, frozen=True, kw_only=True):
+class ActivationHeader(Struct, frozen=True, kw_only=True):
     """What the header of ``activations/sums.safetensors`` says: rows of each micro-batch on this rank, positions of a whole sequence, the
     ``extents`` that there are and which of them each point has. Gradients are multiplied by ``scale``, and with ``by_tokens`` divided by
     the step's valid tokens on all ranks. ``unseen`` are the points of this rank that were asked for and that no hook saw."""
@@ -439,7 +439,7 @@ class Points(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
 
 
-class State(Struct, frozen=True):
+class OptimizerStateFacts(Struct, frozen=True):
     """``state.json``: how many updates the optimizer counted, and the type in which it keeps each moment, where that is known."""
 
     updates: Annotated[int, Meta(ge=0, lt=2**53)]

@@ -43,7 +43,7 @@ WEIGHT = 1e-4
 """How far two tokens' weights in the loss may be apart, relative, where they should be equal."""
 
 
-class Kind(Enum):
+class ContradictionKind(Enum):
     """What a record says twice and differently; the value is a message's id."""
 
     RANKS_OF_NORM = "self_check.ranks_of_norm"
@@ -63,7 +63,7 @@ class Kind(Enum):
     WEIGHTS_OF_TOKENS = "self_check.weights_of_tokens"
 
 
-OF_LOSS = (Kind.COUNT, Kind.WEIGHTS_OF_TOKENS, Kind.LOSS)
+OF_LOSS = (ContradictionKind.COUNT, ContradictionKind.WEIGHTS_OF_TOKENS, ContradictionKind.LOSS)
 """What a loss function of the script's own does, the cause before what follows from it."""
 
 
@@ -98,7 +98,7 @@ class Weighing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Statement:
     """One of two things that a record says of the same: its source, a value, None where there is no number to show, and the rank."""
 
     witness: Witness
@@ -120,9 +120,9 @@ class Contradiction:
     numbers are unknown."""
 
     step: int
-    kind: Kind
-    first: Claim
-    second: Claim
+    kind: ContradictionKind
+    first: Statement
+    second: Statement
     name: str = ""
     rank: int | None = None
     place: int | None = None
@@ -133,7 +133,7 @@ class Contradiction:
         """Whether a loss function of the script's own makes the two claims: none counts NaN or infinitely many tokens."""
         claims = (self.first.value, self.second.value)
         finite = all(math.isfinite(value) for value in claims if isinstance(value, float))
-        return self.kind is Kind.LOSS or (self.kind in OF_LOSS and finite)
+        return self.kind is ContradictionKind.LOSS or (self.kind in OF_LOSS and finite)
 
     @property
     def subject(self) -> Message:
@@ -200,7 +200,7 @@ def self_check(run: RunRows) -> SelfCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class NormRecheck:
     """One norm that the framework took: its result, and the sum of its ranks' squares in the framework's way and in ours."""
 
     norm: float
@@ -211,7 +211,7 @@ class Taken:
     repeated: tuple[float, ...]
 
 
-def taken_norms(run: RunRows, step: int) -> list[Taken]:
+def taken_norms(run: RunRows, step: int) -> list[NormRecheck]:
     """The norms that the framework took at a step: one norm, or one of experts and one of the other parameters. Where ranks took the same
     norm of copies (data-parallel ranks, without a distributed optimizer) the first group is used."""
     tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
@@ -221,7 +221,7 @@ def taken_norms(run: RunRows, step: int) -> list[Taken]:
         first = min(row.first for row in rows)
         group = [row for row in rows if row.first == first]
         same, exact = _sum([row.same for row in group]), _sum([row.exact for row in group])
-        norms.append(Taken(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
+        norms.append(NormRecheck(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
     return norms
 
 
@@ -231,30 +231,34 @@ def _sum(parts: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
+def recomputed(step: int, calls: Sequence[NormRecheck]) -> Iterator[Contradiction]:
     """Whether each norm is the norm of its gradients, taken again in the same way, and the same on all ranks."""
     for call in calls:
         if call.ranks != call.expected:
-            yield Contradiction(step, Kind.RANKS_OF_NORM, Claim(Witness.FRAMEWORK, call.expected), Claim(Witness.RECORD, call.ranks))
+            yield Contradiction(
+                step, ContradictionKind.RANKS_OF_NORM, Statement(Witness.FRAMEWORK, call.expected), Statement(Witness.RECORD, call.ranks)
+            )
         elif call.same is not None and _apart(call.norm, math.sqrt(call.same)) > SAME:
-            norms = Claim(Witness.FRAMEWORK, call.norm), Claim(Witness.SAME_GRADIENTS, math.sqrt(call.same))
-            yield Contradiction(step, Kind.NORM_TAKEN_AGAIN, *norms)
+            norms = Statement(Witness.FRAMEWORK, call.norm), Statement(Witness.SAME_GRADIENTS, math.sqrt(call.same))
+            yield Contradiction(step, ContradictionKind.NORM_TAKEN_AGAIN, *norms)
         odd = [norm for norm in call.repeated if _apart(call.norm, norm) > SAME]
         if odd:
-            norms = Claim(Witness.FIRST_RANK, call.norm), Claim(Witness.LATER_RANK, odd[0])
-            yield Contradiction(step, Kind.NORM_OF_RANKS, *norms, count=len(odd))
+            norms = Statement(Witness.FIRST_RANK, call.norm), Statement(Witness.LATER_RANK, odd[0])
+            yield Contradiction(step, ContradictionKind.NORM_OF_RANKS, *norms, count=len(odd))
 
 
-def accounted(run: RunRows, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
+def accounted(run: RunRows, step: int, calls: Sequence[NormRecheck], ours: float) -> Iterator[Contradiction]:
     """Whether the recorded norms, of squared sum ``ours``, make up the framework's: no gradient is lost, none counts twice."""
     if not calls:
         return
     exact = all(call.exact is not None for call in calls)
     theirs = math.fsum(call.exact if call.exact is not None else call.norm * call.norm for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
-        norms = Claim(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Claim(Witness.RECORDED_NORMS, math.sqrt(ours))
+        norms = Statement(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Statement(Witness.RECORDED_NORMS, math.sqrt(ours))
         rank, native = _culprit(run, step, ours - theirs, ours * 4 * EXACT) or (None, "")
-        kind = Kind.ELEMENTS if rank is None else Kind.LEFT_OUT if ours > theirs else Kind.COUNTED_ALONE
+        kind = (
+            ContradictionKind.ELEMENTS if rank is None else ContradictionKind.LEFT_OUT if ours > theirs else ContradictionKind.COUNTED_ALONE
+        )
         yield Contradiction(step, kind, *norms, name=native, rank=rank)
 
 
@@ -296,8 +300,8 @@ def unlike_gradients(run: RunRows, steps: Sequence[int], copies: Mapping[Extent,
         error[np.isnan(error)] = np.inf
         for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
             worst = int(error[:, index].argmax())
-            counts, differs = (Claim(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
-            yield Contradiction(steps[index], Kind.GRADIENT_COPIES, counts, differs, name=name, rank=ranks[worst])
+            counts, differs = (Statement(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
+            yield Contradiction(steps[index], ContradictionKind.GRADIENT_COPIES, counts, differs, name=name, rank=ranks[worst])
 
 
 def unlike_weights(
@@ -310,8 +314,8 @@ def unlike_weights(
         apart = [(error, rank) for rank, norm in norms.items() if (error := _apart(counted, norm)) > limit]
         if apart and not math.isnan(counted):
             rank = max(apart)[1]
-            claims = Claim(Witness.COPY, counted, ranks[0]), Claim(Witness.COPY, norms[rank], rank)
-            yield Contradiction(step, Kind.WEIGHT_COPIES, *claims, name=name, rank=rank)
+            claims = Statement(Witness.COPY, counted, ranks[0]), Statement(Witness.COPY, norms[rank], rank)
+            yield Contradiction(step, ContradictionKind.WEIGHT_COPIES, *claims, name=name, rank=rank)
 
 
 def fed_alike(run: RunRows, step: int) -> Iterator[Contradiction]:
@@ -325,18 +329,22 @@ def fed_alike(run: RunRows, step: int) -> Iterator[Contradiction]:
             key = (0, 0, name) if fed.joined_first and fed.joined_first.whole else (place.get("dp", rank), place.get("cp", 0), name)
             first, expected = seen.setdefault(key, (rank, digest))
             if digest != expected:
-                arrays = Claim(Witness.ARRAY, rank=first), Claim(Witness.OTHER_ARRAY, rank=rank)
-                yield Contradiction(step, Kind.BATCH, *arrays, name=name, rank=rank, place=key[0])
+                arrays = Statement(Witness.ARRAY, rank=first), Statement(Witness.OTHER_ARRAY, rank=rank)
+                yield Contradiction(step, ContradictionKind.BATCH, *arrays, name=name, rank=rank, place=key[0])
 
 
 def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
     """Numbers of a step that must be equal on every rank."""
     first, reference = next(iter(rows.items()))
-    for key, kind in (("grad_norm", Kind.GRAD_NORM), ("loss_scale", Kind.LOSS_SCALE), ("skipped", Kind.SKIPPED)):
+    for key, kind in (
+        ("grad_norm", ContradictionKind.GRAD_NORM),
+        ("loss_scale", ContradictionKind.LOSS_SCALE),
+        ("skipped", ContradictionKind.SKIPPED),
+    ):
         for rank, row in rows.items():
             expected, value = getattr(reference, key), getattr(row, key)
             if expected is not None and value is not None and _apart(float(expected), float(value)) > SAME:
-                yield Contradiction(step, kind, Claim(Witness.RANK, expected, first), Claim(Witness.RANK, value, rank), rank=rank)
+                yield Contradiction(step, kind, Statement(Witness.RANK, expected, first), Statement(Witness.RANK, value, rank), rank=rank)
                 break
 
 
@@ -384,13 +392,13 @@ def averaged(run: RunRows, step: int) -> Iterator[Contradiction]:
     weighted = np.where(weights > 0, losses, 0) * weights  # the loss of a token that does not count is arbitrary
     if counted is None:
         if not batch.slices and _apart(mean := _mean_of_micro_batches(weighted, weights, batch), loss) > MEAN:
-            yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
+            yield Contradiction(step, ContradictionKind.LOSS, Statement(Witness.RUN, loss), Statement(Witness.TOKEN_LOSSES, mean))
         return
     total = float(weighted.sum())
     counts = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
     mean = total / counts[0] if counts else loss
     if all(_apart(total / count, loss) > MEAN for count in counts) and counts:
-        yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
+        yield Contradiction(step, ContradictionKind.LOSS, Statement(Witness.RUN, loss), Statement(Witness.TOKEN_LOSSES, mean))
 
 
 def _mean_of_micro_batches(weighted: Array, weights: Array, batch: Batch) -> float:
@@ -412,7 +420,7 @@ def counted(run: RunRows, step: int) -> Iterator[Contradiction]:
     if count is None or batch.loss_mask is None or counts_agree(batch, count):
         return
     total = float(batch.loss_mask.sum(dtype=np.float64))
-    yield Contradiction(step, Kind.COUNT, Claim(Witness.LOSS_FUNCTION, count), Claim(Witness.MASK, total))
+    yield Contradiction(step, ContradictionKind.COUNT, Statement(Witness.LOSS_FUNCTION, count), Statement(Witness.MASK, total))
 
 
 def weighed(run: RunRows, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
@@ -429,8 +437,8 @@ def weighed(run: RunRows, rows: Mapping[int, RankRow], step: int) -> Iterator[Co
     per_token = bool(run.facts.training.per_token_loss)
     if (by_count if per_token else by_micro_batch) > WEIGHT:
         seen = Weighing.BY_MICRO_BATCH if by_micro_batch <= WEIGHT else Weighing.ALIKE if by_count <= WEIGHT else Weighing.NEITHER
-        asked = Claim(Witness.SETTINGS, Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH)
-        yield Contradiction(step, Kind.WEIGHTS_OF_TOKENS, asked, Claim(Witness.DERIVATIVE, seen))
+        asked = Statement(Witness.SETTINGS, Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH)
+        yield Contradiction(step, ContradictionKind.WEIGHTS_OF_TOKENS, asked, Statement(Witness.DERIVATIVE, seen))
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -43,7 +43,7 @@ class Earlier:
     """Whether an earlier start of the same job wrote it."""
 
 
-def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> Earlier | None:
+def earlier(run: Path, launch: Launch, how: str, claimed: claim.DirectoryLock | None = None) -> Earlier | None:
     """The record that this start replaces or continues; None at the first start. ``claimed`` is this start's claim, None before it has one.
     Raises RefusedRun where the directory holds a record that this start may not change."""
     path = layout.manifest(run, launch.rank)

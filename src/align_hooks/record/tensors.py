@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError
 from align_hooks.names.nearest import nearest
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
-from align_hooks.record.part import Part
+from align_hooks.record.part import StoredTensor
 from align_hooks.record.shard import Shard
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -26,14 +26,14 @@ Order: TypeAlias = tuple[tuple[Box, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TensorSlice:
     """What a rank holds of a tensor: elements [start, stop), in row-major order, of a box of it, and where they lie."""
 
     rank: int
     box: Box
     start: int
     stop: int
-    part: Part
+    part: StoredTensor
 
     @property
     def places(self) -> tuple[slice, ...]:
@@ -54,7 +54,7 @@ class Whole:
 
     name: str
     shape: tuple[int, ...]
-    held: tuple[Held, ...]
+    held: tuple[TensorSlice, ...]
 
     @property
     def bytes(self) -> int:
@@ -96,21 +96,21 @@ class Whole:
         return whole
 
     @cached_property
-    def _by_rows(self) -> list[tuple[Held, tuple[int, int]]]:
+    def _by_rows(self) -> list[tuple[TensorSlice, tuple[int, int]]]:
         """The parts in the order of the whole tensor, each with its elements there; empty where a part does not stand together there."""
         rows = [(held, bounds) for held in self._not_empty if (bounds := held.rows(self.shape)) is not None]
         return sorted(rows, key=lambda each: each[1]) if len(rows) == len(self._not_empty) else []
 
     @property
-    def _in_order(self) -> list[Held]:
+    def _in_order(self) -> list[TensorSlice]:
         return [held for held, _ in self._by_rows] or self._by_boxes
 
     @property
-    def _by_boxes(self) -> list[Held]:
+    def _by_boxes(self) -> list[TensorSlice]:
         return sorted(self._not_empty, key=lambda held: (held.box, held.start, held.stop))
 
     @property
-    def _not_empty(self) -> list[Held]:
+    def _not_empty(self) -> list[TensorSlice]:
         return [held for held in self.held if held.start < held.stop]
 
     def refuse_gaps(self) -> None:
@@ -215,11 +215,11 @@ class Tensors(Mapping[str, Array]):
                 raise whole.not_whole(f"rank {rank} says that it is {list(shard.shape)}, rank {first} {list(whole.shape)}")
         return whole
 
-    def _held(self, rank: int, shard: Shard) -> Held:
+    def _held(self, rank: int, shard: Shard) -> TensorSlice:
         file = next(file for file in self._files[rank] if shard.name in file)
         part = file.part(shard.name)
         if part.shape != shard.local_shape:
             raise RecordError(
                 f"{file.path}: {shard.name} is {list(part.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
             )
-        return Held(rank, shard.box, *(shard.flat or (0, shard.elements)), part)
+        return TensorSlice(rank, shard.box, *(shard.flat or (0, shard.elements)), part)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.record.ranges import ranges
 from align_hooks.settings import PREFIX
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> Quantity:
     """The quantity of a name; raises RecordError for a name that no quantity has."""
     if name not in BY_NAME:
         near = difflib.get_close_matches(str(name), BY_NAME, n=1, cutoff=0.5)
@@ -22,14 +22,14 @@ def kind_named(name: str) -> Kind:
     return BY_NAME[name]
 
 
-def sketches_of(name: str) -> Kind:
+def sketches_of(name: str) -> Quantity:
     """The sketches of a quantity; raises RecordError for what has none."""
     if name not in SKETCHES:
         raise RecordError(f"there are no sketches of {shown(str(name))}; there are sketches of {' and '.join(SKETCHES)}")
     return SKETCHES[name]
 
 
-def unrecorded(path: Path, kind: Kind, step: int, known: Sequence[int]) -> RecordError:
+def unrecorded(path: Path, kind: Quantity, step: int, known: Sequence[int]) -> RecordError:
     """The error for a quantity of a step that a run did not record; ``known`` are the steps of which it did."""
     updates = "1 update" if step == 1 else f"{step} updates"
     of = f"{kind.name} after {updates}" if kind.is_state else f"{kind.name} of step {step}"
@@ -37,7 +37,7 @@ def unrecorded(path: Path, kind: Kind, step: int, known: Sequence[int]) -> Recor
     return RecordError(f"{path}: {of} {verb} not recorded; recorded: {ranges(known) or 'none'}; record more with {asking(kind, step)}")
 
 
-def by_hand(path: Path, kind: Kind, step: int) -> RecordError:
+def by_hand(path: Path, kind: Quantity, step: int) -> RecordError:
     """The error for what no directory made by hand has."""
     return RecordError(f"{path} was made by hand and holds batches alone; record the run with {asking(kind, step)}")
 
@@ -47,6 +47,6 @@ def not_whole(path: Path, step: int, known: Sequence[int]) -> RecordError:
     return RecordError(f"{path}: step {step} is not whole; whole: {ranges(known) or 'none'}")
 
 
-def asking(kind: Kind, step: int) -> str:
+def asking(kind: Quantity, step: int) -> str:
     """What a run is recorded with that is to have a quantity."""
     return f"{PREFIX}{kind.variable.upper()}={step}"

@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.storage import size_of
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 from align_hooks.record import layout
 from align_hooks.record.files import TensorFile, in_words, read_array, read_json
 from align_hooks.record.folder import inside
@@ -24,7 +24,7 @@ from align_hooks.record.part import CHANGED, STORED
 from align_hooks.record.pieces import is_causal
 from align_hooks.record.problems import Problem, unreadable
 from align_hooks.record.reader import Run
-from align_hooks.record.run_files import Source
+from align_hooks.record.run_files import BatchSource
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Verified:
         """Bytes of the files that were read."""
         return sum(self._sizes.values())
 
-    def count(self, piece: Piece, error: RecordError | None) -> None:
+    def count(self, piece: FileCheck, error: RecordError | None) -> None:
         """Count a file that was read; ``error`` is what was wrong with it."""
         if error is None:
             self._sizes[piece.path] = size_of(piece.path)
@@ -52,7 +52,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileCheck:
     """A file, or a row, of a rank and a step where it has them, and the function that reads it, which a worker can do of a ``file``."""
 
     path: Path
@@ -65,17 +65,17 @@ class Piece:
 def verify(run: Run, progress: Progress = silent, executor: Executor | None = None) -> Verified:
     """Read all of a run, made by ``open_run``, by the workers of an ``executor`` or here; memory stays near the largest tensor. Manifests,
     ``run.json`` and the rows of scalars were checked against their digests when the run was opened."""
-    verified, work = Verified(run.path), Work(progress, executor)
+    verified, work = Verified(run.path), WorkPool(progress, executor)
     opened = [layout.run_file(run.path)] if run.facts.is_there else []
     for path in (*opened, *(layout.manifest(run.path, rank) for rank in run.manifests)):
-        verified.count(Piece(path, bool), None)
+        verified.count(FileCheck(path, bool), None)
     recorded = [
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
     pieces = [piece for rank, name, step in recorded for piece in _pieces(run, rank, name, step, verified)]
     mask = layout.causal_mask(run.path)
     if mask.exists() and run.manifests:
-        pieces.append(Piece(mask, partial(_causal, run.path, mask)))
+        pieces.append(FileCheck(mask, partial(_causal, run.path, mask)))
     files = [piece for piece in pieces if piece.file]
     tried = work.map(_tried, [piece.read for piece in files], [size_of(piece.path) for piece in files])
     for done, piece in enumerate(pieces):
@@ -108,12 +108,12 @@ def summary(verified: Verified) -> Message:
     return message("verify.verified", what=checked)
 
 
-def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[Piece]:
+def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[FileCheck]:
     """The files of a step's name."""
     if name in layout.LINES:
         lines = run.lines(name, rank)
         if step in lines.steps:  # a missing line is lost, which the run's problems say
-            yield Piece(lines.path, partial(lines.row, step), rank, step, file=False)
+            yield FileCheck(lines.path, partial(lines.row, step), rank, step, file=False)
         return
     try:
         path, digest = run.file(rank, step, name)
@@ -123,15 +123,15 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
     if name.endswith(".npy"):  # batch.json holds the digests of arrays
         return
     if name == layout.BATCH:
-        source = Source(run.path, path.parent, digest)
-        yield Piece(path, source.described, rank, step)
+        source = BatchSource(run.path, path.parent, digest)
+        yield FileCheck(path, source.described, rank, step)
         with suppress(RecordError):  # an error is reported where batch.json itself is read
             for array, stored in source.described().arrays.items():
-                yield Piece(source.place / f"{array}.npy", partial(source.array, array, stored.file), rank, step)
+                yield FileCheck(source.place / f"{array}.npy", partial(source.array, array, stored.file), rank, step)
     elif name.endswith(".json"):
-        yield Piece(path, partial(read_json, path, digest), rank, step)
+        yield FileCheck(path, partial(read_json, path, digest), rank, step)
     else:
-        yield Piece(path, partial(_tensors, path, digest), rank, step)
+        yield FileCheck(path, partial(_tensors, path, digest), rank, step)
 
 
 def _tensors(path: Path, digest: str) -> None:

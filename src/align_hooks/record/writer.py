@@ -21,7 +21,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SKETCHES, TENSORS
@@ -61,7 +61,7 @@ class Writer:
     """How often the job was started again by its launcher and went on with this record, or replaced it."""
     kept: set[str] = field(default_factory=set)
     """Names of :mod:`.layout` that were recorded of the steps of earlier starts that stay."""
-    _claim: claim.Claim | None = None
+    _claim: claim.DirectoryLock | None = None
     _rows: dict[Path, BinaryIO] = field(default_factory=dict)
     _manifest: JsonObject = field(default_factory=dict)
     _earlier: start.Earlier | None = None
@@ -261,12 +261,12 @@ class Writer:
         that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it."""
         self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]})
 
-    def sketches(self, kind: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
+    def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
         named = {name: list(of_tensor) for name, of_tensor in sums.items()}
         self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
 
-    def row(self, kind: Kind, step: int, content: Mapping[str, object]) -> None:
+    def row(self, kind: Quantity, step: int, content: Mapping[str, object]) -> None:
         """Append the row of one step of a quantity that is rows."""
         line = self._line({"step": step, **content})
         self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
@@ -276,7 +276,7 @@ class Writer:
     def _line(self, row: Mapping[str, object]) -> bytes:
         return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
 
-    def _count(self, kind: Kind) -> None:
+    def _count(self, kind: Quantity) -> None:
         """Count a written quantity, by the variable that asked for it."""
         self.written[kind.variable] += 1
 
@@ -305,7 +305,9 @@ class Writer:
         """Write what the points of a step put out."""
         self._files(ACTIVATIONS, step, write_activations, made)
 
-    def _files(self, kind: Kind, step: int, write: Callable[[Path, int, int, Content, str], Mapping[str, str]], content: Content) -> None:
+    def _files(
+        self, kind: Quantity, step: int, write: Callable[[Path, int, int, Content, str], Mapping[str, str]], content: Content
+    ) -> None:
         self._check()
         written = write(self.run, step, self.launch.rank, content, self.segment)
         self._listed |= {f"{step}/{name}": digest for name, digest in written.items()}

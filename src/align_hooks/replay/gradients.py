@@ -14,12 +14,12 @@ from functools import cached_property
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.replay.handed import Handed
+from align_hooks.replay.handed import ReplaySource
 from align_hooks.replay.unfit import refuse_unfit
 
 
 @dataclass
-class Injection(Handed):
+class Injection(ReplaySource):
     """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names. ``steps`` are those to inject at, known after :meth:`check`."""
 
     quantity, words, recorder = "gradients", "gradients", "ALIGN_HOOKS_GRADIENTS"
@@ -54,7 +54,7 @@ class Injection(Handed):
 
         ``wanted`` is canonical name to whole shape of every trainable piece that this rank holds any of, ``elsewhere`` says of
         another name whether another rank of this job does. In steps that are not injected the run's own gradients stay; see
-        :meth:`Handed.plan`.
+        :meth:`ReplaySource.plan`.
         """
         for step in self.plan(planned, every=every):
             tensors = self.at(step)

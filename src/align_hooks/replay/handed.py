@@ -14,7 +14,7 @@ from align_hooks.settings import Source
 
 
 @dataclass
-class Handed:
+class ReplaySource:
     """A ``source`` that a variable names. ``steps`` are those at which it hands something on, known before training; ``made`` those at
     which it did."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
-from align_hooks.replay.handed import Handed
+from align_hooks.replay.handed import ReplaySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Router:
 
 
 @dataclass
-class RoutingReplay(Handed):
+class RoutingReplay(ReplaySource):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
 
     quantity, words, of_what, recorder = "routing", "experts", " of tokens", "ALIGN_HOOKS_ROUTING"
@@ -34,7 +34,7 @@ class RoutingReplay(Handed):
         """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
         changes.
 
-        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see :meth:`Handed.plan`.
+        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see :meth:`ReplaySource.plan`.
         """
         self.refuse_missing_ranks()
         for step in self.plan(planned, every=every):

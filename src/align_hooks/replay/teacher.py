@@ -15,7 +15,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
-from align_hooks.replay.handed import Handed
+from align_hooks.replay.handed import ReplaySource
 
 BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
 """The points that are given unless others are named: what the embedding and each block put out, which is what the next one is given."""
@@ -23,7 +23,7 @@ RECORD = "ALIGN_HOOKS_ACTIVATIONS_TENSORS='model.embed_tokens,model.layers.*[0-9
 
 
 @dataclass
-class Teacher(Handed):
+class Teacher(ReplaySource):
     """The run that ``ALIGN_HOOKS_TEACHER`` names, and ``patterns`` of the points that it gives; without any those of :data:`BLOCKS`."""
 
     quantity, words, recorder = "activations", "activations", "ALIGN_HOOKS_ACTIVATIONS"
@@ -39,7 +39,7 @@ class Teacher(Handed):
         """Refuse, before training, tensors that do not fit the points of this rank, by their whole ``widths``, or the ``planned`` steps of
         so many ``rows`` of ``length`` positions, None where these change.
 
-        See :meth:`Handed.plan` for the steps.
+        See :meth:`ReplaySource.plan` for the steps.
         """
         self.refuse_missing_ranks()
         looked_at = self.plan(planned, every=every)

@@ -26,7 +26,7 @@ REMEDY = "load a whole checkpoint of floating-point weights: copy it again, or s
 """The way out of a Hugging Face checkpoint that cannot be read."""
 
 
-class Checkpoint(Mapping[str, Array]):
+class SafetensorsFolder(Mapping[str, Array]):
     """A Hugging Face safetensors directory, one file or an index over several; tensors are read as fp32 one by one."""
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ def is_checkpoint(path: Path) -> bool:
 def open_weights(source: Source) -> Weights:
     """The weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names: a mapping with ``shape(name)``."""
     if is_checkpoint(source.path):
-        return Checkpoint(source.path)
+        return SafetensorsFolder(source.path)
     step, run = source.steps.single(), open_run(source.path)
     if step is None:
         raise RecordError(f"{source}: weights are those of one step; write {source.path}@N")

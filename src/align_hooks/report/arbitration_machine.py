@@ -5,7 +5,7 @@ Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinitie
 
 from __future__ import annotations
 
-from align_hooks.comparison.arbitration import SIDES, Arbitration, Judged
+from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.machine import members
@@ -40,11 +40,11 @@ def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
     }
 
 
-def _first(judged: Judged | None) -> Table | None:
+def _first(judged: JudgedPoint | None) -> Table | None:
     return None if judged is None else {"point": judged.point, "of": judged.kind.value}
 
 
-def _point(judged: Judged) -> Table:
+def _point(judged: JudgedPoint) -> Table:
     return {
         "point": judged.point,
         "of": judged.kind.value,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.arbitration import SIDES, Arbitration, Distance, Judged, PointKind, Ruling
+from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance
 from align_hooks.comparison.verdict import when
 from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
@@ -43,7 +43,7 @@ def headline(arbitration: Arbitration) -> Argument:
     return message("arbitrate.first", point=named(first), step=step, distances=terms(away(first)))
 
 
-def away(judged: Judged) -> list[Message]:
+def away(judged: JudgedPoint) -> list[Message]:
     """How far each side is from the truth at a point."""
     if judged.kind is PointKind.CHOICE:
         return [message("arbitrate.given_otherwise", side=side, count=round(each.roundings)) for side, each in judged.distances.items()]
@@ -69,7 +69,7 @@ def said_of_sides(arbitration: Arbitration) -> list[Argument]:
     return lines
 
 
-def shown(arbitration: Arbitration) -> Sequence[Judged]:
+def shown(arbitration: Arbitration) -> Sequence[JudgedPoint]:
     """The points that are listed, in the order of execution: those where a side leaves the truth, the first of many; else the furthest."""
     wrong = [judged for judged in arbitration.points if judged.ruling is not Ruling.BOTH_RIGHT]
     if wrong:
@@ -78,7 +78,7 @@ def shown(arbitration: Arbitration) -> Sequence[Judged]:
     return [judged for judged in arbitration.points if id(judged) in furthest]
 
 
-def table(points: Sequence[Judged]) -> Table:
+def table(points: Sequence[JudgedPoint]) -> Table:
     """Points with both sides' roundings, those that an honest run has, and who is right."""
     heads = (message("page.result"), *SIDES, message("arbitrate.honest_column"), message("arbitrate.point_column"))
     made = grid(*heads, numbers=(1, 2, 3), gap=1)
@@ -91,12 +91,12 @@ def table(points: Sequence[Judged]) -> Table:
     return made
 
 
-def named(judged: Judged) -> Message:
+def named(judged: JudgedPoint) -> Message:
     """A point by its name and what of it is meant."""
     return message(f"arbitrate.at_{judged.kind.name.lower()}", point=judged.point)
 
 
-def numbered(distance: Distance | None) -> Argument:
+def numbered(distance: TruthDistance | None) -> Argument:
     """A side's roundings; a stroke where it did not record the point, a mark where they are estimated from sketches."""
     if distance is None:
         return "-"

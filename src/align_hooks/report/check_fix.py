@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from align_hooks.checklist.change import Action
-from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import Checklist, Judgement
+from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.messages import Argument, Message, message, terms
 from align_hooks.report.console import paragraph, plain
 
@@ -29,7 +29,7 @@ def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, 
     """Print the lines that change, and how the mended file comes out of the same check."""
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
         console.print(Text(plain(line).rstrip(), LINES.get(line[:1], "")), soft_wrap=True)
-    left = checklist.of(Outcome.DIFFERENT)
+    left = checklist.of(RowOutcome.DIFFERENT)
     by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
     for_good: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
     for_good += [course.name for course in checklist.courses if course.same is False and not left]
@@ -38,5 +38,5 @@ def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, 
     for name, rows in said.items():
         if rows:
             paragraph(console, message(name, rows=terms(rows)), 0)
-    if checklist.judgement is not Judgement.DIFFERS:
+    if checklist.judgement is not CheckVerdict.DIFFERS:
         paragraph(console, message("check.fixed", judgement=checklist.judgement), 0)

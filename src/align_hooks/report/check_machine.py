@@ -5,8 +5,8 @@ What a person reads stands as English text, and beside it under ``messages`` as 
 
 from __future__ import annotations
 
-from align_hooks.checklist.change import Change, Form
-from align_hooks.checklist.judge import Checked
+from align_hooks.checklist.change import Form, SuggestedEdit
+from align_hooks.checklist.judge import JudgedRow
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
 from align_hooks.messages import as_data, rendered
@@ -39,7 +39,7 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
     }
 
 
-def _row(checked: Checked) -> Table:
+def _row(checked: JudgedRow) -> Table:
     row, change = checked.row, checked.change
     return {
         "id": row.id,
@@ -65,7 +65,7 @@ def _row(checked: Checked) -> Table:
     }
 
 
-def _change(change: Change) -> Table:
+def _change(change: SuggestedEdit) -> Table:
     """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
     edits: list[Table] = [
         {"form": edit.form.value, "key": edit.name, "value": None if edit.form is Form.LEAVE_OUT else edit.value} for edit in change.edits

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
+from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.result import Checklist, CheckVerdict, Course, Scheduled
 from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import Side, message
 from align_hooks.record.schema import Table
@@ -23,7 +23,7 @@ SECTIONS = (
     ("rows", message("heading.every_row")),
     ("uncovered", message("heading.not_covered")),
 )
-LOOKS = {Judgement.CLEAN: "aligned", Judgement.DIFFERS: "diverged", Judgement.INCONCLUSIVE: "inconclusive"}
+LOOKS = {CheckVerdict.CLEAN: "aligned", CheckVerdict.DIFFERS: "diverged", CheckVerdict.INCONCLUSIVE: "inconclusive"}
 """The verdict of a comparison whose colours each has."""
 PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot-weight"}
 """The place of each schedule on the page."""
@@ -53,8 +53,8 @@ def check_page(checklist: Checklist, version: str) -> str:
         advised=list(advised(checklist).values()),
         may_matter=not_covered_may_matter(checklist),
         setups=setups(checklist),
-        by_hand=[(checked.row.name, checked.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
-        to_change=to_change.of_checklist(checklist) if checklist.of(Outcome.DIFFERENT) else None,
+        by_hand=[(checked.row.name, checked.by_hand) for checked in checklist.of(RowOutcome.BY_HAND)],
+        to_change=to_change.of_checklist(checklist) if checklist.of(RowOutcome.DIFFERENT) else None,
         mattering=shown_rows(checklist, MATTERING),
         harmless=shown_rows(checklist, HARMLESS),
         others=shown_rows(checklist, (outcome for outcome in OTHERS if outcome not in HARMLESS)),

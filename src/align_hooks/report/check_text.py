@@ -11,20 +11,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import CheckedSide, Checklist
 from align_hooks.checklist.row import MODEL, UNSET, Occasion
-from align_hooks.checklist.row import Row as CheckedRow
+from align_hooks.checklist.row import CheckRow as CheckedRow
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain, style_of, verdict
 
-HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in Outcome}
+HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
-FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
+FIRST = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD, RowOutcome.ROUNDING)
 """What every reader sees; what differs in rounding only, which is last, a line each."""
-OTHERS = tuple(outcome for outcome in Outcome if outcome not in (*FIRST, Outcome.BY_HAND))
+OTHERS = tuple(outcome for outcome in RowOutcome if outcome not in (*FIRST, RowOutcome.BY_HAND))
 """What a reader sees who asks for it; what is to be checked by hand has a place of its own."""
 Cell: TypeAlias = tuple[Argument, Argument]
 Row: TypeAlias = tuple[Argument, list[Cell], Joined, str]
@@ -54,8 +54,8 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     if in_file:
         paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
     _tables(checklist, console, FIRST if everything else FIRST[:-1], in_file)
-    rounding = () if everything else checklist.of(Outcome.ROUNDING)
-    listed(console, HEADS[Outcome.ROUNDING], [sentences(_both_values(checked), reason(checked)) for checked in rounding])
+    rounding = () if everything else checklist.of(RowOutcome.ROUNDING)
+    listed(console, HEADS[RowOutcome.ROUNDING], [sentences(_both_values(checked), reason(checked)) for checked in rounding])
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         paragraph(console, message("check.sections"), style="dim")
     if (to_write := block_of(checklist)) is not None:
@@ -91,12 +91,12 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     if everything:
         _tables(checklist, console, OTHERS)
     unlike(checklist, console, everything=everything)
-    by_hand(console, checklist.of(Outcome.BY_HAND), everything=everything)
+    by_hand(console, checklist.of(RowOutcome.BY_HAND), everything=everything)
     for name, side in zip(Side, checklist.sides, strict=True):
         uncovered(console, name, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
     if not everything:
-        harmless = len(checklist.of(Outcome.HARMLESS))
-        counts = [message("check.same", count=len(checklist.of(Outcome.SAME)))]
+        harmless = len(checklist.of(RowOutcome.HARMLESS))
+        counts = [message("check.same", count=len(checklist.of(RowOutcome.SAME)))]
         counts += [message("check.harmless", count=harmless)] if harmless else []
         paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
 
@@ -111,10 +111,10 @@ def is_of_absent_file(note: Argument) -> bool:
     return isinstance(note, Message) and note.id == "configuration.no_model_file"
 
 
-def in_absent_file(checklist: Checklist) -> tuple[Checked, ...]:
+def in_absent_file(checklist: Checklist) -> tuple[JudgedRow, ...]:
     """Return the rows that one side does not tell because its model's ``config.json`` is not here: one cause, and one paragraph."""
     absent = [name for name, side in zip(Side, checklist.sides, strict=True) if any(map(is_of_absent_file, side.notes))]
-    told = ((checked, checked.why) for checked in checklist.of(Outcome.NOT_TOLD))
+    told = ((checked, checked.why) for checked in checklist.of(RowOutcome.NOT_TOLD))
     messages = ((checked, why) for checked, why in told if isinstance(why, Message))
     silent = [checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent]
     return tuple(checked for checked in silent if of_structure(checked.row))
@@ -125,13 +125,13 @@ def of_structure(row: CheckedRow) -> bool:
     return any(key.startswith(MODEL) for key in (*row.mindformers.keys, *row.mindformers.beside)) and row.id != "seq_length"
 
 
-def _with_value(checked: Checked) -> Message:
+def _with_value(checked: JudgedRow) -> Message:
     """Return the name of a row with what the side that tells it holds."""
     held = checked.candidate if checked.reference.meaning is UNSET else checked.reference
     return message("check.value", name=checked.row.name, value=held.shown)
 
 
-def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome], elsewhere: Sequence[Checked] = ()) -> None:
+def _tables(checklist: Checklist, console: Console, outcomes: Iterable[RowOutcome], elsewhere: Sequence[JudgedRow] = ()) -> None:
     for outcome in outcomes:
         if rows := [checked for checked in checklist.of(outcome) if checked not in elsewhere]:
             paragraph(console, HEADS[outcome], 0, "bold")
@@ -140,13 +140,15 @@ def _tables(checklist: Checklist, console: Console, outcomes: Iterable[Outcome],
 
 def headline(checklist: Checklist) -> Joined:
     """What follows the verdict."""
-    differing = len(checklist.of(Outcome.DIFFERENT))
+    differing = len(checklist.of(RowOutcome.DIFFERENT))
     counts = {
         "headline.refused": sum(len(side.refusals) for side in checklist.sides),
         "headline.problems": len(checklist.problems),
-        "headline.untold": len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(one.same is None for one in checklist.courses),
+        "headline.untold": len(checklist.of(RowOutcome.NOT_TOLD))
+        + len(checklist.gaps)
+        + sum(one.same is None for one in checklist.courses),
         "headline.not_covered": len(checklist.uncovered),
-        "headline.rounding": len(checklist.of(Outcome.ROUNDING)),
+        "headline.rounding": len(checklist.of(RowOutcome.ROUNDING)),
     }
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
@@ -155,11 +157,11 @@ def headline(checklist: Checklist) -> Joined:
     return sentences(
         *(parts or [message("headline.nothing")]),
         *(message(id, count=count) for id, count in counts.items() if count),
-        message("headline.same", count=len(checklist.of(Outcome.SAME))),
+        message("headline.same", count=len(checklist.of(RowOutcome.SAME))),
     )
 
 
-def table(checklist: Checklist, rows: Iterable[Checked], width: int) -> Table:
+def table(checklist: Checklist, rows: Iterable[JudgedRow], width: int) -> Table:
     """Rows with both values, each above the place where it was set, and what to change; nothing of it is cut."""
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     lines = []
@@ -191,12 +193,12 @@ def broken(text: str, size: int) -> str:
     return " ".join(words)
 
 
-def reason(checked: Checked) -> Joined:
+def reason(checked: JudgedRow) -> Joined:
     """Why a row came out as it did, and what to change."""
     return sentences(checked.why, checked.change.words if checked.change is not None else None)
 
 
-def shown_rows(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Group]:
+def shown_rows(checklist: Checklist, outcomes: Iterable[RowOutcome]) -> list[Group]:
     """Rows as pages show them, by how they came out; without empty groups."""
     groups: list[Group] = []
     for outcome in outcomes:
@@ -256,7 +258,7 @@ def not_covered_may_matter(checklist: Checklist) -> list[Message]:
     return [message("check.may_matter", name=setting.name, value=setting.value, place=setting.where) for _, setting in checklist.uncovered]
 
 
-def advice(checked: Checked) -> Message | None:
+def advice(checked: JudgedRow) -> Message | None:
     """What the guide recommends of a row, with who does not keep to it; None where both do."""
     if checked.row.advice is None or not checked.advised:
         return None
@@ -276,7 +278,7 @@ def advised(checklist: Checklist) -> dict[Argument, Message]:
 
 def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
     """Each set-up of the guide: its head, how many rows it has, and those that a side does not keep to, with what both hold."""
-    rows: dict[Occasion, list[Checked]] = {}
+    rows: dict[Occasion, list[JudgedRow]] = {}
     for checked in checklist.checked:
         if checked.row.advice and checked.row.advice.setup:
             rows.setdefault(checked.row.advice.setup, []).append(checked)
@@ -286,7 +288,7 @@ def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
     ]
 
 
-def _both_values(checked: Checked) -> Message:
+def _both_values(checked: JudgedRow) -> Message:
     """What both sides hold of a row, once where it is the same."""
     sides = (checked.reference, checked.candidate)
     ours, theirs = (side.shown if side.meaning is not None and side.shown != "" else "–" for side in sides)
@@ -318,9 +320,9 @@ def unlike(checklist: Checklist, console: Console, *, everything: bool) -> None:
         paragraph(console, message("check.unlike", count=len(checklist.unlike), settings=settings))
 
 
-def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) -> None:
+def by_hand(console: Console, rows: tuple[JudgedRow, ...], *, everything: bool) -> None:
     """What neither configuration nor record can tell, with how to look at it."""
-    head = HEADS[Outcome.BY_HAND]
+    head = HEADS[RowOutcome.BY_HAND]
     if rows and everything:
         listed(console, head, [message("check.how", row=checked.row.name, how=checked.by_hand) for checked in rows])
     elif rows:

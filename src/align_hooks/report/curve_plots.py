@@ -9,7 +9,7 @@ from typing import NamedTuple
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.places import place
 from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.verdict import Comparison, Curve, Finding, Quantity, Value, at_step, when
+from align_hooks.comparison.verdict import ComparisonResult, Curve, Finding, Metric, Value, at_step, when
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
@@ -17,9 +17,9 @@ from align_hooks.report.text import shown
 from align_hooks.report.thinned import drawn
 
 TITLES: dict[str, Argument] = {
-    "loss": Quantity.LOSS,
+    "loss": Metric.LOSS,
     "grad_norm": message("page.global_gradient_norm"),
-    "learning_rate": Quantity.LEARNING_RATE,
+    "learning_rate": Metric.LEARNING_RATE,
 }
 """Names of the curves, on pages and on a terminal."""
 DIGITS = {"a": 9, "b": 9, "d": 4, "limit": 4, "noise": 4}
@@ -122,7 +122,7 @@ def beyond_limits(curve: Curve) -> Message | None:
 # ---- norms
 
 
-def norms_plot(comparison: Comparison) -> Table | None:
+def norms_plot(comparison: ComparisonResult) -> Table | None:
     """Local norms of the first common step, in the model's order; None where none were compared."""
     norms = [
         finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
 from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of
@@ -13,12 +13,12 @@ WORST = 5
 """The most findings that are told."""
 
 
-def failure(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
+def failure(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
     """The text of the error. ``command`` gives the whole report, ``page`` is the file that has it, None where none was written."""
     return "\n  ".join(plain(rendered(line)) for line in _lines(comparison, allowed, command, page))
 
 
-def _lines(comparison: Comparison, allowed: Sequence[Verdict], command: str, page: str | None) -> Iterator[Argument]:
+def _lines(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> Iterator[Argument]:
     yield message("failure.verdict", verdict=comparison.verdict, headline=comparison.headline)
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from align_hooks.comparison.shared_ids import Shared
 from align_hooks.comparison.unmoved import Unmoved
-from align_hooks.comparison.verdict import Comparison, when
+from align_hooks.comparison.verdict import ComparisonResult, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, style_of, verdict
@@ -23,7 +23,7 @@ SHOWN = 5
 
 
 def render(
-    comparison: Comparison,
+    comparison: ComparisonResult,
     numbers: Sequence[Unmoved],
     alone: Sequence[Alone],
     shared: Sequence[Shared],
@@ -62,7 +62,7 @@ def table(numbers: Sequence[Unmoved]) -> Table:
     return made
 
 
-def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[Alone], shared: Sequence[Shared]) -> Data:
+def as_json(comparison: ComparisonResult, numbers: Sequence[Unmoved], alone: Sequence[Alone], shared: Sequence[Shared]) -> Data:
     """The same for programs."""
     found = [
         {

@@ -9,7 +9,7 @@ from align_hooks.messages import Argument, Message, message
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GlossaryEntry:
     """A word and what it means; ``slug`` is the end of its address, ``of`` where the stage that it names has its findings."""
 
     slug: str
@@ -19,14 +19,14 @@ class Word:
 
 
 WORDS = (
-    Word("limit", message("page.limit"), message("method.limits")),
-    Word("relative-error", message("method.name_relative_error"), message("method.relative_error")),
-    Word("eps", message("word.name_eps"), message("word.eps")),
-    Word("noise", message("method.name_noise_band"), message("method.noise_band")),
-    Word("exact-step", message("word.name_exact_step"), message("word.exact_step")),
-    Word("injected", message("word.name_injected"), message("word.injected")),
-    Word("local-norm", message("word.name_local_norm"), message("method.local_norms")),
-    Word("scale", message("page.best_scale"), message("word.scale")),
+    GlossaryEntry("limit", message("page.limit"), message("method.limits")),
+    GlossaryEntry("relative-error", message("method.name_relative_error"), message("method.relative_error")),
+    GlossaryEntry("eps", message("word.name_eps"), message("word.eps")),
+    GlossaryEntry("noise", message("method.name_noise_band"), message("method.noise_band")),
+    GlossaryEntry("exact-step", message("word.name_exact_step"), message("word.exact_step")),
+    GlossaryEntry("injected", message("word.name_injected"), message("word.injected")),
+    GlossaryEntry("local-norm", message("word.name_local_norm"), message("method.local_norms")),
+    GlossaryEntry("scale", message("page.best_scale"), message("word.scale")),
 )
 """Words that stand in many places of a page."""
 METHODS: tuple[tuple[Argument, Message, Argument], ...] = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from align_hooks.comparison.verdict import Comparison, Status, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict
 from align_hooks.messages import rendered
 from align_hooks.report.console import plain
 from align_hooks.report.failure import failure
@@ -28,7 +28,7 @@ SHOWN = 10
 """The most findings of a stage that are told."""
 
 
-def junit(comparison: Comparison, command: str) -> str:
+def junit(comparison: ComparisonResult, command: str) -> str:
     """The whole file. ``command`` gives the whole report."""
     suite = ElementTree.Element("testsuite", name=SUITE)
     properties = ElementTree.SubElement(suite, "properties")

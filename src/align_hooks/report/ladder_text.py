@@ -11,24 +11,24 @@ from rich.text import Text
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
-from align_hooks.scenarios.climb import Step
-from align_hooks.scenarios.plan import Plan
+from align_hooks.scenarios.climb import Experiment
+from align_hooks.scenarios.plan import ExperimentPlan
 
 
-def render_rung(step: Step, console: Console) -> None:
+def render_rung(step: Experiment, console: Console) -> None:
     """Print a rung that is done: its result, its name, and what differs from the one that it is held against."""
     name, said = step.rung.name, told(step)
     verdict(console, step.result, style_of(step.result), message("ladder.rung_told", rung=name, told=said) if said else name)
 
 
-def render(plan: Plan, steps: Sequence[Step], conclusion: Argument, console: Console) -> None:
+def render(plan: ExperimentPlan, steps: Sequence[Experiment], conclusion: Argument, console: Console) -> None:
     """Print all rungs, and what they say together."""
     console.print(Trimmed(table(plan, steps)))
     if conclusion is not None:
         paragraph(console, conclusion)
 
 
-def told(step: Step) -> Argument:
+def told(step: Experiment) -> Argument:
     """Why a rung has no verdict, or what differs and what to suspect."""
     comparison = step.comparison
     if comparison is None or comparison.first is None:
@@ -38,7 +38,7 @@ def told(step: Step) -> Argument:
     return message("ladder.first", differs=comparison.headline, suspect=unsaid[0]) if unsaid else comparison.headline
 
 
-def table(plan: Plan, steps: Sequence[Step]) -> Table:
+def table(plan: ExperimentPlan, steps: Sequence[Experiment]) -> Table:
     """All rungs of a plan, those that were not reached as well."""
     made = grid(*map(message, ("ladder.result", "ladder.ranks", "ladder.rung", "ladder.against")), numbers=(1,))
     done = {step.rung.name: step for step in steps}
@@ -49,7 +49,7 @@ def table(plan: Plan, steps: Sequence[Step]) -> Table:
     return made
 
 
-def as_json(step: Step) -> Data:
+def as_json(step: Experiment) -> Data:
     """A rung for programs."""
     comparison, said = step.comparison, told(step)
     return {

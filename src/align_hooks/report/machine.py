@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from align_hooks.comparison.band.watching import Watch, Watched
-from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Curve, Finding, StageResult
+from align_hooks.comparison.band.watching import JobWatch, Watched
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.text import parts_of, shown
@@ -23,7 +23,7 @@ def members(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def as_json(comparison: Comparison, **about: str) -> Table:
+def as_json(comparison: ComparisonResult, **about: str) -> Table:
     """All of a comparison; ``about`` says who compared what."""
     advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
     return {
@@ -82,7 +82,7 @@ def curve_as_json(curve: Curve) -> Table:
     return {"name": curve.name, **{name: list(values) for name, values in series.items()}}
 
 
-def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
+def watch_as_json(watch: JobWatch, outcome: Watched, **about: str) -> Table:
     """How a watch ended: what was wrong with which number, and how far the evidence went."""
     return {
         "format": 1,

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.signed import Drift
-from align_hooks.comparison.verdict import Comparison, StageResult, Status
+from align_hooks.comparison.signed import SignedDrift
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of, times, worst
@@ -23,12 +23,12 @@ MENTION = re.compile(r"([@#])(?=\w)")
 """What a forge makes a mention or a link of."""
 
 
-def markdown(comparison: Comparison, drifts: Sequence[Drift], command: str) -> str:
+def markdown(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> str:
     """The whole text. ``drifts`` are those of :mod:`align_hooks.comparison.signed`; ``command`` gives the whole report."""
     return "\n".join(_lines(comparison, drifts, command)) + "\n"
 
 
-def _lines(comparison: Comparison, drifts: Sequence[Drift], command: str) -> Iterator[str]:
+def _lines(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> Iterator[str]:
     yield f"### align-hooks: {escaped(comparison.verdict)}"
     yield ""
     yield escaped(comparison.headline, LINE)
@@ -62,13 +62,13 @@ def _stage(result: StageResult) -> list[str]:
     return [escaped(result.title), shown, escaped(times(worst(result))), escaped(result.short or result.summary)]
 
 
-def _chosen(drifts: Sequence[Drift]) -> list[Drift]:
+def _chosen(drifts: Sequence[SignedDrift]) -> list[SignedDrift]:
     """All but local norms, and of these the kinds that drift most, in the order of a forward pass."""
     kinds = sorted((drift for drift in drifts if drift.kind), key=lambda drift: -abs(drift.mean))[:KINDS]
     return [drift for drift in drifts if not drift.kind or drift in kinds]
 
 
-def _drift(drift: Drift) -> list[str]:
+def _drift(drift: SignedDrift) -> list[str]:
     subject: Argument = message("markdown.norm_of", kind=drift.kind) if drift.kind else drift.quantity
     return [escaped(subject), f"{drift.mean:+.2e}", f"{drift.largest:+.2e}"]
 

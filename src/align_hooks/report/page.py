@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Comparison, Finding, StageResult, Status, Verdict, differing
+from align_hooks.comparison.verdict import ComparisonResult, Finding, StageResult, Status, Verdict, differing
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.schema import Table
 from align_hooks.report import glossary, identity, plots, to_change
@@ -22,7 +22,7 @@ from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
-from align_hooks.report.glossary import Word, slug
+from align_hooks.report.glossary import GlossaryEntry, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
 from align_hooks.report.text import beyond, worst
 from align_hooks.report.to_change import HARMLESS, MATTERING
@@ -37,7 +37,7 @@ SECTIONS = tuple(
 )
 
 
-def page(comparison: Comparison, version: str, checklist: Checklist | None = None) -> str:
+def page(comparison: ComparisonResult, version: str, checklist: Checklist | None = None) -> str:
     """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks, ``checklist`` a check of the same two runs."""
     rows = tensor_rows(comparison)
     pictures = pictures_of(comparison, rows)
@@ -71,14 +71,14 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         sides=list(Side),
         methods=glossary.METHODS,
         words=glossary.WORDS,
-        stage_words=[Word(at := slug(result.name), result.title, result.stage.method, at) for result in comparison.stages],
+        stage_words=[GlossaryEntry(at := slug(result.name), result.title, result.stage.method, at) for result in comparison.stages],
         **first_screen(comparison, checklist),
         **stages(comparison),
         **settings(comparison, checklist),
     )
 
 
-def title(comparison: Comparison) -> Message:
+def title(comparison: ComparisonResult) -> Message:
     """What a browser calls the page."""
     if comparison.first is None:
         return message("page.title", verdict=comparison.verdict)
@@ -88,7 +88,7 @@ def title(comparison: Comparison) -> Message:
 # ---- the first screen
 
 
-def first_screen(comparison: Comparison, checklist: Checklist | None) -> Table:
+def first_screen(comparison: ComparisonResult, checklist: Checklist | None) -> Table:
     """Who the runs are, what to suspect, what to change, and what shows it."""
     return {
         "identities": identity.of_runs(comparison.sides),
@@ -100,7 +100,7 @@ def first_screen(comparison: Comparison, checklist: Checklist | None) -> Table:
     }
 
 
-def suspects(comparison: Comparison) -> list[Table]:
+def suspects(comparison: ComparisonResult) -> list[Table]:
     """What to suspect first; a tensor with how far beyond its limit it is, and a link to its rows.
 
     The number is that of the stage that decided, where this compares tensors, else that of the gradients or norms that name suspects.
@@ -127,12 +127,12 @@ def suspects(comparison: Comparison) -> list[Table]:
     return suspected
 
 
-def evidence(comparison: Comparison) -> tuple[Finding, ...]:
+def evidence(comparison: ComparisonResult) -> tuple[Finding, ...]:
     """What shows the verdict: the first findings of the stage that decided it, those beyond their limits if any is."""
     return tuple(beyond(comparison.first))[:EVIDENCE] if comparison.first else ()
 
 
-def closest(comparison: Comparison) -> list[Table]:
+def closest(comparison: ComparisonResult) -> list[Table]:
     """The stages that came closest to a limit, of a comparison in which everything agrees."""
     measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
     furthest = sorted(measured, key=lambda pair: -pair[0].excess)[:EVIDENCE] if comparison.first is None else []
@@ -146,7 +146,7 @@ def closest(comparison: Comparison) -> list[Table]:
 # ---- stages
 
 
-def stages(comparison: Comparison) -> Table:
+def stages(comparison: ComparisonResult) -> Table:
     """The stages in the order of a training step, quiet neighbours in one line (``ladder``); and with their findings, the quiet ones
     apart by how they came out (``quiet``)."""
     shown = [stage_on_page(result) for result in comparison.stages]
@@ -178,7 +178,7 @@ def stage_on_page(result: StageResult) -> Table:
 # ---- settings
 
 
-def settings(comparison: Comparison, checklist: Checklist | None) -> Table:
+def settings(comparison: ComparisonResult, checklist: Checklist | None) -> Table:
     """Both configurations and the rows of the CheckList; what changes the result apart from what does not."""
     harmless = {checked.row.id for outcome in HARMLESS for checked in checklist.of(outcome)} if checklist is not None else set()
     groups = configurations(comparison.sides, harmless)

@@ -9,7 +9,7 @@ import io
 
 from rich.console import Console
 
-from align_hooks.comparison.verdict import Comparison
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.report.text import render
 
 WIDTH = 80
@@ -17,14 +17,14 @@ WIDTH = 80
 PAGE = "<pre style=\"white-space: pre; line-height: normal; font-family: Menlo, 'DejaVu Sans Mono', consolas, monospace\">{code}</pre>"
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(comparison: ComparisonResult) -> str:
     """Without colour, and without spaces at the ends of lines."""
     file = io.StringIO()
     render(comparison, Console(file=file, width=WIDTH, highlight=False, color_system=None, force_jupyter=False))
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 
-def as_html(comparison: Comparison) -> str:
+def as_html(comparison: ComparisonResult) -> str:
     """With colour, as one element."""
     console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True, force_jupyter=False)
     render(comparison, console)

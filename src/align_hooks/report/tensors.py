@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from align_hooks.comparison.places import place
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Comparison, Finding, StageInfo, Unit
+from align_hooks.comparison.verdict import ComparisonResult, Finding, StageInfo, Unit
 from align_hooks.record.schema import Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import rounded
@@ -46,7 +46,7 @@ Rows: TypeAlias = Sequence[tuple[StageInfo, Finding]]
 """Findings of tensors, each with its stage."""
 
 
-def tensor_rows(comparison: Comparison) -> Rows:
+def tensor_rows(comparison: ComparisonResult) -> Rows:
     """Every finding of a tensor: the rows of the table."""
     return [
         (result.stage, finding)
@@ -69,7 +69,7 @@ def columns(rows: Rows) -> Table:
     }
 
 
-def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
+def pictures_of(comparison: ComparisonResult, rows: Rows) -> list[Table]:
     """A picture of each stage that has tensors.
 
     Chosen first is the stage that decided the verdict, else the last of those that differ: gradients say more than norms.

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from align_hooks.comparison.settings import can_be_given
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Words, differing
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Finding, StageResult, Status, Unit, Value, Words, differing
 from align_hooks.messages import Argument, Joined, Message, Separator, Side, in_a_row, message, rendered, sentences, terms, with_commands
 from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.identity import layout
@@ -44,7 +44,7 @@ def size(count: int) -> str:
     return f"{number:.3g} {unit}"
 
 
-def render(comparison: Comparison, console: Console, *, brief: bool = False) -> None:
+def render(comparison: ComparisonResult, console: Console, *, brief: bool = False) -> None:
     """Print a comparison, ``brief`` without its stages; the verdict once more where its beginning has left the screen by then."""
     with console.capture() as whole:
         report(comparison, console, brief)
@@ -53,19 +53,19 @@ def render(comparison: Comparison, console: Console, *, brief: bool = False) -> 
         head(comparison, console)
 
 
-def head(comparison: Comparison, console: Console) -> None:
+def head(comparison: ComparisonResult, console: Console) -> None:
     """Print the verdict, and what differs."""
     verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
 
 
-def report(comparison: Comparison, console: Console, brief: bool) -> None:
+def report(comparison: ComparisonResult, console: Console, brief: bool) -> None:
     """Print a comparison, once: what to know and to do, and unless ``brief`` what that stands on."""
     conclusion(comparison, console)
     if not brief:
         grounds(comparison, console)
 
 
-def conclusion(comparison: Comparison, console: Console) -> None:
+def conclusion(comparison: ComparisonResult, console: Console) -> None:
     """Print what differs, where the fault sits, what to change and to run next, and of which runs all that is said."""
     head(comparison, console)
     first, blame = comparison.first, comparison.blame
@@ -90,7 +90,7 @@ def conclusion(comparison: Comparison, console: Console) -> None:
         paragraph(console, message("terminal.side", role=role, facts=terms(fact for fact in facts if fact)), style="dim")
 
 
-def grounds(comparison: Comparison, console: Console) -> None:
+def grounds(comparison: ComparisonResult, console: Console) -> None:
     """Print how every stage came out, the guide's acceptance standard, and notes."""
     console.print(Trimmed(ladder(comparison.stages)))
     for stage in comparison.stages:
@@ -134,20 +134,20 @@ def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
 
 
-def origins(comparison: Comparison) -> Sequence[Words]:
+def origins(comparison: ComparisonResult) -> Sequence[Words]:
     """Where the error comes about, in the first pass of which the points are known and differ; nothing of an aligned pair."""
     pointed = (result.jumps for result in comparison.stages if result.jumps)
     return next(pointed, ()) if comparison.blame is not None else ()
 
 
-def to_change(comparison: Comparison) -> list[Finding]:
+def to_change(comparison: ComparisonResult) -> list[Finding]:
     """The settings that are to blame and that the candidate can be given, with what both sides have."""
     suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
     unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
     return [finding for finding in can_be_changed(comparison, unlike) if finding.name in suspects - {""}]
 
 
-def can_be_changed(comparison: Comparison, unlike: Sequence[Finding]) -> list[Finding]:
+def can_be_changed(comparison: ComparisonResult, unlike: Sequence[Finding]) -> list[Finding]:
     """Those of the settings that differ that the candidate can be given."""
     side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
     return [finding for finding in unlike if can_be_given(finding.name, side)]

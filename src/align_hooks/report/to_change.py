@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from align_hooks.checklist.change import Edit, Form
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import Checklist
-from align_hooks.comparison.verdict import Comparison, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Message, message
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
 from align_hooks.report.text import can_be_changed, shown
 
-MATTERING, HARMLESS = (Outcome.DIFFERENT, Outcome.NOT_TOLD), (Outcome.ROUNDING, Outcome.HARMLESS)
+MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
 """Rows of the CheckList that every reader of a page sees, and those of which a line says how many there are."""
 LISTED = 4
 """Settings that are listed; the CheckList has all."""
@@ -42,12 +42,12 @@ class ToChange:
     text: str
 
 
-def of_comparison(comparison: Comparison, checklist: Checklist | None) -> ToChange | None:
+def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> ToChange | None:
     """Of two runs that do not agree, what the diagnosis names first; None where no setting on record differs, or all numbers agree."""
     suspected = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame else set()
     if comparison.verdict is Verdict.ALIGNED:
         return None
-    if checklist is not None and checklist.of(Outcome.DIFFERENT):
+    if checklist is not None and checklist.of(RowOutcome.DIFFERENT):
         return of_checklist(checklist, suspected)
     settings = [
         Setting(finding.what, shown(finding.reference), shown(finding.candidate))
@@ -58,12 +58,12 @@ def of_comparison(comparison: Comparison, checklist: Checklist | None) -> ToChan
 
 def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToChange:
     """Of a check, those that are ``suspected`` first."""
-    different = sorted(checklist.of(Outcome.DIFFERENT), key=lambda checked: checked.row.id not in suspected)
+    different = sorted(checklist.of(RowOutcome.DIFFERENT), key=lambda checked: checked.row.id not in suspected)
     settings = [of_row(checked) for checked in different]
     return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), *pasted(checklist))
 
 
-def of_row(checked: Checked) -> Setting:
+def of_row(checked: JudgedRow) -> Setting:
     """A row of the CheckList that differs."""
     by_hand = checked.change.words if checked.change is not None and not is_pasted(checked) else None
     edits = checked.change.edits if checked.change is not None and by_hand is None else ()
@@ -72,7 +72,7 @@ def of_row(checked: Checked) -> Setting:
     return Setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
 
 
-def is_pasted(checked: Checked) -> bool:
+def is_pasted(checked: JudgedRow) -> bool:
     """Whether all that is to be done about a row can be pasted."""
     return checked.change is not None and checked.change.keeps and all(edit.form is not Form.LEAVE_OUT for edit in checked.change.edits)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.band.watching import Watch, Watched
+from align_hooks.comparison.band.watching import JobWatch, Watched
 from align_hooks.messages import Message, message
 from align_hooks.report import glossary, identity, plots
 from align_hooks.report.curve_plots import curve_plot
@@ -14,7 +14,7 @@ MOST = 1000
 """Steps of a curve that are drawn: as many as a screen has columns."""
 
 
-def watch_page(watch: Watch, candidate: str, outcome: Watched | None, why: Message | None, version: str, every: int) -> str:
+def watch_page(watch: JobWatch, candidate: str, outcome: Watched | None, why: Message | None, version: str, every: int) -> str:
     """The whole page, as text that encodes to UTF-8. ``outcome`` is None while the job runs; a browser reads it again after ``every``
     seconds then."""
     curves = [curve_plot(curve) for curve in watch.curves(MOST)]

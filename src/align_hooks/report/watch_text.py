@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.band.watching import Alarm, Sign, Watch, Watched
+from align_hooks.comparison.band.watching import Alarm, JobWatch, Sign, Watched
 from align_hooks.comparison.verdict import relative, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.console import Trimmed, grid, paragraph, style_of, verdict
@@ -26,7 +26,7 @@ def alarm_words(alarm: Alarm) -> Message:
     return message("watch.left", what=name, start=when(alarm.start), step=when(alarm.step))
 
 
-def judged_by(watch: Watch) -> Message:
+def judged_by(watch: JobWatch) -> Message:
     """What a job's numbers are held against."""
     if watch.lacks_loss:
         return message("watch.no_loss")
@@ -35,13 +35,13 @@ def judged_by(watch: Watch) -> Message:
     return message("watch.by_repeats", count=len(watch.repeats), percent=100 * watch.false_alarms)
 
 
-def progress_words(watch: Watch) -> Message:
+def progress_words(watch: JobWatch) -> Message:
     """How far the job is."""
     steps = [step for name in watch.shown if (step := watch.latest(name)) is not None]
     return message("watch.progress", step=when(max(steps)), last=watch.last) if steps else message("watch.waiting")
 
 
-def table(watch: Watch) -> Table:
+def table(watch: JobWatch) -> Table:
     """One line a number: both values at its last step, their difference, and the evidence towards an alarm."""
     heads = ("watch.number", "side.reference", "side.candidate", "page.relative_difference", "watch.evidence")
     made = grid(*map(message, heads), numbers=(1, 2, 3))
@@ -58,13 +58,13 @@ def table(watch: Watch) -> Table:
     return made
 
 
-def view(watch: Watch) -> RenderableType:
+def view(watch: JobWatch) -> RenderableType:
     """What a terminal shows while a job runs."""
     lines = [Text(rendered(progress_words(watch))), *(Text(rendered(alarm_words(alarm)), "red") for alarm in watch.alarms)]
     return Group(*lines, table(watch))
 
 
-def render(watch: Watch, outcome: Watched, why: Message | None, console: Console) -> None:
+def render(watch: JobWatch, outcome: Watched, why: Message | None, console: Console) -> None:
     """Print how a watch ended; ``why`` says why it stopped before the job ended."""
     verdict(console, outcome, style_of(outcome), progress_words(watch))
     for alarm in watch.alarms:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.comparison.runs import compare
-from align_hooks.comparison.verdict import Comparison, Judgement, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Judgement, Verdict
 from align_hooks.messages import Message, message, terms
 from align_hooks.record import layout
 from align_hooks.record.reader import Run, open_run
-from align_hooks.scenarios.plan import Plan, Rung
+from align_hooks.scenarios.plan import ExperimentPlan, Rung
 from align_hooks.scenarios.rung import attached, environment, write_config
 
 OURS = "align_hooks:"
@@ -31,13 +31,13 @@ class Climbed(Judgement):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Experiment:
     """A rung and how it ended: ``comparison`` with ``against``, or ``why`` there is none. ``trained`` says whether it was trained now."""
 
     rung: Rung
     trained: bool
     against: Path | None = None
-    comparison: Comparison | None = None
+    comparison: ComparisonResult | None = None
     why: Message | None = None
 
     @property
@@ -53,7 +53,7 @@ class Step:
         return self.result in (Verdict.ALIGNED, Verdict.INCONCLUSIVE, Climbed.FIRST)
 
 
-def climb(plan: Plan, *, train: bool, logs: Path) -> Iterator[Step]:
+def climb(plan: ExperimentPlan, *, train: bool, logs: Path) -> Iterator[Experiment]:
     """Every rung in turn. ``train`` says whether rungs that are not recorded are trained; their output goes to files in ``logs``. Raises
     RecordError where a record cannot be read."""
     noise = [open_run(path) for path in plan.noise]
@@ -68,13 +68,13 @@ def climb(plan: Plan, *, train: bool, logs: Path) -> Iterator[Step]:
             why = message("ladder.not_trained", run=str(place))
         other = plan.against(index)
         if run is None or other is None:
-            yield Step(rung, trained, other, None, why)
+            yield Experiment(rung, trained, other, None, why)
             continue
         reference = recorded_at(other)
         if reference is None:
-            yield Step(rung, trained, other, None, message("ladder.nothing_to_hold_against", run=str(other)))
+            yield Experiment(rung, trained, other, None, message("ladder.nothing_to_hold_against", run=str(other)))
             continue
-        yield Step(rung, trained, other, compare(reference, run, noise=noise))
+        yield Experiment(rung, trained, other, compare(reference, run, noise=noise))
 
 
 def recorded_at(path: Path) -> Run | None:
@@ -85,7 +85,7 @@ def recorded_at(path: Path) -> Run | None:
     return run if run.steps and all(manifest.ended for manifest in run.manifests.values()) else None
 
 
-def trained_now(plan: Plan, index: int, logs: Path) -> Message | None:
+def trained_now(plan: ExperimentPlan, index: int, logs: Path) -> Message | None:
     """Train a rung; returns what went wrong."""
     rung = plan.rungs[index]
     write_config(plan, rung)
@@ -111,13 +111,13 @@ def last_word(log: Path) -> Message | None:
     return message("ladder.said", words=said[-1].removeprefix(OURS).strip()) if said else None
 
 
-def outcome(steps: list[Step]) -> int:
+def outcome(steps: list[Experiment]) -> int:
     """The exit code of a ladder: that of its first rung which is not aligned, 0 where all are."""
     codes = [step.result.exit_code for step in steps if step.result.exit_code]
     return codes[0] if codes else 0
 
 
-def conclusion(steps: list[Step]) -> Message | None:
+def conclusion(steps: list[Experiment]) -> Message | None:
     """What a ladder that leaves one thing out after the other shows; None of any other, or before its end."""
     left_out = [step for step in steps if step.rung.without and step.comparison is not None]
     if not left_out:

@@ -43,7 +43,7 @@ NOTHING = "nothing"
 """What a rung is fed by that has its own data and weights."""
 
 
-class Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FrameworkCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one framework is started: the ``command``, and the file of YAML that sets it up, where it has one."""
 
     command: str
@@ -73,7 +73,7 @@ class Rung(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.changes if isinstance(self.changes, str) else ""
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExperimentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All rungs, and what they share. ``command`` and ``config`` are those of the rungs that name no side. ``noise`` are repeats of the
     reference, ``environment`` holds further variables. ``to_the_end`` goes on after a rung that differs."""
 
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rungs: tuple[Rung, ...]
     command: str | None = None
     config: str | None = None
-    sides: dict[str, Side] = {}
+    sides: dict[str, FrameworkCommand] = {}
     reference: str | None = None
     record: dict[str, str] = msgspec.field(default_factory=lambda: dict(RECORD))
     noise: tuple[str, ...] = ()
@@ -92,9 +92,9 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Where a rung is recorded, or a run that is no rung."""
         return Path(self.folder) / name if any(rung.name == name for rung in self.rungs) else Path(name)
 
-    def side(self, rung: Rung) -> Side:
+    def side(self, rung: Rung) -> FrameworkCommand:
         """How a rung is started."""
-        return self.sides[rung.side] if rung.side is not None else Side(self.command or "", self.config)
+        return self.sides[rung.side] if rung.side is not None else FrameworkCommand(self.command or "", self.config)
 
     def against(self, index: int) -> Path | None:
         """The run that a rung is held against; None of the first of a ladder without a reference."""
@@ -113,7 +113,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.run(self.rungs[0].name) if index else None
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> ExperimentPlan:
     """The plan of a file.
 
     :raises ConfigurationError: it cannot be read, or asks for what makes no sense; the message names the key.
@@ -125,7 +125,7 @@ def read_plan(path: Path) -> Plan:
     with parsed(text, str(path)) as (loader, root):
         content = None if root is None else loader.construct_document(root)
     try:
-        plan = msgspec.convert(content, Plan)
+        plan = msgspec.convert(content, ExperimentPlan)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ConfigurationError(f"{path}: {error}; docs/ladder.md shows what a ladder is") from None
     for problem in problems(plan):
@@ -133,7 +133,7 @@ def read_plan(path: Path) -> Plan:
     return plan
 
 
-def problems(plan: Plan) -> Iterator[str]:
+def problems(plan: ExperimentPlan) -> Iterator[str]:
     """What makes no sense of a plan, each in a sentence."""
     if not plan.rungs:
         yield "it has no rungs"
@@ -158,7 +158,7 @@ def problems(plan: Plan) -> Iterator[str]:
         yield f"record: {lines}"
 
 
-def of_command(plan: Plan, rung: Rung) -> Iterator[str]:
+def of_command(plan: ExperimentPlan, rung: Rung) -> Iterator[str]:
     """What is wrong with how a rung is started."""
     if rung.side is not None and rung.side not in plan.sides:
         yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"

@@ -10,11 +10,11 @@ from pathlib import Path
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.record import output
-from align_hooks.scenarios.plan import SLOTS, Plan, Rung
+from align_hooks.scenarios.plan import SLOTS, ExperimentPlan, Rung
 from align_hooks.settings import PREFIX
 
 
-def environment(plan: Plan, index: int) -> dict[str, str]:
+def environment(plan: ExperimentPlan, index: int) -> dict[str, str]:
     """The variables of a rung: those of the plan, where it is recorded, what, and what it is fed."""
     values = {"RUN": str(plan.run(plan.rungs[index].name)), **plan.record}
     feeds = plan.feeds(index)
@@ -27,18 +27,18 @@ def fed(source: Path) -> dict[str, str]:
     return {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
 
 
-def command(plan: Plan, rung: Rung) -> str:
+def command(plan: ExperimentPlan, rung: Rung) -> str:
     """The command of a rung, as a shell reads it."""
     filled = {"ranks": str(rung.ranks), "changes": rung.arguments, "config": shlex.quote(str(configured(plan, rung)))}
     return SLOTS.sub(lambda slot: filled[slot.group(1)], plan.side(rung).command)
 
 
-def configured(plan: Plan, rung: Rung) -> Path:
+def configured(plan: ExperimentPlan, rung: Rung) -> Path:
     """Where the YAML file of a rung lies: the plan's own, or the changed copy beside the record."""
     return plan.run(rung.name).with_name(f"{rung.name}.yaml") if rung.keys else Path(plan.side(rung).config or "")
 
 
-def write_config(plan: Plan, rung: Rung) -> None:
+def write_config(plan: ExperimentPlan, rung: Rung) -> None:
     """Write the changed copy of a rung's YAML file, where it has one; every other character of it stays.
 
     :raises ConfigurationError: it cannot be read or written, or has no place for a key.
@@ -53,12 +53,12 @@ def write_config(plan: Plan, rung: Rung) -> None:
         raise ConfigurationError(f"{rung.name}: {getattr(error, 'filename', None) or source} {getattr(error, 'strerror', error)}") from None
 
 
-def attached(plan: Plan, rung: Rung) -> list[str]:
+def attached(plan: ExperimentPlan, rung: Rung) -> list[str]:
     """The arguments that run a rung with the hooks attached."""
     return [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
 
 
-def script(plan: Plan, index: int) -> str:
+def script(plan: ExperimentPlan, index: int) -> str:
     """A launch script of a rung for a cluster: to be started on every node as the training's own is."""
     rung = plan.rungs[index]
     lines = ["#!/usr/bin/env bash", f"# Rung {index + 1} of {len(plan.rungs)}: {rung.name}", "set -eu"]

@@ -11,11 +11,11 @@ from typing import TypeVar
 from align_hooks.errors import in_a_line
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
-from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
-from align_hooks.session.writing import Job, Writing, held, owned
+from align_hooks.session.writing import AsyncWriter, Job, held, owned
 from align_hooks.settings import Settings
 
 Found = TypeVar("Found")
@@ -37,17 +37,17 @@ class Recording:
     captured: set[Switch] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     fatal: Exception | None = None
-    writing: Writing = field(init=False)
+    writing: AsyncWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writing = Writing(self._stop, self._slow)
+        self.writing = AsyncWriter(self._stop, self._slow)
 
     @property
     def is_on(self) -> bool:
         """Whether rows are being written."""
         return self.writer is not None and self.stopped is None
 
-    def wants(self, kind: Kind, step: int | None = None) -> bool:
+    def wants(self, kind: Quantity, step: int | None = None) -> bool:
         """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded. What is printed too needs
         no record."""
         step = self.step if step is None else step
@@ -55,7 +55,7 @@ class Recording:
             return False
         return self.writer is not None or (kind.switch is not None and kind.switch.printed)
 
-    def capture(self, kind: Kind) -> None:
+    def capture(self, kind: Quantity) -> None:
         """Keep that something of ``kind`` was captured."""
         if kind.switch is not None:
             self.captured.add(kind.switch)

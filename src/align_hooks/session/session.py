@@ -45,7 +45,7 @@ from align_hooks.settings import PREFIX, Settings, Source
 Feed = TypeVar("Feed")
 
 
-class Parameters(Protocol):
+class RecordedParameters(Protocol):
     """The parameters of the model that a side built, under canonical names."""
 
     def weights(self) -> Mapping[str, Array]:
@@ -92,7 +92,7 @@ class Session:
     made: int = 0
     unrecorded: set[str] = field(default_factory=set)
     begun: bool = False
-    parameters: Parameters | None = None
+    parameters: RecordedParameters | None = None
     model_config: dict[str, object] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
 

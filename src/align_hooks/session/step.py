@@ -14,7 +14,7 @@ from align_hooks.names.blocks import Array
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
@@ -115,7 +115,12 @@ def record_state(session: Session, updates: int, moments: Callable[[], Moments])
 
 
 def _record(
-    session: Session, kind: Kind, step: int, what: str, produce: Callable[[], Produced | None], write: Callable[[Writer, Produced], None]
+    session: Session,
+    kind: Quantity,
+    step: int,
+    what: str,
+    produce: Callable[[], Produced | None],
+    write: Callable[[Writer, Produced], None],
 ) -> None:
     """Produce one kind where it is wanted, and write it unless there is none, so that training survives a failure."""
     recording = session.recording

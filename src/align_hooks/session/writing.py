@@ -38,7 +38,7 @@ class Job:
     write: Callable[[], None]
 
 
-class Writing:
+class AsyncWriter:
     """``failed`` is called on the thread with what failed to be written, its step and the error; no further job is written. ``slow`` is
     called once, on the training's thread, when it has waited for :data:`NOTED` seconds."""
 

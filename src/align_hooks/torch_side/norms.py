@@ -83,7 +83,7 @@ def _neighbours(places: list[tuple[int, int, int]], dtype: torch.dtype) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ChunkRows:
     """How one stretch of memory is cut. ``owners`` are the owner of each number that :meth:`norms` gives, in its order; a number of several
     owners, and of none, has the last. ``mixed`` are the chunks, and ``split`` the parts, in which an owner's elements begin."""
 
@@ -93,7 +93,7 @@ class Rows:
     split: torch.Tensor | None
 
     @classmethod
-    def cut(cls, size: int, edges: Array, owners: Array, nobody: int, device: torch.device) -> Rows:
+    def cut(cls, size: int, edges: Array, owners: Array, nobody: int, device: torch.device) -> ChunkRows:
         """Cut ``size`` elements. ``edges`` are where the elements of each of the ``owners`` begin, ascending from 0; neighbours differ."""
 
         def owned(starts: Array, length: int) -> tuple[Array, Array]:
@@ -161,7 +161,7 @@ class NormPlan:
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
-        self._groups: list[tuple[list[Stretch], Rows]] = []
+        self._groups: list[tuple[list[Stretch], ChunkRows]] = []
         self._owners: Array = np.empty(0, np.int64)
         self._pieces: list[tuple[int, str]] = []
 
@@ -197,7 +197,7 @@ class NormPlan:
             edges, owners = np.array(begins).T
             differ = np.flatnonzero(np.diff(owners, prepend=-1))
             device = tensors[group[0].members[0][0]].device
-            self._groups.append((group, Rows.cut(size, edges[differ], owners[differ], nobody, device)))
+            self._groups.append((group, ChunkRows.cut(size, edges[differ], owners[differ], nobody, device)))
         self._owners = np.concatenate([rows.owners for _, rows in self._groups]) if self._groups else np.empty(0, np.int64)
 
 

@@ -37,7 +37,7 @@ def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Modul
 def routing_map_of(router: Module, weights: torch.Tensor, routing_map: torch.Tensor) -> torch.Tensor:
     """The bool map ``[tokens, experts]`` of a router's own choice, from the ``weights`` and the map that it returned: where other experts
     were given to the tokens it is another, and where experts are filled up to their capacity the map has tokens that weigh nothing."""
-    own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), Given) else None
+    own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), GivenExperts) else None
     if own is not None:
         return torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
     return routing_map.bool() & (weights != 0) if router.config.moe_pad_expert_input_to_capacity else routing_map
@@ -103,7 +103,7 @@ def choices(session: TorchSession) -> StepChoices | None:
     return StepChoices(experts, rows, routed_slices(session))
 
 
-class Given:
+class GivenExperts:
     """Stands in the place of a router's ``router_replay``, by which Megatron asks for experts that were chosen before.
 
     ``own`` are the experts that the router would have chosen in its last forward pass, where others were given: what is recorded stays the
@@ -161,7 +161,7 @@ def give_experts(session: TorchSession, planned: range) -> None:
         if router.config.moe_router_fusion:
             router.config.moe_router_fusion = False
             session.override("moe_router_fusion", True, False, f"{REPLAY}: the fused router asks for no recorded experts")
-    given = {router: Given(session, replay, router, name) for router, name in session.routers.items()}
+    given = {router: GivenExperts(session, replay, router, name) for router, name in session.routers.items()}
     ramping = getattr(args, "rampup_batch_size", None)
     rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
     tokens = None if ramping else rows * args.seq_length

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.names.fused import Fused, Run
+from align_hooks.names.fused import ElementRange, Fused
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, named, row_signs, slab_of
 from align_hooks.torch_side.arrays import has_fp64
@@ -40,7 +40,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ProjectionColumns:
     """The signs of a block's columns, fp32 ``[TURNS, columns]``. ``lanes`` are the sums that they go into, where these do not follow each
     other as :attr:`Slab.is_in_lanes` has it."""
 
@@ -48,7 +48,7 @@ class Columns:
     lanes: torch.Tensor | None
 
     @classmethod
-    def of(cls, slab: Slab, device: torch.device) -> Columns:
+    def of(cls, slab: Slab, device: torch.device) -> ProjectionColumns:
         """Those of a slab."""
         lanes = None if slab.is_in_lanes else torch.from_numpy(slab.columns % PROJECTIONS).to(device)
         return cls(torch.from_numpy(column_signs(slab.columns)).to(device, torch.float32), lanes)
@@ -63,11 +63,11 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ReadyBlock:
     """A block that is ready: signs of its rows, fp32 ``[turns, TURNS, 1]``, and the turns of each owner, both on the device."""
 
     sources: Sequence[Source]
-    columns: Columns
+    columns: ProjectionColumns
     rows: torch.Tensor
     turns: torch.Tensor
 
@@ -112,7 +112,7 @@ class SketchPlan:
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
-        self._work: list[Work] = []
+        self._work: list[ReadyBlock] = []
         self._owners: Array = np.empty(0, np.int64)
         self._names: list[str] = []
 
@@ -139,18 +139,18 @@ class SketchPlan:
         self._work = []
         owners: list[int] = []
         for slab, device, blocks in filling.values():
-            columns = Columns.of(slab, device)
+            columns = ProjectionColumns.of(slab, device)
             for block in blocks:
                 rows = torch.from_numpy(np.concatenate(block.rows)).to(device, torch.float32)
                 turns = torch.tensor(block.turns, device=device)
-                self._work.append(Work(block.sources, columns, rows.view(-1, TURNS, 1), turns))
+                self._work.append(ReadyBlock(block.sources, columns, rows.view(-1, TURNS, 1), turns))
                 owners += block.owners if has_fp64(device) else np.repeat(block.owners, block.turns).tolist()
         self._owners = np.array(owners, np.int64)
 
 
-def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[Run]]]:
+def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[ElementRange]]]:
     """The pieces of a parameter of which this rank holds any element, each with its runs."""
-    runs: dict[int, list[Run]] = {}
+    runs: dict[int, list[ElementRange]] = {}
     for run in fused.runs():
         runs.setdefault(run.piece, []).append(run)
     yield from zip(shards_of(fused, dtype="", counted=True), runs.values(), strict=True)

@@ -7,7 +7,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert_curves, is_curves
-from align_hooks.regular import Bounds
+from align_hooks.regular import ReadLimits
 
 SummaryWriter = pytest.importorskip("tensorboardX").SummaryWriter
 
@@ -74,11 +74,11 @@ def test_a_cut_or_a_changed_file_gives_what_stands_before_it(tmp_path: Path) -> 
 
 def test_what_no_copy_would_mend_is_not_to_be_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged(tmp_path / "board", range(1, 3))
-    monkeypatch.setattr(Bounds, "FILE", 10)
+    monkeypatch.setattr(ReadLimits, "FILE", 10)
     with pytest.raises(RecordError, match="larger than 10 bytes; name a directory that holds the events of one run"):
         convert_curves(tmp_path / "board", tmp_path / "run")
-    monkeypatch.setattr(Bounds, "CELLS", 3)
+    monkeypatch.setattr(ReadLimits, "CELLS", 3)
     (tmp_path / "loss.csv").write_text("step,loss\n1,9\n2,8\n")
-    monkeypatch.setattr(Bounds, "FILE", 100)
+    monkeypatch.setattr(ReadLimits, "FILE", 100)
     with pytest.raises(RecordError, match="more than 3 cells; export it again, of fewer steps or columns"):
         convert_curves(tmp_path / "loss.csv", tmp_path / "run")

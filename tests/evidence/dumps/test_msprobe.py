@@ -18,7 +18,7 @@ from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import read_tensor
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
-from align_hooks.evidence.dumps.values import Points, PointValue, points_of
+from align_hooks.evidence.dumps.values import DumpPoints, PointValue, points_of
 from checkpoints.models import Calls
 from comparison.conftest import stage
 from worded import ids
@@ -54,7 +54,7 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def named(points: Points, *, gradient: bool = False) -> dict[str, PointValue]:
+def named(points: DumpPoints, *, gradient: bool = False) -> dict[str, PointValue]:
     return {value.point: value for value in points.values if value.gradient is gradient}
 
 

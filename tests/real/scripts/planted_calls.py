@@ -19,7 +19,7 @@ from pathlib import Path
 import align_hooks
 from align_hooks.errors import RefusedRun
 from align_hooks.session.recording import Recording
-from align_hooks.session.writing import Writing
+from align_hooks.session.writing import AsyncWriter
 
 OURS = str(Path(align_hooks.__file__).parent) + os.sep
 SURVIVES = (
@@ -80,7 +80,7 @@ class Planter:
         self.recording.writing.drain()
         self.recording.stopped = self.recording.fatal = None
         self.recording.given_up.clear()
-        self.recording.writing = Writing(self.recording._stop, self.recording._slow)
+        self.recording.writing = AsyncWriter(self.recording._stop, self.recording._slow)
         left = [site for site in self.known if site not in self.tried]
         self.target = left[0] if left and self.steps >= KNOWN else None
         self.is_in_step = True

@@ -10,7 +10,7 @@ from align_hooks.checklist.meaning import Order, TwoLengths, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, known, value_of
 from align_hooks.checklist.readings.mindspeed import of_mindspeed
 from align_hooks.checklist.readings.structure import positions
-from align_hooks.checklist.row import UNSET, Edits, Looks, Seen, model, plain
+from align_hooks.checklist.row import UNSET, Edits, Looks, SettingEvidence, model, plain
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 from align_hooks.record.look import shared_steps, side_by_side
@@ -71,10 +71,10 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
     return message("harmless.ids_unread") if turned and not read else None
 
 
-def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
+def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """Where data come from and how they are ordered means nothing to two runs whose recorded batches are the same."""
     _, alike = side_by_side(*looks)
-    return Seen(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
+    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:

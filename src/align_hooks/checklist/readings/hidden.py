@@ -17,7 +17,7 @@ from align_hooks.checklist.older_families import DEEPSEEK, GPT2, QWEN
 from align_hooks.checklist.readings.data import COLUMNS, LOADER, RESETS, fed
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import are_numbers, is_on, is_since, value_of
-from align_hooks.checklist.row import UNSET, Asked, Edits, Looks, Seen, is_new, model
+from align_hooks.checklist.row import UNSET, EditRequest, Edits, Looks, SettingEvidence, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message, sentences
 
@@ -87,7 +87,7 @@ def _id(c: Configuration) -> int | None:
     return found.id if isinstance(found, Hidden) else None
 
 
-def counted(looks: Looks, reference: Configuration, candidate: Configuration) -> Seen | None:
+def counted(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """How often an id that one side takes out is a token of the recorded batches.
 
     It does no harm where it never is, and without experts where no token that counts follows it, as padding at the end of a sample: nobody
@@ -106,10 +106,10 @@ def counted(looks: Looks, reference: Configuration, candidate: Configuration) ->
         else:
             shown.append(message("seen.behind" if behind else "seen.times", id=id, count=most.times, steps=steps))
         harmless = harmless and (not most.times or behind)
-    return Seen(harmless, sentences(*shown)) if shown else None
+    return SettingEvidence(harmless, sentences(*shown)) if shown else None
 
 
-def tries(asked: Asked) -> Iterator[Edits]:
+def tries(asked: EditRequest) -> Iterator[Edits]:
     """The id that is wanted, or one that no token has."""
     wanted = asked.wanted
     id = wanted.id if isinstance(wanted, Hidden) and wanted.id is not None else NOBODY

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from align_hooks.checklist.meaning import Bounds, Scaling
+from align_hooks.checklist.meaning import RopeWavelengths, Scaling
 from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, is_since, value_of
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
@@ -95,7 +95,7 @@ def rope_scaling(c: Configuration) -> Setting:
     kind = scaling_type(c)
     if kind in (None, "plm", "yarn"):
         return "none"
-    held = Bounds(**bounds(c, {field: (name,) for field, name in BOUNDS.items()})) if kind == "llama3" else Bounds()
+    held = RopeWavelengths(**bounds(c, {field: (name,) for field, name in BOUNDS.items()})) if kind == "llama3" else RopeWavelengths()
     return Scaling(str(kind), float(value_of(c, ("rope_scaling_factor",), 8.0)), held)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Switched, Way
+from align_hooks.checklist.meaning import ParallelAxis, Switched
 from align_hooks.checklist.readings.lookup import are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_keys
 from align_hooks.checklist.row import model
@@ -25,11 +25,11 @@ def dropout(c: Configuration) -> Setting:
 
 
 SPLITS = {
-    Way.TENSOR: ("tensor_model_parallel_size", "parallel_config.model_parallel"),
-    Way.PIPELINE: ("pipeline_model_parallel_size", "parallel_config.pipeline_stage"),
-    Way.CONTEXT: ("context_parallel_size", "parallel_config.context_parallel"),
-    Way.SEQUENCE: ("sequence_parallel", "parallel_config.use_seq_parallel"),
-    Way.OPTIMIZER: ("use_distributed_optimizer", "parallel.enable_parallel_optimizer"),
+    ParallelAxis.TENSOR: ("tensor_model_parallel_size", "parallel_config.model_parallel"),
+    ParallelAxis.PIPELINE: ("pipeline_model_parallel_size", "parallel_config.pipeline_stage"),
+    ParallelAxis.CONTEXT: ("context_parallel_size", "parallel_config.context_parallel"),
+    ParallelAxis.SEQUENCE: ("sequence_parallel", "parallel_config.use_seq_parallel"),
+    ParallelAxis.OPTIMIZER: ("use_distributed_optimizer", "parallel.enable_parallel_optimizer"),
 }
 """Ways of splitting a model: Megatron's setting and MindFormers', a number of ranks or a switch."""
 
@@ -37,5 +37,5 @@ SPLITS = {
 def split(c: Configuration) -> Setting:
     """Which ways of splitting a model are on."""
     set_to = {way: value_of(c, (keys[c.side == MINDFORMERS],), None) for way, keys in SPLITS.items()}
-    switches = (Way.SEQUENCE, Way.OPTIMIZER)
+    switches = (ParallelAxis.SEQUENCE, ParallelAxis.OPTIMIZER)
     return Switched(tuple(way for way, size in set_to.items() if (size is True if way in switches else are_numbers(size) and size > 1)))

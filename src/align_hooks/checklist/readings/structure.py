@@ -6,7 +6,7 @@ import math
 import re
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
-from align_hooks.checklist.meaning import Bounds, Scaling, Words
+from align_hooks.checklist.meaning import RopeWavelengths, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import (
@@ -302,7 +302,7 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
     if kind in (UNSET, "none", "default", YARN, "rope") and not flagged:
         return UNSET if kind is UNSET else "none"
     kind = "llama3" if flagged else str(kind)
-    bounds = Bounds(**mindspeed.bounds(c, BOUNDS)) if kind == "llama3" else Bounds()
+    bounds = RopeWavelengths(**mindspeed.bounds(c, BOUNDS)) if kind == "llama3" else RopeWavelengths()
     return Scaling(kind, float(factor) if are_numbers(factor) else factor, bounds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
+from align_hooks.checklist.meaning import OptimizerKind, OwnRates, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, holds_of_all, known, value_of
 from align_hooks.checklist.row import UNSET, Edits, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -15,10 +15,10 @@ UNCORRECTED = (
     *("adamweightdecay", "fusedadamweightdecay", "fp32stateadamweightdecay", "fusedcastadamweightdecay"),
     *("fused_adamw", "fp32_adamw"),
 )
-OPTIMIZERS: dict[str, Optimizer | str] = {
+OPTIMIZERS: dict[str, OptimizerKind | str] = {
     **dict.fromkeys(("adamw", "fusedadamw", "pma_adamw", "adamweightdecayx"), "adamw"),
-    **dict.fromkeys(UNCORRECTED, Optimizer.ADAMW_UNCORRECTED),
-    "adam": Optimizer.ADAM_COUPLED,
+    **dict.fromkeys(UNCORRECTED, OptimizerKind.ADAMW_UNCORRECTED),
+    "adam": OptimizerKind.ADAM_COUPLED,
 }
 """MindFormers' optimizers by their kind, names in lower case."""
 ALIAS = "adamw"
@@ -47,10 +47,10 @@ def megatron_optimizer(c: Configuration) -> Setting:
 def mindformers_optimizer(c: Configuration) -> Setting:
     """The kind of optimizer, whatever implementation computes it."""
     if c.fact("optimizer.groups.0.bias_correction") is False:
-        return Optimizer.ADAMW_UNCORRECTED
+        return OptimizerKind.ADAMW_UNCORRECTED
     name = value_of(c, ("optimizer.type",), "AdamW")
     if name == ALIAS:
-        return Optimizer.ADAMW_UNCORRECTED
+        return OptimizerKind.ADAMW_UNCORRECTED
     return OPTIMIZERS.get(str(name).lower(), text(name))
 
 
@@ -58,7 +58,7 @@ def beta_keys(c: Configuration) -> tuple[str, ...]:
     """Return the keys in which the optimizer takes its two betas; all of them of a class that is not known."""
     if value_of(c, ("optimizer.type",), "AdamW") in ("AdamW", "PmaAdamW"):
         return BETAS[:1]
-    return BETAS[1:] if isinstance(mindformers_optimizer(c), Optimizer) else BETAS
+    return BETAS[1:] if isinstance(mindformers_optimizer(c), OptimizerKind) else BETAS
 
 
 def moved_betas(c: Configuration) -> Edits:
@@ -81,7 +81,7 @@ def betas(c: Configuration, at: int) -> Setting:
 
 def mindformers_eps(c: Configuration) -> Setting:
     """``eps``; those optimizers that correct no bias have another default."""
-    return value_of(c, ("optimizer.eps",), 1e-6 if mindformers_optimizer(c) == Optimizer.ADAMW_UNCORRECTED else 1e-8)
+    return value_of(c, ("optimizer.eps",), 1e-6 if mindformers_optimizer(c) == OptimizerKind.ADAMW_UNCORRECTED else 1e-8)
 
 
 def mindformers_clip(c: Configuration) -> Setting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.row import Row
+from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables.control import CONTROL
 from align_hooks.checklist.tables.data import DATA
 from align_hooks.checklist.tables.environment import ENVIRONMENT
@@ -14,7 +14,7 @@ from align_hooks.checklist.tables.precision import PRECISION
 from align_hooks.checklist.tables.setup import SETUP
 from align_hooks.checklist.tables.structure import STRUCTURE
 
-ROWS: tuple[Row, ...] = (*STRUCTURE, *EXPERTS, *DATA, *PRECISION, *PARALLEL, *OPTIMIZER, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
+ROWS: tuple[CheckRow, ...] = (*STRUCTURE, *EXPERTS, *DATA, *PRECISION, *PARALLEL, *OPTIMIZER, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
 GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
 ROW = {row.id: row for row in ROWS}
 """Every row by its id."""

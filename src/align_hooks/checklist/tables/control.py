@@ -7,17 +7,17 @@ from functools import partial
 from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.control import of_callback
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.TRAINING_CONTROL)
+row = partial(CheckRow, group=RowGroup.TRAINING_CONTROL)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 NOT_THERE = message("note.no_such_setting")
 
 
-def megatron_only(name: str, otherwise: Setting = None) -> Row:
+def megatron_only(name: str, otherwise: Setting = None) -> CheckRow:
     """A setting of Megatron's that MindFormers has no counterpart of."""
     key = name.replace("-", "_")
     return harmless(name, Says((key,), otherwise), Says(note=NOT_THERE))
@@ -64,7 +64,7 @@ CONTROL = (
         "load",
         Says(("load",), read=read.loads),
         Says((*read.LOADED, *read.OF_MODEL), read=read.loads, beside=("run_mode", "auto_trans_ckpt")),
-        advice=Advice(message("advice.same_weights"), bool, kept_by=read.weights_loaded),
+        advice=Recommendation(message("advice.same_weights"), bool, kept_by=read.weights_loaded),
         by_hand=message("by_hand.same_weights"),
     ),
     harmless(

@@ -10,23 +10,23 @@ from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.training import shares
-from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Tries, Unless, model
+from align_hooks.checklist.row import UNSET, CheckRow, Effect, Form, Read, RowGroup, Says, Tries, Unless, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.DATA)
+row = partial(CheckRow, group=RowGroup.DATA)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
 
 
-def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
+def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> CheckRow:
     """A setting of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
     mindformers = Says(keys, None) if keys else Says()
     return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed, tries: Tries | None = None) -> Row:
+def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed, tries: Tries | None = None) -> CheckRow:
     """What the end of a document within a sample does."""
     names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
     mindformers = Says(names, otherwise, read, tries=tries, cannot=readings.keeps_documents)

@@ -6,23 +6,23 @@ from functools import partial
 
 from align_hooks.checklist.readings import environment as read
 from align_hooks.checklist.readings.environment import PAIRS, variable
-from align_hooks.checklist.row import Advice, Effect, Group, Keeps, Row, Says
+from align_hooks.checklist.row import CheckRow, Effect, Keeps, Recommendation, RowGroup, Says
 from align_hooks.messages import Argument, Message, message, terms
 
-row = partial(Row, group=Group.ENVIRONMENT)
+row = partial(CheckRow, group=RowGroup.ENVIRONMENT)
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
 """Rows whose differences change the rounding alone, or nothing."""
 
 
-def switched(name: str, advice: Message, keeps: Keeps) -> Row:
+def switched(name: str, advice: Message, keeps: Keeps) -> CheckRow:
     """A variable that either side may set; it changes nothing that is computed but its order."""
     either = Says(read=variable(name))
-    return rounding(name, either, either, form=None, advice=Advice(advice, keeps))
+    return rounding(name, either, either, form=None, advice=Recommendation(advice, keeps))
 
 
-def megatron_variable(name: str, advice: Argument, *kept: str | None) -> Row:
+def megatron_variable(name: str, advice: Argument, *kept: str | None) -> CheckRow:
     """A variable on which it depends whether a GPU repeats itself to the bit."""
-    keeps = Advice(advice, lambda value: value in kept)
+    keeps = Recommendation(advice, lambda value: value in kept)
     return rounding(name, Says(read=variable(name)), Says(), form=None, advice=keeps)
 
 
@@ -42,7 +42,7 @@ ENVIRONMENT = (
             "by_hand.versions",
             pairs=terms(message("by_hand.version_pair", mindformers=name, mindspore=released) for name, released in PAIRS.items()),
         ),
-        advice=Advice(message("advice.released_with"), lambda pair: pair.fits),
+        advice=Recommendation(message("advice.released_with"), lambda pair: pair.fits),
     ),
     harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann")),
     harmless(message("row.difference_from_the_open_source_model"), Says(), Says(), by_hand=message("by_hand.shipped_folder")),
@@ -50,7 +50,7 @@ ENVIRONMENT = (
         message("row.deterministic_algorithms"),
         Says(("deterministic_mode",), read=read.deterministic_megatron),
         Says(("train_precision_sync", "context.deterministic"), read=read.deterministic_mindformers),
-        advice=Advice(message("advice.deterministic"), lambda on: on in (True, "ON")),
+        advice=Recommendation(message("advice.deterministic"), lambda on: on in (True, "ON")),
     ),
     harmless("seed", Says(("seed",), 1234), Says(("seed",), 1)),
     harmless(
@@ -58,19 +58,19 @@ ENVIRONMENT = (
         Says(),
         Says(read=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
         by_hand=message("by_hand.overflow_mode"),
-        advice=Advice(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
+        advice=Recommendation(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
     ),
     rounding(
         "enable_graph_kernel",
         Says(),
         Says(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note=message("note.ignored_by_1_9")),
-        advice=Advice(message("advice.off"), lambda on: not on),
+        advice=Recommendation(message("advice.off"), lambda on: not on),
     ),
     rounding(
         "jit_level",
         Says(),
         Says(("context.jit_config.jit_level", "context.jit_level"), None),
-        advice=Advice(message("advice.jit_level"), lambda level: level in (None, "O0")),
+        advice=Recommendation(message("advice.jit_level"), lambda level: level in (None, "O0")),
     ),
     switched("HCCL_DETERMINISTIC", message("advice.true_on_npus"), lambda on: on is None or str(on).lower() in ("true", "strict")),
     switched("ASCEND_LAUNCH_BLOCKING", message("advice.one_on_npus"), lambda on: on is None or str(on) == "1"),

@@ -10,10 +10,10 @@ from align_hooks.checklist.meaning import Drops, Printed, Unchosen
 from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, is_new, model, plain, text
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, dtype, is_new, model, plain, text
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.EXPERTS, when="expert_num")
+row = partial(CheckRow, group=RowGroup.EXPERTS, when="expert_num")
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
 """Rows whose differences change the rounding alone, or nothing. All hold of models with experts, unless ``when`` says otherwise."""
 
@@ -23,7 +23,7 @@ def keys(*names: str, older: str) -> tuple[str, ...]:
     return (*model(*names), *(f"moe_config.{name}" for name in older.split()))
 
 
-def of_groups(kind: str, name: str) -> Row:
+def of_groups(kind: str, name: str) -> CheckRow:
     """A load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
     mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
     return row(name, Says((name,), 0.0), mindformers)
@@ -173,7 +173,7 @@ EXPERTS = (
             note=message("note.aux_by_family"),
             beside=("moe_config.aux_loss_factor",),
         ),
-        advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
+        advice=Recommendation(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
     ),
     row(
         message("row.load_balancing_type"),
@@ -233,7 +233,7 @@ EXPERTS = (
             read=read.mindformers_capacity,
             note=message("note.never_drop"),
         ),
-        advice=Advice(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
+        advice=Recommendation(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
     ),
     row(
         message("row.tokens_that_are_dropped"),
@@ -243,7 +243,7 @@ EXPERTS = (
             read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
         ),
-        advice=Advice(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
+        advice=Recommendation(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
     ),
     rounding(
         message("row.experts_padded_to_their_capacity"),
@@ -258,7 +258,7 @@ EXPERTS = (
         ),
         Says(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
-        advice=Advice(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
+        advice=Recommendation(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
     ),
     row(
         message("row.jitter_of_the_input"),
@@ -270,7 +270,7 @@ EXPERTS = (
         "routing_policy",
         Says(),
         Says(keys("routing_policy", older="routing_policy"), None),
-        advice=Advice(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
+        advice=Recommendation(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
     ),
     rounding(
         "use_fused_ops_topkrouter",

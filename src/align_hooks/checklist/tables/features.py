@@ -8,22 +8,22 @@ from align_hooks.checklist import tries
 from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.readings.lookup import is_on
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, model
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, model
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.KERNELS_AND_FUSIONS)
+row = partial(CheckRow, group=RowGroup.KERNELS_AND_FUSIONS)
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
 """Rows whose differences change the rounding alone, or nothing."""
-OFF = Advice(message("advice.off_while_aligning"), lambda on: not on)
+OFF = Recommendation(message("advice.off_while_aligning"), lambda on: not on)
 NOT_THERE = message("note.no_such_switch")
 
 
-def megatron_only(name: Message, key: str, otherwise: bool, advice: Advice | None = None, when: str = "") -> Row:
+def megatron_only(name: Message, key: str, otherwise: bool, advice: Recommendation | None = None, when: str = "") -> CheckRow:
     """A switch of Megatron's that MindFormers has no counterpart of."""
     return rounding(name, Says((key,), otherwise), Says(note=NOT_THERE), when=when, advice=advice)
 
 
-def megatron_recompute(name: str, when: str = "") -> Row:
+def megatron_recompute(name: str, when: str = "") -> CheckRow:
     """What Megatron can compute again, and MindFormers has no counterpart of; it changes nothing that is computed."""
     return harmless(name, Says((name.replace("-", "_"),), False), Says(note=NOT_THERE), when=when)
 

@@ -16,12 +16,12 @@ from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
-from align_hooks.checklist.row import UNSET, Advice, Group, Row, Says, plain, text
+from align_hooks.checklist.row import UNSET, CheckRow, Recommendation, RowGroup, Says, plain, text
 from align_hooks.checklist.schedule import RATE, differences
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.OPTIMIZER)
+row = partial(CheckRow, group=RowGroup.OPTIMIZER)
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -102,7 +102,7 @@ def _may_be_those_steps(*sides: Configuration) -> bool:
     return False
 
 
-def beta(at: int, advised: float) -> Row:
+def beta(at: int, advised: float) -> CheckRow:
     """One of Adam's two betas."""
     name, usual = f"beta{at + 1}", (0.9, 0.999)[at]
     return row(
@@ -110,11 +110,11 @@ def beta(at: int, advised: float) -> Row:
         Says((f"adam_{name}",), usual),
         Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at), tries=tries.betas(at)),
         fact=f"optimizer.groups.0.betas.{at}",
-        advice=Advice(str(advised), lambda value: abs(value - advised) < 1e-6),
+        advice=Recommendation(str(advised), lambda value: abs(value - advised) < 1e-6),
     )
 
 
-def end_of_decay(name: str) -> Row:
+def end_of_decay(name: str) -> CheckRow:
     """The first or last weight decay of one that changes, which only Megatron's does."""
     megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
     return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")))
@@ -160,7 +160,7 @@ OPTIMIZER = (
         Says(("adam_eps",), 1e-8),
         Says(("optimizer.eps",), read=read.mindformers_eps),
         fact="optimizer.groups.0.eps",
-        advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
+        advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
     row("weight_decay", Says(("weight_decay",), read=decay.strength), Says(("optimizer.weight_decay",), read=decay.strength)),
     row(
@@ -188,7 +188,7 @@ OPTIMIZER = (
             tries=tries.clip,
         ),
         fact="optimizer.clip_grad",
-        advice=Advice("1.0", lambda norm: norm == 1.0),
+        advice=Recommendation("1.0", lambda norm: norm == 1.0),
     ),
     row(
         "lr",

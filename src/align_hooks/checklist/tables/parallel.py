@@ -6,15 +6,15 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Group, Instead, Row, Says, Tries, model, plain
+from align_hooks.checklist.row import CheckRow, Effect, Instead, Recommendation, RowGroup, Says, Tries, model, plain
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.PARALLEL_LAYOUT)
+row = partial(CheckRow, group=RowGroup.PARALLEL_LAYOUT)
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 
 
-def size(name: str, keys: tuple[str, ...], tries: Tries | None = None, instead: Instead | None = None) -> Row:
+def size(name: str, keys: tuple[str, ...], tries: Tries | None = None, instead: Instead | None = None) -> CheckRow:
     """Over how many ranks a model is split in one way."""
     mindformers = Says((f"parallel_config.{name}",), 1, tries=tries)
     return rounding(name, Says(keys, 1), mindformers, instead=instead)
@@ -60,13 +60,13 @@ PARALLEL = (
         "enable_parallel_optimizer",
         Says(("use_distributed_optimizer",), False),
         Says(("parallel.enable_parallel_optimizer",), False, beside=("parallel_config.optimizer_shard",)),
-        advice=Advice(message("advice.parallel_optimizer_off"), lambda on: not on),
+        advice=Recommendation(message("advice.parallel_optimizer_off"), lambda on: not on),
     ),
     rounding(
         "micro_batch_interleave_num",
         Says(),
         Says(("micro_batch_interleave_num",), 1),
-        advice=Advice(message("advice.no_interleaving"), lambda copies: copies == 1),
+        advice=Recommendation(message("advice.no_interleaving"), lambda copies: copies == 1),
     ),
     rounding(
         message("row.micro_batch_size"),

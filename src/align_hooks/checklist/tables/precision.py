@@ -10,28 +10,28 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.readings.lookup import holds_of_all
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, model
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, dtype, model
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.PRECISION)
+row = partial(CheckRow, group=RowGroup.PRECISION)
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
 
 
-def moment(name: str) -> Row:
+def moment(name: str) -> CheckRow:
     """The type that one of Adam's two moments is held in."""
     mindformers = Says(fixed="float32", note=message("note.holds_float32"))
     return rounding(name, Says((name,), "float32"), mindformers, form=dtype)
 
 
-def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., Row] = row) -> Row:
+def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., CheckRow] = row) -> CheckRow:
     """How a dynamic loss scale moves, which only float16 has."""
     return make(name, Says((name,), megatron), mindformers, when="compute_dtype=float16")
 
 
-def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Message | None = None, when: str = "") -> Row:
+def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Message | None = None, when: str = "") -> CheckRow:
     """The type that the weights of one kind are held and updated in, without float32 copies in MindFormers."""
 
     def unless(*sides: Configuration) -> Words | None:
@@ -66,7 +66,7 @@ PRECISION = (
         Says(("main_params_dtype",), "float32", note=message("note.float32_copies")),
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
-        advice=Advice(message("advice.weights_float32"), lambda kind: kind == "float32"),
+        advice=Recommendation(message("advice.weights_float32"), lambda kind: kind == "float32"),
     ),
     rounding(
         message("row.type_of_the_gradients_reduction"),

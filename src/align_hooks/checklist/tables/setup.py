@@ -8,12 +8,12 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision, training
 from align_hooks.checklist.readings import setup as read
 from align_hooks.checklist.readings.lookup import LAYERS, are_numbers
-from align_hooks.checklist.row import Advice, Effect, Group, Occasion, Row, Says, model
+from align_hooks.checklist.row import CheckRow, Effect, Occasion, Recommendation, RowGroup, Says, model
 from align_hooks.checklist.tables.optimizer import STYLES
 from align_hooks.messages import message
 
-harmless = partial(Row, group=Group.SET_UPS, effect=Effect.NOTHING)
-fault, acceptance = partial(Advice, setup=Occasion.FINDING_A_FAULT), partial(Advice, setup=Occasion.ACCEPTANCE)
+harmless = partial(CheckRow, group=RowGroup.SET_UPS, effect=Effect.NOTHING)
+fault, acceptance = partial(Recommendation, setup=Occasion.FINDING_A_FAULT), partial(Recommendation, setup=Occasion.ACCEPTANCE)
 """Values that the guide sets for an occasion; both sides are held against them, not against each other."""
 
 SETUP = (

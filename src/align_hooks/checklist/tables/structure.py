@@ -10,29 +10,29 @@ from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
-from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, model, text
+from align_hooks.checklist.row import UNSET, CheckRow, Effect, Read, Recommendation, RowGroup, Says, model, text
 from align_hooks.configuration.megatron import ARGUMENTS
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.STRUCTURE)
+row = partial(CheckRow, group=RowGroup.STRUCTURE)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> Row:
+def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> CheckRow:
     """Something that changes the model and that only Megatron can be told; both do what is its default."""
     otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
     return row(name, Says((name,), otherwise if read is None else UNSET, read), Says(fixed=otherwise, note=note))
 
 
-def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> Row:
+def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> CheckRow:
     """A size of latent attention."""
     return row(name, Says((name,), otherwise), Says(model(*keys), mindformers), when="multi_latent_attention")
 
 
-def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
+def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> CheckRow:
     """A number by which YaRN scales positions."""
     return row(name, megatron, Says(model(*keys), mindformers), when=YARN, unless=read.older_does_not_stretch)
 
@@ -186,7 +186,7 @@ STRUCTURE = (
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         fact="padded_vocabulary",
         proof=read.no_multiple,
-        advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
+        advice=Recommendation(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
     ),
     row(
         "max_position_embeddings",
@@ -276,13 +276,13 @@ STRUCTURE = (
         "attention_dropout",
         Says(("attention_dropout",), 0.1),
         Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
-        advice=Advice(message("advice.no_random_mask"), lambda rate: rate == 0),
+        advice=Recommendation(message("advice.no_random_mask"), lambda rate: rate == 0),
     ),
     row(
         "hidden_dropout",
         Says(("hidden_dropout",), 0.1),
         Says(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
-        advice=Advice(message("advice.no_recompute"), lambda rate: rate == 0),
+        advice=Recommendation(message("advice.no_recompute"), lambda rate: rate == 0),
     ),
     row(
         "multi_latent_attention",

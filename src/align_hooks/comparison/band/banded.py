@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from align_hooks.comparison.band.detector import FALSE_ALARMS, Alarm, leaves
-from align_hooks.comparison.band.drift import LEAST, Drift, drifts, is_installed
+from align_hooks.comparison.band.detector import FALSE_ALARMS, Excursion, leaves
+from align_hooks.comparison.band.drift import LEAST, DriftingSegment, drifts, is_installed
 from align_hooks.comparison.band.level import Honest, honest
 from align_hooks.comparison.band.series import NUMBERS, PARTS_OF_ROUNDING, Series, differences, of_rounding
 from align_hooks.comparison.noise import Noise
@@ -27,12 +27,12 @@ class Banded:
         return frozenset(self.series.steps[self.model.settled :].tolist())
 
     @cached_property
-    def alarm(self) -> Alarm | None:
+    def alarm(self) -> Excursion | None:
         """Where the candidate leaves the band; None where it never does."""
         return leaves(self.series.candidate, self.model, FALSE_ALARMS / len(NUMBERS))
 
     @cached_property
-    def drifts(self) -> tuple[Drift, ...]:
+    def drifts(self) -> tuple[DriftingSegment, ...]:
         """Its parts, with the mean difference of each and what honest runs show; none where the library for that is not installed."""
         if not is_installed():
             return ()

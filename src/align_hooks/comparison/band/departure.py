@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.verdict import Words, when
 from align_hooks.messages import message, terms
@@ -24,7 +24,7 @@ WORDS = 24
 """Tokens that are decoded of each sample."""
 
 
-def departure(ladder: Ladder) -> Iterator[Words]:
+def departure(ladder: ComparisonContext) -> Iterator[Words]:
     """Sentences on the first departure of any number; on a drift of parts alone only what is usual."""
     left = [band for band in ladder.bands if band.start is not None]
     first = min(left, key=lambda band: band.start or 0, default=None)
@@ -38,7 +38,7 @@ def departure(ladder: Ladder) -> Iterator[Words]:
     yield message("departure.small")
 
 
-def moved_first(ladder: Ladder, step: int) -> Iterator[Words]:
+def moved_first(ladder: ComparisonContext, step: int) -> Iterator[Words]:
     """The tensors whose norms were beyond what repeats show first, around a step."""
     pair, repeats = ladder.pair, ladder.noise.repeats
     steps = [
@@ -70,7 +70,7 @@ def differences(reference: dict[str, float], run: Run, step: int) -> Iterator[tu
     yield from ((name, relative_difference(norm, norms[name])) for name, norm in reference.items() if name in norms)
 
 
-def skipped(ladder: Ladder, step: int) -> Iterator[Words]:
+def skipped(ladder: ComparisonContext, step: int) -> Iterator[Words]:
     """Updates near a step that a side skipped for an overflow."""
     near = [(ours, theirs) for ours, theirs in ladder.pair.rows if abs(ours.step - step) <= AROUND]
     steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
@@ -78,7 +78,7 @@ def skipped(ladder: Ladder, step: int) -> Iterator[Words]:
         yield message("departure.skipped", steps=terms(map(when, steps)))
 
 
-def decoded(ladder: Ladder, step: int) -> Iterator[Words]:
+def decoded(ladder: ComparisonContext, step: int) -> Iterator[Words]:
     """The beginning of each sample of the step's batch, as text, where a tokenizer is named and the batch was recorded."""
     run = next((run for run in reversed(ladder.pair.runs) if run.has("batches", step)), None)
     if ladder.decode is None or run is None:

@@ -96,17 +96,17 @@ class Detector:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class Excursion:
     """Where differences left the band: from the step at index ``start`` on, seen at index ``seen``."""
 
     start: int
     seen: int
 
 
-def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Alarm | None:
+def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Excursion | None:
     """Where a whole run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
     detector = Detector(model, false_alarms)
     for index, difference in enumerate(differences.tolist()):
         if detector.see(index, index, difference):
-            return Alarm(index if detector.start is None else detector.start, index)
+            return Excursion(index if detector.start is None else detector.start, index)
     return None

@@ -35,7 +35,7 @@ FALSE_ALARMS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftingSegment:
     """A part of a curve, steps [start, stop) by index, whose differences have a ``mean`` and a ``limit`` of its size."""
 
     start: int
@@ -44,7 +44,9 @@ class Drift:
     limit: float
 
 
-def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0) -> Iterator[Drift]:
+def drifts(
+    candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0
+) -> Iterator[DriftingSegment]:
     """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the
     index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit, which is no less than
     ``least``."""
@@ -56,7 +58,9 @@ def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float =
     for (start, stop), others in zip(edges, means, strict=True):
         within = max(error_of_mean(series[start:stop]) for series in (candidate, *repeats))
         times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(others)))
-        yield Drift(start, stop, float(candidate[start:stop].mean()), max(times * max(root_mean_square(others), usual, within), least))
+        yield DriftingSegment(
+            start, stop, float(candidate[start:stop].mean()), max(times * max(root_mean_square(others), usual, within), least)
+        )
 
 
 def is_installed() -> bool:

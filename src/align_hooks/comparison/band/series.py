@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from align_hooks.comparison.limits import Limits
-from align_hooks.comparison.verdict import Quantity
+from align_hooks.comparison.verdict import Metric
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 
-NUMBERS = {"loss": Quantity.LOSS, "grad_norm": Quantity.GRAD_NORM}
+NUMBERS = {"loss": Metric.LOSS, "grad_norm": Metric.GRAD_NORM}
 """What has a band: numbers of a step that no setting gives, by their names in a row."""
 PARTS_OF_ROUNDING = 3.0
 """What rounding makes at most, over what it usually makes."""

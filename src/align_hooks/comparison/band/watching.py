@@ -24,7 +24,7 @@ from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 
 WINDOW = 100
 """Steps whose mean difference is held against the guide's limits."""
@@ -109,7 +109,7 @@ class Guide:
 
 
 @dataclass
-class Watch:
+class JobWatch:
     """A reference and its repeats, both finished, and what a job showed so far. ``seen`` counts its steps that the reference has too,
     ``shown`` is what it had of each number, by step."""
 
@@ -139,7 +139,7 @@ class Watch:
         """The last step that the reference has."""
         return self.reference.steps[-1] if self.reference.steps else -1
 
-    def see(self, row: Row) -> list[Alarm]:
+    def see(self, row: ScalarRow) -> list[Alarm]:
         """Judge one row of the job, of a step after the last; returns the alarms that are new."""
         new = []
         for name, number in self.numbers.items():

@@ -16,21 +16,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import align_hooks.names.points as points
-from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Seen, is_like, router_of
+from align_hooks.comparison.diagnosis.seen import LEADING, TENSORS, Observations, is_like, router_of
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.formula import ADAMS
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.settings import FAMILY, listed
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.token_losses import Parted, Rows
+from align_hooks.comparison.token_losses import AffectedRows, LossDivergence
 from align_hooks.comparison.verdict import (
     Blame,
+    ErrorOrigin,
+    FaultLocation,
     Finding,
-    Origin,
-    Place,
-    Quantity,
+    Metric,
     StageInfo,
     StageResult,
     Status,
@@ -40,9 +40,9 @@ from align_hooks.comparison.verdict import (
 )
 from align_hooks.messages import Message, Side, message, sentences, terms
 
-ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
+ONE_SIDED = (AffectedRows.RANK, AffectedRows.MICRO_BATCH, AffectedRows.SOME)
 """Rows that no setting of the model singles out."""
-OF_UPDATES = (Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
+OF_UPDATES = (FaultLocation.OPTIMIZER, FaultLocation.NEXT_LOSS, FaultLocation.CURVE)
 """Places at which an optimizer's own code can be the fault."""
 SUSPECTS, CAUSES = 5, 2
 NEAR = 10.0
@@ -51,7 +51,7 @@ MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
 
-def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
+def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: ComparisonContext) -> Blame | None:
     """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
@@ -60,10 +60,12 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     drawn = ladder.drawn
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, registry.first_loss))):
         drawn = None  # too late to be the cause, or of no effect
-    parted = ladder.parted if first.stage is registry.token_losses else Parted()  # how they part later follows from the first difference
+    parted = (
+        ladder.parted if first.stage is registry.token_losses else LossDivergence()
+    )  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
-    seen = Seen(
+    seen = Observations(
         *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
         logits_agree=first.stage is registry.first_loss and logits_agree(by_stage, ladder),
         estimated=not ladder.pair.steps("gradients"),
@@ -72,13 +74,18 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
-    one_sided = lone_token_losses(ladder) if place is Place.FORWARD and not seen.signs["LOGITS_AGREE"] else None
+    one_sided = lone_token_losses(ladder) if place is FaultLocation.FORWARD and not seen.signs["LOGITS_AGREE"] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
-    likely: list[Words] = [first.common] if place is Place.WEIGHTS and first.common and first.place is None else []
+    likely: list[Words] = [first.common] if place is FaultLocation.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, ladder)
-    if place in (Place.FORWARD, Place.GRADIENTS) and not ladder.noise.repeats and first.place is None and (times := largest(stages)) < NEAR:
+    if (
+        place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
+        and not ladder.noise.repeats
+        and first.place is None
+        and (times := largest(stages)) < NEAR
+    ):
         likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
     for cause in fitting:
         part = part_that_is_off(ladder) if cause == "tied_weight" else None
@@ -86,7 +93,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     later = [] if first.stage is registry.hyper_parameters else [finding.what for finding in differing(stages, registry.hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
-    numbers = place in (Place.FORWARD, Place.STATE) or (place is Place.GRADIENTS and first.common is None)
+    numbers = place in (FaultLocation.FORWARD, FaultLocation.STATE) or (place is FaultLocation.GRADIENTS and first.common is None)
     side_is_open = numbers and first.place is None and not seen.acting(place) and not seen.signs["LOGITS_AGREE"]
     return Blame(place, culprits[:SUSPECTS], tuple(likely), fitting, side_is_open)
 
@@ -96,7 +103,7 @@ def largest(stages: Sequence[StageResult]) -> float:
     return max(finding.excess for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
 
 
-def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
+def own_optimizers(ladder: ComparisonContext) -> tuple[Suspect, ...]:
     """The optimizers that are a class of the user's own, where the other side's is a framework's."""
     types = {side: str(run.facts.optimizer.type) for side, run in zip(Side, ladder.pair.runs, strict=True) if run.facts.optimizer}
     own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
@@ -105,14 +112,14 @@ def own_optimizers(ladder: Ladder) -> tuple[Suspect, ...]:
     return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
 
 
-def logits_agree(stages: Mapping[StageInfo, StageResult], ladder: Ladder) -> bool:
+def logits_agree(stages: Mapping[StageInfo, StageResult], ladder: ComparisonContext) -> bool:
     """Whether all points of the first step agree, and the logits are among them."""
     looked_at = ladder.points.get(ladder.pair.first or 0, ())
     compared = stages.get(registry.activations)
     return compared is not None and compared.status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
 
 
-def lone_token_losses(ladder: Ladder) -> Message | None:
+def lone_token_losses(ladder: ComparisonContext) -> Message | None:
     """That one side alone has token losses at the first step, where both recorded its batch; None otherwise."""
     if ladder.pair.first not in ladder.pair.steps("batches"):
         return None
@@ -120,30 +127,30 @@ def lone_token_losses(ladder: Ladder) -> Message | None:
     return message("blame.no_token_losses", side=without[0]) if len(without) == 1 else None
 
 
-def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
+def not_ruled_out(seen: Observations, place: FaultLocation, ladder: ComparisonContext) -> list[Message]:
     """Other sources of a fault of the forward pass, which no record rules out."""
     inputs = sorted({name for run in ladder.pair.runs for name in run.unrecorded_inputs})
     unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
     if seen.status(registry.initial_weights) is Status.NOT_COMPARED:
         unseen.append(message("blame.weights_not_compared"))
-    return unseen if place is Place.FORWARD else []
+    return unseen if place is FaultLocation.FORWARD else []
 
 
-def place_of(seen: Seen) -> Place:
+def place_of(seen: Observations) -> FaultLocation:
     """Where the fault sits."""
     stage, rows = seen.first.stage, seen.parted.rows.rows
-    if seen.drawn is not None and stage.draws and not seen.acting(Place.FORWARD):
-        return Place.STATE
-    carried = rows is Rows.LATER or (seen.parted.later and rows is not Rows.RANK)
+    if seen.drawn is not None and stage.draws and not seen.acting(FaultLocation.FORWARD):
+        return FaultLocation.STATE
+    carried = rows is AffectedRows.LATER or (seen.parted.later and rows is not AffectedRows.RANK)
     if stage is registry.token_losses and carried:
-        return Place.STATE
+        return FaultLocation.STATE
     worst = seen.first.findings[0] if seen.first.findings else None
-    if stage is registry.weights_after_update and worst is not None and worst.quantity is Quantity.CLIP_COEFFICIENT:
-        return Place.CLIPPING
+    if stage is registry.weights_after_update and worst is not None and worst.quantity is Metric.CLIP_COEFFICIENT:
+        return FaultLocation.CLIPPING
     if stage is registry.first_updates and not any(seen.status(compared) is Status.SAME for compared in TENSORS):
-        return Place.GRADIENTS  # which nobody saw, and of which updates are made
+        return FaultLocation.GRADIENTS  # which nobody saw, and of which updates are made
     if stage is registry.later_losses and not seen.first.common:
-        return Place.CURVE
+        return FaultLocation.CURVE
     decided = seen.first.place or stage.place
     if decided is not None:
         return decided
@@ -151,15 +158,15 @@ def place_of(seen: Seen) -> Place:
         return place_of_gradients(seen)
     # the first loss: the fault is beyond the tokens' losses where these agree, or where all gradients share a factor
     scaled = bool(seen.first.common) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
-    return Place.NORMALISATION if seen.status(registry.token_losses) is Status.SAME or scaled else Place.FORWARD
+    return FaultLocation.NORMALISATION if seen.status(registry.token_losses) is Status.SAME or scaled else FaultLocation.FORWARD
 
 
-def place_of_gradients(seen: Seen) -> Place:
+def place_of_gradients(seen: Observations) -> FaultLocation:
     """Where a fault sits that gradients show."""
     if seen.same_loss:
-        return Place.GRADIENTS
+        return FaultLocation.GRADIENTS
     hidden = seen.status(registry.token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
-    return Place.FORWARD if hidden or is_of_the_scores(seen.first) else Place.GRADIENTS
+    return FaultLocation.FORWARD if hidden or is_of_the_scores(seen.first) else FaultLocation.GRADIENTS
 
 
 def is_of_the_forward_pass(stage: StageResult) -> bool:
@@ -177,34 +184,38 @@ def is_of_the_scores(stage: StageResult) -> bool:
     return len({layer for layer, _ in parts}) == 1 and {name for _, name in parts} == {"q_proj.weight", "k_proj.weight"}
 
 
-def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
+def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
-    if place is Place.FORWARD and seen.signs["LOGITS_AGREE"]:
+    if place is FaultLocation.FORWARD and seen.signs["LOGITS_AGREE"]:
         return (Suspect(message("blame.loss_function")), *settings)
-    if place is Place.DATA or seen.first.place is not None or seen.first.stage in (registry.initial_optimizer_state, registry.state):
+    if (
+        place is FaultLocation.DATA
+        or seen.first.place is not None
+        or seen.first.stage in (registry.initial_optimizer_state, registry.state)
+    ):
         return (*common(seen.first.common), *shown)
     if seen.first.stage is registry.first_updates:
         return (*settings, *common(seen.first.common), *shown)
-    if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
+    if place not in (FaultLocation.FORWARD, FaultLocation.STATE, FaultLocation.NORMALISATION, FaultLocation.GRADIENTS):
         return (*(seen.own_optimizers if place in OF_UPDATES else ()), *settings, *shown)
-    drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
+    drawn = common(seen.drawn.words) if place is FaultLocation.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *without_gradient(seen.gone)]
     routed = shown if seen.first.stage in (registry.routing, registry.loss_terms) else ()
-    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
+    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is FaultLocation.STATE)
     ordered = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     ordered += routed
-    if place is not Place.NORMALISATION:
+    if place is not FaultLocation.NORMALISATION:
         ordered[len(settings) : len(settings)] = [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
-    if place is Place.GRADIENTS and seen.frontier is not None:
+    if place is FaultLocation.GRADIENTS and seen.frontier is not None:
         ordered += common(seen.frontier.words)
         own = filter(seen.predicts, wrong) if seen.signs["PREDICTED"] else ()  # what stands below has the model's own loss as well
         tensors += [*own, *seen.frontier.below, *seen.frontier.above]
-    if place is not Place.NORMALISATION and seen.tensors is not None:
-        router = router_of(wrong) if place is Place.FORWARD else None
+    if place is not FaultLocation.NORMALISATION and seen.tensors is not None:
+        router = router_of(wrong) if place is FaultLocation.FORWARD else None
         tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
     unlike: dict[object, Suspect] = {}
     for suspected in (*ordered, *(Suspect(name, name) for name in tensors)):
@@ -212,9 +223,9 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     return tuple(unlike.values()) or shown
 
 
-def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
+def origins_of(seen: Observations, place: FaultLocation) -> tuple[ErrorOrigin, ...]:
     """The points at which the error comes about, in the pass in which the fault sits."""
-    stage = registry.activation_gradients if place is Place.GRADIENTS else registry.activations
+    stage = registry.activation_gradients if place is FaultLocation.GRADIENTS else registry.activations
     return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 
 
@@ -238,7 +249,7 @@ def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
     )
 
 
-def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[str, ...]:
+def causes(seen: Observations, place: FaultLocation, culprits: Sequence[Suspect]) -> tuple[str, ...]:
     """The causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
     of_kinds = [[signature for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)] for kind in kinds or [""]]
@@ -252,7 +263,7 @@ def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[str, 
 def is_certain(signature: Signature) -> bool:
     """Whether what a cause is known by is the cause itself: a setting, a term, words of a stage, not what a tensor or a point suggests."""
     named = any(not pattern.startswith(("*", "model.", "lm_head")) for pattern in signature.first)
-    return bool(signature.ids) or named or signature.rows is Rows.DOCUMENTS
+    return bool(signature.ids) or named or signature.rows is AffectedRows.DOCUMENTS
 
 
 def first_of_points(found: Sequence[Signature]) -> list[Signature]:
@@ -261,12 +272,17 @@ def first_of_points(found: Sequence[Signature]) -> list[Signature]:
     return [signature for signature in found if not signature.points or signature is of_points[0]]
 
 
-def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Suspect], kind: str = "") -> bool:
+def fits(signature: Signature, seen: Observations, place: FaultLocation, culprits: Sequence[Suspect], kind: str = "") -> bool:
     """Whether every condition of a signature holds; ``kind`` is that of the point at which the error comes about, empty where none is
     known. Such a point says more than tensors do, and their signatures are passed over."""
     if signature.place is not place or (signature.points and not (kind and is_like(kind, signature.points))):
         return False
-    if kind and not signature.points and any("*" in pattern for pattern in signature.first) and place in (Place.FORWARD, Place.GRADIENTS):
+    if (
+        kind
+        and not signature.points
+        and any("*" in pattern for pattern in signature.first)
+        and place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
+    ):
         return False
     if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
         return False

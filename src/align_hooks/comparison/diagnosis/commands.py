@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import StageResult, first_different
 from align_hooks.data_file import sections
@@ -58,7 +58,7 @@ UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(advice: str, ladder: Ladder, stages: Sequence[StageResult]) -> list[Argument]:
+def commands_of(advice: str, ladder: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
     """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
     filled = filled_in(ladder, stages)
     runs = dict(zip(Side, ladder.pair.runs, strict=True))
@@ -91,7 +91,7 @@ def training_command(run: Run) -> str | None:
     return command if directory in (None, str(Path.cwd())) else f"env -C {shlex.quote(directory)} {command}"
 
 
-def filled_in(ladder: Ladder, stages: Sequence[StageResult]) -> dict[str, str]:
+def filled_in(ladder: ComparisonContext, stages: Sequence[StageResult]) -> dict[str, str]:
     """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
     pair, first = ladder.pair, ladder.pair.first or 0
     reference, candidate = pair.runs

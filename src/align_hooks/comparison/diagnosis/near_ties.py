@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.routing import has_choices
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Phase, Quantity, StageResult, Status, when
+from align_hooks.comparison.verdict import Metric, Phase, StageResult, Status, when
 from align_hooks.messages import message, sentences
 
 OF_PASSES = (registry.first_updates, registry.curve)
@@ -25,7 +25,9 @@ MOST = 0.5
 """The part of rows whose first tokens must agree, where the tokens that changed their experts are not known by themselves."""
 
 
-def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: Ladder) -> tuple[list[StageResult], StageResult | None]:
+def opened(
+    stages: Sequence[StageResult], symptom: StageResult | None, ladder: ComparisonContext
+) -> tuple[list[StageResult], StageResult | None]:
     """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
     ties = next((result for result in stages if result.stage is registry.routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
@@ -47,7 +49,7 @@ def may_follow(result: StageResult, ties: StageResult) -> bool:
     """Whether what a stage shows may follow from the tokens that changed their experts."""
     wrong = result.beyond
     if result.stage is registry.clipping:  # the norm may, and what is clipped by it
-        return any(finding.quantity is Quantity.GRAD_NORM for finding in wrong)
+        return any(finding.quantity is Metric.GRAD_NORM for finding in wrong)
     if result.stage is registry.loss_terms:
         share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
         return all((finding.error or 0.0) <= MOVED * share for finding in wrong)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.token_losses import Rows
+from align_hooks.comparison.token_losses import AffectedRows
 from align_hooks.comparison.verdict import (
     Blame,
+    FaultLocation,
     Finding,
-    Place,
-    Quantity,
+    Metric,
     Reason,
     StageResult,
     Status,
@@ -31,7 +31,7 @@ from align_hooks.data_file import columns, sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.ending import End
-from align_hooks.record.schema import Row
+from align_hooks.record.schema import ScalarRow
 from align_hooks.record.state import BUFFER
 
 OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
@@ -59,14 +59,14 @@ class Advice:
 
     verdict: Verdict
     id: str
-    places: tuple[Place, ...] = ()
+    places: tuple[FaultLocation, ...] = ()
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
     cause: str | None = None
     """The likeliest cause for which the advice is given; None for any."""
 
 
-UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
+UPDATES = (FaultLocation.CLIPPING, FaultLocation.OPTIMIZER, FaultLocation.NEXT_LOSS, FaultLocation.CURVE)
 """Places of what an optimizer does."""
 
 
@@ -75,7 +75,7 @@ def _advice(row: str) -> Advice:
     verdict, _, rest = row.partition(": ")
     id, *words = rest.split()
     given = columns(words, ("at", "when", "unless", "of"))
-    places = UPDATES if given["at"] == ["UPDATES"] else tuple(Place[name] for name in given["at"])
+    places = UPDATES if given["at"] == ["UPDATES"] else tuple(FaultLocation[name] for name in given["at"])
     when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
     return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next(iter(given["of"]), None))
 
@@ -84,7 +84,7 @@ ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advi
 """What to do next, in the order in which it is looked through."""
 
 
-def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Words:
+def next_step(verdict: Verdict, blame: Blame | None, ladder: ComparisonContext, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
     place, causes = (blame.place, blame.causes) if blame is not None else (None, ())
     advice = first_advice(verdict, place, facts(ladder, stages, blame), next(iter(causes), None))
@@ -92,7 +92,7 @@ def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Seq
     return with_commands(words, *lines) if lines else words
 
 
-def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], cause: str | None = None) -> Advice:
+def first_advice(verdict: Verdict, place: FaultLocation | None, known: frozenset[Fact], cause: str | None = None) -> Advice:
     """Return the first row of :data:`ADVICE` that fits what is known, and the likeliest cause."""
     for advice in ADVICE:
         holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
@@ -102,7 +102,7 @@ def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact], 
     raise LookupError(f"no advice for {verdict}")
 
 
-def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
+def facts(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
     """What is known of a comparison."""
     pair, (reference, candidate) = ladder.pair, ladder.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
@@ -121,7 +121,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
         Fact.DUMPED: bool(pair.dumped),
-        Fact.ONE_RANK: ladder.parted.rows.rows is Rows.RANK,
+        Fact.ONE_RANK: ladder.parted.rows.rows is AffectedRows.RANK,
         Fact.REPLAYED: bool(settings.get("replay_batches")),
         Fact.LOADED: bool(settings.get("load_weights")),
         Fact.INJECTED: set(updates) <= set(candidate.facts.injected.steps),
@@ -190,13 +190,13 @@ def grouped(stages: Sequence[StageResult]) -> Finding | None:
     return found[0] if alone else None
 
 
-def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
+def slots(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
     settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, registry.hyper_parameters))))]
     rows, side = ladder.pair.reference.facts.padded_vocabulary, str(ladder.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
-    mended = "" if first in Row.__struct_fields__ else first  # a number of a step is no thing to mend
+    mended = "" if first in ScalarRow.__struct_fields__ else first  # a number of a step is no thing to mend
     stranger, causes = unrecognised(ladder), blame.causes if blame is not None else ()
     return {
         "repeat": COMMANDS["repeat"],
@@ -215,21 +215,21 @@ def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
     }
 
 
-def unrecognised(ladder: Ladder) -> Side | None:
+def unrecognised(ladder: ComparisonContext) -> Side | None:
     """The side whose model alone is of no family; None where both are, or neither is."""
     strange = [side for side, run in ladder.pair.sides if NO_FAMILY in run.facts.model]
     return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in ladder.settings) else None
 
 
-def not_seen(ladder: Ladder) -> Message | None:
+def not_seen(ladder: ComparisonContext) -> Message | None:
     """What no recorder of a side could see of its batches, with the way out: the first reason, the reference's before the candidate's."""
     return next((message("next.unseen_of", side=side, why=reason.words) for side, run in ladder.pair.sides for reason in run.unseen), None)
 
 
 def setting(finding: Finding) -> Argument:
     """The subject of a finding of two settings, without its parameters or its step."""
-    if finding.quantity is Quantity.MODEL_SETTING:
+    if finding.quantity is Metric.MODEL_SETTING:
         return finding.what
-    if finding.quantity is Quantity.LEARNING_RATE:
+    if finding.quantity is Metric.LEARNING_RATE:
         return finding.quantity
     return HyperParameter(finding.name) if finding.name else finding.what

@@ -19,19 +19,19 @@ from align_hooks.comparison.diagnosis.signatures import ROUTERS
 from align_hooks.comparison.frontier import Frontier, frontier
 from align_hooks.comparison.random_states import Drawn
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.token_losses import Parted
-from align_hooks.comparison.verdict import Finding, Phase, Place, StageInfo, StageResult, Status, Suspect, Unit
+from align_hooks.comparison.token_losses import LossDivergence
+from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageInfo, StageResult, Status, Suspect, Unit
 from align_hooks.messages import Side
 
 TENSORS = (registry.gradients, registry.local_norms)
 """Stages with one finding a tensor, the more telling first."""
 PHASES = {
-    Place.FORWARD: Phase.FORWARD,
-    Place.STATE: Phase.FORWARD,
-    Place.GRADIENTS: Phase.BACKWARD,
-    Place.OPTIMIZER: Phase.UPDATE,
-    Place.NEXT_LOSS: Phase.UPDATE,
-    Place.CURVE: Phase.UPDATE,
+    FaultLocation.FORWARD: Phase.FORWARD,
+    FaultLocation.STATE: Phase.FORWARD,
+    FaultLocation.GRADIENTS: Phase.BACKWARD,
+    FaultLocation.OPTIMIZER: Phase.UPDATE,
+    FaultLocation.NEXT_LOSS: Phase.UPDATE,
+    FaultLocation.CURVE: Phase.UPDATE,
 }
 """Places of which settings of the model can be the fault, and the phase in which these act."""
 LEADING = 3
@@ -43,7 +43,7 @@ LEFT = 0.1
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observations:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
     first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
     predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
@@ -53,7 +53,7 @@ class Seen:
     first: StageResult
     stages: dict[StageInfo, StageResult]
     settings: Sequence[Finding]
-    parted: Parted
+    parted: LossDivergence
     drawn: Drawn | None
     layers: int
     own_optimizers: tuple[Suspect, ...] = ()
@@ -67,7 +67,7 @@ class Seen:
         """How a stage ended."""
         return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
 
-    def acting(self, place: Place) -> list[Finding]:
+    def acting(self, place: FaultLocation) -> list[Finding]:
         """The settings that differ and act where a fault sits."""
         return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.comparison.token_losses import Rows, Where
-from align_hooks.comparison.verdict import Place
+from align_hooks.comparison.token_losses import AffectedRows, Where
+from align_hooks.comparison.verdict import FaultLocation
 from align_hooks.data_file import columns, sections
 from align_hooks.families.registry import routers
 
 _TABLES = sections(Path(__file__).parent / "signatures.txt")
 SIGNS = dict(line.split(": ", 1) for line in _TABLES["signs"])
-"""What a comparison shows beside places and names, each sign in words; :class:`.seen.Seen` says when."""
+"""What a comparison shows beside places and names, each sign in words; :class:`.seen.Observations` says when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Signature:
     weights agrees. ``sign`` must be seen as well. ``points`` are kinds, one of which the point must have at which the error comes about.
     ``source`` is where the cause is known from."""
 
-    place: Place
+    place: FaultLocation
     cause: str
     where: Where | None = None
     unless: Where | None = None
     first: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     only: bool = False
-    rows: Rows | None = None
+    rows: AffectedRows | None = None
     later: bool | None = None
     sign: str | None = None
     points: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ def _signature(row: str) -> Signature:
     cause, *words = conditions.split()
     given = columns(words, ("where", "unless", "first", "ids", "only", "rows", "later", "sign", "points"))
     return Signature(
-        Place[place],
+        FaultLocation[place],
         cause,
         where=next((Where[name] for name in given["where"]), None),
         unless=next((Where[name] for name in given["unless"]), None),
         first=ROUTERS if given["first"] == ["ROUTERS"] else tuple(given["first"]),
         ids=tuple(given["ids"]),
         only="only" in words,
-        rows=next((Rows[name] for name in given["rows"]), None),
+        rows=next((AffectedRows[name] for name in given["rows"]), None),
         later=True if "later" in words else None,
         sign=next(iter(given["sign"]), None),
         points=tuple(given["points"]),

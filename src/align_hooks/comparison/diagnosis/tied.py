@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.messages import Message, message
 from align_hooks.names.points import EMBEDDING
 
@@ -17,7 +17,7 @@ SMALL = 1e-3
 """A row whose difference is no more than this part of the largest row's is off by rounding alone."""
 
 
-def part_that_is_off(ladder: Ladder) -> Message | None:
+def part_that_is_off(ladder: ComparisonContext) -> Message | None:
     """The part of the first step's gradient that is off; None where gradients or tokens are not on record, or every row is looked up."""
     pair, first = ladder.pair, ladder.pair.first
     if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.point_stage import point_stage
 from align_hooks.comparison.points import backward_order
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Phase, Place, StageResult
+from align_hooks.comparison.verdict import FaultLocation, Phase, StageResult
 from align_hooks.names.points import GRADIENT
 
 
 @stage(
     "activation gradients",
     Phase.BACKWARD,
-    place=Place.GRADIENTS,
+    place=FaultLocation.GRADIENTS,
     draws=True,
     is_of_tensors=True,
     is_pictured=True,
     source="align_hooks.record.activations",
 )
-def activation_gradients(ladder: Ladder) -> StageResult | None:
+def activation_gradients(ladder: ComparisonContext) -> StageResult | None:
     """The gradient of each point at every step that stands on equal weights, from the output back; None where neither run recorded any."""
     return point_stage(ladder, activation_gradients, lambda name: name.endswith(GRADIENT), backward_order)

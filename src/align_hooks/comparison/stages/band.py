@@ -6,15 +6,15 @@ from align_hooks.comparison.band.banded import Banded
 from align_hooks.comparison.band.departure import departure
 from align_hooks.comparison.band.drift import is_installed
 from align_hooks.comparison.band.series import NUMBERS
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, StageResult, Status, Words, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageResult, Status, Words, when
 from align_hooks.extras import installing
 from align_hooks.messages import Message, message, sentences
 
 
-@stage("band", Phase.AFTER_ALL, place=Place.CURVE, draws=True, decides=False, source=message("method.local_level"))
-def band(ladder: Ladder) -> StageResult | None:
+@stage("band", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.local_level"))
+def band(ladder: ComparisonContext) -> StageResult | None:
     """Loss and global norm of all settled steps, beside what repeats of the reference differ by: where they leave the band, and parts whose
     mean is off. Single free steps are not judged then: of thousands one is always far off."""
     if not ladder.bands:
@@ -34,7 +34,7 @@ def band(ladder: Ladder) -> StageResult | None:
     return result.telling(sentences(*departure(ladder)))
 
 
-def left(ladder: Ladder, each: Banded) -> list[Finding]:
+def left(ladder: ComparisonContext, each: Banded) -> list[Finding]:
     """Where a number leaves its band; the values are those of the step at which it was seen."""
     if each.alarm is None or each.start is None:
         return []

@@ -9,23 +9,23 @@ import numpy as np
 
 from align_hooks.comparison.batches import differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.findings import WORST
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.made_otherwise import ARRAYS, Common
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, Reason, StageResult, Status, Words, at_step, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, Reason, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.record.batch import Batch
-from align_hooks.record.look import Look, arrays_of, conclude, side_by_side, vocabulary_of
+from align_hooks.record.look import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
 from align_hooks.record.weighing import weights_of_tokens
 
 
-@stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
-def batches(ladder: Ladder) -> StageResult:
+@stage("batches", Phase.START, place=FaultLocation.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
+def batches(ladder: ComparisonContext) -> StageResult:
     """What the models consumed, element by element; of a batch that is not on record the digest of its tokens, of two runs of one framework
     and layout; and of logs and curves the number of samples. The number of tokens that count is compared where no mask is on record."""
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
-    seen = Seen(ladder)
+    seen = BatchComparison(ladder)
     for index, step in enumerate(steps):
         ladder.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
         gaps += seen.add(step, *ladder.batches(step))
@@ -56,11 +56,11 @@ def batches(ladder: Ladder) -> StageResult:
 
 
 @dataclass(slots=True)
-class Seen:
+class BatchComparison:
     """What was seen of the batches that both sides recorded: findings, the steps whose masks were compared, whether a mask is
     ``unseen``, and what differing steps have in common; a look at each side's is left with the ladder."""
 
-    ladder: Ladder
+    ladder: ComparisonContext
     findings: list[Finding] = field(default_factory=list)
     masked: set[int] = field(default_factory=set)
     agreed: int = -1
@@ -71,7 +71,7 @@ class Seen:
         """Compare a step; what of it cannot be compared."""
         pair = self.ladder.pair
         for (side, run), batch in zip(pair.sides, (ours, theirs), strict=True):
-            self.ladder.looks.setdefault(side, Look()).add(step, arrays_of(run, batch), {})
+            self.ladder.looks.setdefault(side, BatchStatistics()).add(step, arrays_of(run, batch), {})
             for change in self.ladder.changes[side]:
                 self.ladder.concerned[side, change.row.what] += change.concerned(batch)
         own, other = (row.valid_tokens if (row := run.row(step)) else None for run in pair.runs)
@@ -119,7 +119,7 @@ def _valid_tokens(pair: Pair, masked: Collection[int]) -> tuple[int, list[Findin
     """Of how many steps both sides counted the tokens that count, and where their numbers differ: of steps that are not ``masked`` alone.
     Where masks were compared, a number that differs is the loss function's, and no matter of the data."""
     known = [row for row in pair.numbers("valid_tokens") if row[0] not in masked]
-    unlike, kind = [row for row in known if row[1] != row[2]], Quantity.VALID_TOKENS
+    unlike, kind = [row for row in known if row[1] != row[2]], Metric.VALID_TOKENS
     return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
 
@@ -127,12 +127,12 @@ def _consumed(pair: Pair) -> list[Finding]:
     """Where the two had consumed other numbers of samples after a step, of runs that others recorded: their steps go by number alone."""
     if not pair.converted:
         return []
-    kind, counts = Quantity.CONSUMED_SAMPLES, pair.numbers("consumed_samples")
+    kind, counts = Metric.CONSUMED_SAMPLES, pair.numbers("consumed_samples")
     unlike = [row for row in counts if isinstance(row[1], int | float) and isinstance(row[2], int | float) and row[1] != row[2]]
     return [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
 
-def _weighs_otherwise(ladder: Ladder) -> bool:
+def _weighs_otherwise(ladder: ComparisonContext) -> bool:
     """Whether the two sides weigh the same tokens differently in what they differentiate."""
     per_token = (bool(run.facts.training.per_token_loss) for run in ladder.pair.runs)
     ours, theirs = map(weights_of_tokens, ladder.first_batches, per_token)

@@ -6,21 +6,21 @@ import math
 from typing import TypeAlias
 
 from align_hooks.comparison.findings import WORST, judged, telling_of
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import CLIPPING
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step, excess, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, excess, when
 from align_hooks.messages import message, sentences
 
-NAMES = (Quantity.GRAD_NORM.value, Quantity.CLIP_COEFFICIENT.value)
+NAMES = (Metric.GRAD_NORM.value, Metric.CLIP_COEFFICIENT.value)
 Number: TypeAlias = tuple[str, int, float, float, float]
 """One number of a step: its name, the step, both values and how far they are apart. A long run has thousands, of which few are shown."""
 
 
-@stage("clipping", Phase.UPDATE, place=Place.CLIPPING, decides=False)
-def clipping(ladder: Ladder) -> StageResult:
+@stage("clipping", Phase.UPDATE, place=FaultLocation.CLIPPING, decides=False)
+def clipping(ladder: ComparisonContext) -> StageResult:
     """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
     numbers: list[Number] = []
     skipped = []
@@ -32,7 +32,7 @@ def clipping(ladder: Ladder) -> StageResult:
             if reference is not None and candidate is not None:
                 numbers.append((name, step, reference, candidate, relative_difference(reference, candidate)))
         if ours.skipped != theirs.skipped:
-            kind = Quantity.SKIPPED
+            kind = Metric.SKIPPED
             skipped.append(Finding(at_step(kind, step), ours.skipped, theirs.skipped, step=step, quantity=kind))
     summary = message("clipping.compared", count=len(ladder.pair.rows))
     if skipped:
@@ -52,5 +52,5 @@ def clipping(ladder: Ladder) -> StageResult:
 
 
 def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:
-    kind = Quantity(name)
+    kind = Metric(name)
     return Finding(at_step(kind, step), reference, candidate, error, CLIPPING, step=step, quantity=kind)

@@ -6,18 +6,18 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, relative
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, relative
 from align_hooks.messages import message
 
 CURVE = 10
 """Steps that make a curve."""
 
 
-@stage("curve", Phase.AFTER_ALL, place=Place.CURVE, draws=True, decides=False, source=message("method.guide_around_zero"))
-def curve(ladder: Ladder) -> StageResult:
+@stage("curve", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.guide_around_zero"))
+def curve(ladder: ComparisonContext) -> StageResult:
     """The mean of all relative differences of the loss, with their signs: a bias too small for any one step adds up here.
 
     Honest differences stand on both sides of zero, or drift within half of the limit of a step. The guide's "around the 0-axis" asks for
@@ -34,7 +34,7 @@ def curve(ladder: Ladder) -> StageResult:
     drift, above = fmean(differences), sum(difference > 0 for difference in differences)
     still = all(ladder.pair.is_exact(ours.step) for ours, _ in rows)
     limit = fmean(ladder.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
-    finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Quantity.LOSS)
+    finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Metric.LOSS)
     summary = message("curve.compared", count=len(losses), above=above)
     short, free = message("steps.count", count=len(losses)), [] if still or ladder.bands else [finding]
     result = drifting(ladder, curve, summary, [finding] if still else [], free, short)

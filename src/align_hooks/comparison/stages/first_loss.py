@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.findings import judged, losses, told_otherwise
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.sharding import objective_alone
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
 from align_hooks.record.reader import Run
-from align_hooks.record.self_check import OF_LOSS, Contradiction, Kind
+from align_hooks.record.self_check import OF_LOSS, Contradiction, ContradictionKind
 
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)
-def first_loss(ladder: Ladder) -> StageResult:
+def first_loss(ladder: ComparisonContext) -> StageResult:
     """The loss of the first common step: the forward computation."""
     step = ladder.pair.first or 0
     limit = ladder.noise.limits("losses", step, ladder.pair.limits.loss)
@@ -36,7 +36,7 @@ def first_loss(ladder: Ladder) -> StageResult:
     return result.telling(known if known.parts else None)
 
 
-def weighed_otherwise(ladder: Ladder) -> Words | None:
+def weighed_otherwise(ladder: ComparisonContext) -> Words | None:
     """The side whose loss function counts other tokens than its mask at the first step, whose first loss is not the mean of its own tokens'
     losses, or which weighs tokens otherwise than its settings say, at any step; None where neither or both do."""
     of_sides = {side: of_loss_function(run, ladder.pair.first) for side, run in ladder.pair.sides}
@@ -50,6 +50,6 @@ def weighed_otherwise(ladder: Ladder) -> Words | None:
 def of_loss_function(run: Run, first: int | None) -> list[Contradiction]:
     """What a run's own loss function does at the first step, one of a kind, the cause before what follows from it. Weights of tokens that
     follow from no setting may add up to the same at one step."""
-    known = [claims for claims in run.self_check.of_losses if claims.step == first or claims.kind is Kind.WEIGHTS_OF_TOKENS]
+    known = [claims for claims in run.self_check.of_losses if claims.step == first or claims.kind is ContradictionKind.WEIGHTS_OF_TOKENS]
     by_kind = {claims.kind: claims for claims in reversed(known)}
     return [by_kind[kind] for kind in OF_LOSS if kind in by_kind]

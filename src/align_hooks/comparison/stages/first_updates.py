@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import as_finding, furthest, judged, of_tensors
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import SKETCHED
 from align_hooks.comparison.sharding import common_factor
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step
 from align_hooks.messages import any_of, message
 
 UPDATES = 2
@@ -28,8 +28,8 @@ MOST = 0.7
 """Of the reference's update: no limit is wider, or a tensor that is never updated would pass."""
 
 
-@stage("first updates", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, is_pictured=True)
-def first_updates(ladder: Ladder) -> StageResult:
+@stage("first updates", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, is_pictured=True)
+def first_updates(ladder: ComparisonContext) -> StageResult:
     """Both runs' changes of the weights, tensor by tensor. Where they are not clearly beyond the limit, noise alone could tell. Default
     limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it."""
     pair = ladder.pair
@@ -67,7 +67,7 @@ def first_updates(ladder: Ladder) -> StageResult:
     return replace(result, differs=None).telling(message("first_updates.every_update_scaled", factor=factor))
 
 
-def _errors(ladder: Ladder, step: int) -> list[Finding]:
+def _errors(ladder: ComparisonContext, step: int) -> list[Finding]:
     """Distances of one update, relative to the reference's, and that of all tensors together, which has no name."""
     pair = ladder.pair
     times = 1.0 if {step, step + 1} <= set(pair.steps("weights")) else SKETCHED
@@ -79,7 +79,7 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
         return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
 
     updates = list(distances.updates(*pair.runs, step, pair.limits.eps, ladder.work))
-    findings = [as_finding(update, step, limit, Quantity.UPDATES) for update in updates]
+    findings = [as_finding(update, step, limit, Metric.UPDATES) for update in updates]
     size = math.sqrt(math.fsum(update.reference**2 for update in updates))
     if len(updates) < 2 or not math.isfinite(size):
         return findings
@@ -88,4 +88,4 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
     apart = math.sqrt(math.fsum((update.error * update.reference) ** 2 for update in updates if update.error)) / size if size else 0.0
     together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
     subject = at_step(message("first_updates.all_tensors"), step)
-    return [*findings, Finding(subject, error=apart, limit=together, step=step, quantity=Quantity.UPDATES)]
+    return [*findings, Finding(subject, error=apart, limit=together, step=step, quantity=Metric.UPDATES)]

@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.findings import telling
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status
 from align_hooks.messages import message, sentences, terms
 
 
-@stage("free-running steps", Phase.BACKWARD, place=Place.NEXT_LOSS, draws=True, decides=False, is_of_tensors=True)
-def free_running(ladder: Ladder) -> StageResult:
+@stage("free-running steps", Phase.BACKWARD, place=FaultLocation.NEXT_LOSS, draws=True, decides=False, is_of_tensors=True)
+def free_running(ladder: ComparisonContext) -> StageResult:
     """Norms, gradients and weights of free-running steps, beside what an honest pair gives; weights at a rate of 0. Where
     repeats make a band, that judges the later steps, and what their tensors did is looked at where it is left."""
     exact: list[Finding] = []
     free: list[Finding] = []
-    counts: dict[Quantity, int] = {}
+    counts: dict[Metric, int] = {}
     gaps, banded = [], 0
     pair, limit = ladder.pair, ladder.pair.limits.free
-    for kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS, Quantity.WEIGHTS):
+    for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
         steps = [step for step in pair.known(kind) if step != pair.first]
-        weights = kind is Quantity.WEIGHTS
+        weights = kind is Metric.WEIGHTS
         steps = [step for step in steps if (step not in pair.handed if weights else not pair.is_exact(step))]
         known, steps = len(steps), [step for step in steps if not ladder.is_banded(step) or (weights and step in pair.still)]
         banded += known - len(steps)
         for step in steps:
             default = 0.0 if weights and step in pair.still else limit
-            errors = ladder.norms(step, default, telling=True) if kind is Quantity.LOCAL_NORMS else ladder.tensors(kind, step, default)
+            errors = ladder.norms(step, default, telling=True) if kind is Metric.LOCAL_NORMS else ladder.tensors(kind, step, default)
             kept = telling(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 from align_hooks.comparison import settings
 from align_hooks.comparison.findings import from_step, rates_equal
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import SETTING
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import as_written, several
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, Words, at_step
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.schema import Rate
 
 
-@stage("hyper-parameters", Phase.UPDATE, place=Place.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist"))
-def hyper_parameters(ladder: Ladder) -> StageResult:
+@stage(
+    "hyper-parameters", Phase.UPDATE, place=FaultLocation.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist")
+)
+def hyper_parameters(ladder: ComparisonContext) -> StageResult:
     """What the optimizers were built with, and the learning rate of every step."""
     ours, theirs = (run.facts.optimizer for run in ladder.pair.runs)
     rates, rate_differs, steps = learning_rates(ladder.pair)
@@ -53,12 +55,12 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
     if not apart:
         return [], None, len(known)
     (step, *unlike), later = apart[0], len(apart) - 1
-    subject = at_step(Quantity.LEARNING_RATE, step)
+    subject = at_step(Metric.LEARNING_RATE, step)
     if later:
         subject = message("hyper_parameters.rate_and_later", step=step, iteration=step + 1, count=later)
     ours, theirs = map(as_written, unlike)
-    differs = from_step(Quantity.LEARNING_RATE, step, on=0 < later == sum(other > step for other, *_ in known))
-    return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], differs, len(known)
+    differs = from_step(Metric.LEARNING_RATE, step, on=0 < later == sum(other > step for other, *_ in known))
+    return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Metric.LEARNING_RATE)], differs, len(known)
 
 
 def _equal(pair: Pair, ours: Rate, theirs: Rate, within: float) -> bool:

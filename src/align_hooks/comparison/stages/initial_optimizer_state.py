@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from align_hooks.comparison.findings import judged, moment_errors
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import limits_for
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status
 from align_hooks.messages import message
 
 
-@stage("initial optimizer state", Phase.UPDATE, place=Place.STATE, decides=False)
-def initial_optimizer_state(ladder: Ladder) -> StageResult:
+@stage("initial optimizer state", Phase.UPDATE, place=FaultLocation.STATE, decides=False)
+def initial_optimizer_state(ladder: ComparisonContext) -> StageResult:
     """The optimizers' states where updates were made before: of a resumed run, or where a state was loaded. To the bit, or within the
     rounding of the type that either keeps moments in."""
     pair = ladder.pair
@@ -28,7 +28,7 @@ def initial_optimizer_state(ladder: Ladder) -> StageResult:
     if not (ours or theirs) and all(finding.excess <= 1 for finding in findings):
         return no_update
     if ours != theirs:
-        findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Quantity.OPTIMIZER_STATE))
+        findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Metric.OPTIMIZER_STATE))
     compared = message("optimizer_state.within_rounding" if rounding else "optimizer_state.to_the_bit", count=len(findings))
     result = judged(initial_optimizer_state, compared, findings, message("short.moments", count=len(findings)))
     moments = {side: (tensor for named in state.moments.values() for tensor in named.values()) for side, state in states.items()}

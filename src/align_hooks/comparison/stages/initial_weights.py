@@ -6,20 +6,20 @@ import math
 from dataclasses import replace
 
 from align_hooks.comparison import conversion
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.sharding import SHOWN
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Phase, Place, Quantity, StageResult, Status, Words
+from align_hooks.comparison.verdict import FaultLocation, Metric, Phase, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 
 
-@stage("initial weights", Phase.START, place=Place.WEIGHTS, is_of_tensors=True, is_pictured=True)
-def initial_weights(ladder: Ladder) -> StageResult:
+@stage("initial weights", Phase.START, place=FaultLocation.WEIGHTS, is_of_tensors=True, is_pictured=True)
+def initial_weights(ladder: ComparisonContext) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
-    result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
+    result = exact_stage(ladder, initial_weights, Metric.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
     if (stale := _stale_main_parameters(ladder)) is not None:
-        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=Place.WEIGHTS).telling(stale)
+        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).telling(stale)
     if result.status is Status.DIFFERENT and not result.common:
         known = _converted(ladder, result)
         result = replace(result, differs=None).telling(known) if known is not None else result
@@ -28,7 +28,7 @@ def initial_weights(ladder: Ladder) -> StageResult:
     return result
 
 
-def _stale_main_parameters(ladder: Ladder) -> Message | None:
+def _stale_main_parameters(ladder: ComparisonContext) -> Message | None:
     """The side whose optimizer starts from other weights than its model, which no weight on record shows: main parameters are recorded."""
     stale = [(side, names) for side, run in ladder.pair.sides if (names := run.stale_main_parameters)]
     if len(stale) != 1:
@@ -37,7 +37,7 @@ def _stale_main_parameters(ladder: Ladder) -> Message | None:
     return message("initial_weights.stale_main_parameters", side=side, count=len(names), first=names[0])
 
 
-def _converted(ladder: Ladder, result: StageResult) -> Words | None:
+def _converted(ladder: ComparisonContext, result: StageResult) -> Words | None:
     """What became of the weights that differ most, where it is a known mistake of a conversion."""
     pair, step = ladder.pair, ladder.pair.first or 0
     wrong = [finding.name for finding in result.beyond[:SHOWN]]

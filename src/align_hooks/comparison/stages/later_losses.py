@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.findings import StepDistance, from_step, worse_loss, worst_findings
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import Phase, Place, Quantity, StageResult, Status
+from align_hooks.comparison.verdict import FaultLocation, Metric, Phase, StageResult, Status
 from align_hooks.messages import message, sentences
 
 
-@stage("later losses", Phase.FORWARD, place=Place.NEXT_LOSS, draws=True)
-def later_losses(ladder: Ladder) -> StageResult:
+@stage("later losses", Phase.FORWARD, place=FaultLocation.NEXT_LOSS, draws=True)
+def later_losses(ladder: ComparisonContext) -> StageResult:
     """Losses after the first."""
     exact: list[StepDistance] = []
     free: list[StepDistance] = []
@@ -31,15 +31,15 @@ def later_losses(ladder: Ladder) -> StageResult:
         return StageResult(
             later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
         )
-    judged_free = worst_findings([apart for apart in free if not ladder.is_banded(apart[0])], Quantity.LOSS)
-    of_exact, of_free = (worst_findings(of, Quantity.LOSS) for of in (exact, free))
+    judged_free = worst_findings([apart for apart in free if not ladder.is_banded(apart[0])], Metric.LOSS)
+    of_exact, of_free = (worst_findings(of, Metric.LOSS) for of in (exact, free))
     wrong = [finding for finding in (*of_exact, *of_free) if finding.excess > 1]  # the first that is beyond its limit is among them
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
     short = message("steps.count", count=count)
     summary = sentences(short, beyond)
     result = drifting(ladder, later_losses, summary, of_exact, judged_free, short)
     if wrong and result.status is Status.DIFFERENT:
-        result = replace(result, differs=from_step(Quantity.LOSS, wrong[0].step or 0, on=False))
+        result = replace(result, differs=from_step(Metric.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
         result = result.telling(message("later_losses.second_parts"))
     lost = len(rows) - count - skipped

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Phase, Quantity, StageResult
+from align_hooks.comparison.verdict import Metric, Phase, StageResult
 from align_hooks.messages import message, sentences
 
 SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.norms")
 
 
 @stage("local norms", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source=SOURCE)
-def local_norms(ladder: Ladder) -> StageResult:
+def local_norms(ladder: ComparisonContext) -> StageResult:
     """Norms of exact steps."""
-    return exact_stage(ladder, local_norms, Quantity.LOCAL_NORMS, ladder.pair.is_exact, ladder.pair.limits.norm)
+    return exact_stage(ladder, local_norms, Metric.LOCAL_NORMS, ladder.pair.is_exact, ladder.pair.limits.norm)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import judged, steps_text
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step
 from align_hooks.messages import message
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 
 
-@stage("loss terms", Phase.FORWARD, place=Place.GRADIENTS, draws=True, decides=False)
-def loss_terms(ladder: Ladder) -> StageResult | None:
+@stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
+def loss_terms(ladder: ComparisonContext) -> StageResult | None:
     """What balances experts and what predicts further tokens, with their coefficients, at every step that stands on equal weights.
 
     A term that one run lacks is 0 there. None where neither run has any. No loss of a token shows them, and the loss that frameworks print
@@ -29,7 +29,7 @@ def loss_terms(ladder: Ladder) -> StageResult | None:
             known = term.name in (AUXILIARY, PREDICTION)
             what = at_step(message(f"loss_terms.{term.name}") if known else term.name, ours.step)
             values = term.reference, term.candidate
-            by = {"name": term.name, "step": ours.step, "quantity": Quantity.LOSS, "scale": term.scale}
+            by = {"name": term.name, "step": ours.step, "quantity": Metric.LOSS, "scale": term.scale}
             findings.append(Finding(what, *values, term.error, limit(term.name), **by))  # type: ignore[arg-type]
     if not findings:
         return StageResult(loss_terms, Status.NOT_COMPARED, message("loss_terms.none"))

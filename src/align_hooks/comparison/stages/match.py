@@ -6,18 +6,18 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.settings import presence, show
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Place, Quantity, Reason, StageResult, Status, Words
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Reason, StageResult, Status, Words
 from align_hooks.messages import message, sentences, terms
 
 
-@stage("match", place=Place.MATCH, is_before_numbers=True)
-def match(ladder: Ladder) -> StageResult:
+@stage("match", place=FaultLocation.MATCH, is_before_numbers=True)
+def match(ladder: ComparisonContext) -> StageResult:
     """How much of the two runs can be laid side by side."""
     problems = [
-        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Quantity.WHOLENESS)
+        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Metric.WHOLENESS)
         for side, run in ladder.pair.sides
         for problem in run.problems
     ]
@@ -51,7 +51,7 @@ def match(ladder: Ladder) -> StageResult:
     return StageResult(match, status, summary, tuple(problems), short=short, differs=broken)
 
 
-def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
+def _unfit(ladder: ComparisonContext) -> tuple[Reason, Words] | None:
     """Why a run cannot be compared with any other."""
     for side, run in ladder.pair.sides:
         if not run.steps:
@@ -69,7 +69,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Canonical name to shape."""
 
 
-def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
+def _laid_out(ladder: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) -> Words:
     """How many steps, parameters and elements both runs have in common; of a log or a dump there are steps alone."""
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
     if shapes is None:
@@ -81,14 +81,14 @@ def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
     return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
 
 
-def _in_short(ladder: Ladder, names: Collection[str]) -> Words:
+def _in_short(ladder: ComparisonContext, names: Collection[str]) -> Words:
     """How many steps both have, of how many where these are not all, and how many parameters."""
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
     made = message("steps.count", count=steps) if steps == expected else message("short.steps_of", count=steps, expected=expected)
     return terms([made, message("short.names", count=len(names))]) if names else made
 
 
-def _left_out(ladder: Ladder, ours: Shapes, theirs: Shapes) -> Collection[str]:
+def _left_out(ladder: ComparisonContext, ours: Shapes, theirs: Shapes) -> Collection[str]:
     """The other run's parameters that a dump does not have: another tool chose what it keeps."""
     lacked = zip(ladder.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
     return {name for (side, _), names in lacked if side in ladder.pair.dumped for name in names}
@@ -98,7 +98,7 @@ def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     """Parameters that both sides have in different shapes."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
     shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
-    return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Quantity.SHAPE) for name, pair in shapes.items()]
+    return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Metric.SHAPE) for name, pair in shapes.items()]
 
 
 def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Shapes, theirs: Shapes) -> bool:
@@ -117,4 +117,4 @@ def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_
     """Parameters that one side lacks and may not lack."""
     lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
     alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
-    return [Finding(name, *presence(name in ours), name=name, quantity=Quantity.SHAPE) for name in alone]
+    return [Finding(name, *presence(name in ours), name=name, quantity=Metric.SHAPE) for name in alone]

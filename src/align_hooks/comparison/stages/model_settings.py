@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.settings import FAMILY, of_no_family, several
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import StageResult, Status
@@ -11,7 +11,7 @@ from align_hooks.quantities.weights import NO_FAMILY
 
 
 @stage("model settings", decides=False)
-def model_settings(ladder: Ladder) -> StageResult:
+def model_settings(ladder: ComparisonContext) -> StageResult:
     """Some faults hide from losses for long, and a fault that is smaller than the rounding of the coarser compute type hides for good."""
     if not ladder.settings and not all(run.facts.model for run in ladder.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
@@ -21,7 +21,7 @@ def model_settings(ladder: Ladder) -> StageResult:
     return StageResult(model_settings, status, message("model_settings.compared"), tuple(ladder.settings), short=short, differs=differs)
 
 
-def unlike(ladder: Ladder) -> Message:
+def unlike(ladder: ComparisonContext) -> Message:
     """What differs, in a line; where a side's model was not recognised, that and why, for nothing else of it is worth reading first."""
     if all(finding.name != FAMILY for finding in ladder.settings):
         return message("model_settings.differ", names=several([finding.what for finding in ladder.settings]))

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.routing import ALWAYS, has_choices, is_given, unlike
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, when
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.routing import in_layers
 
 
-@stage("routing", Phase.FORWARD, place=Place.FORWARD, draws=True, decides=False)
-def routing(ladder: Ladder) -> StageResult | None:
+@stage("routing", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True, decides=False)
+def routing(ladder: ComparisonContext) -> StageResult | None:
     """The experts of each token, at every step; counts of tokens where not both runs recorded these. None of models without experts.
 
     A few tokens that change their experts are near ties. On equal weights more of them are a fault, at or before the first layer that shows
@@ -49,7 +49,7 @@ def routing(ladder: Ladder) -> StageResult | None:
     return replace(result, ties=min(free, default=None))
 
 
-def of_step(ladder: Ladder, step: int) -> list[Finding]:
+def of_step(ladder: ComparisonContext, step: int) -> list[Finding]:
     """One finding a layer of one step, the share of its tokens that were given to other experts."""
     limits = ladder.pair.limits
     measured = distances.routing(*ladder.pair.runs, step, limits.eps)
@@ -59,7 +59,7 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
         limit = ladder.noise.limit("routing", step, distance.name, default)
         tokens = round(distance.error * distance.reference)
         what = message("routing.of_tokens", name=distance.name, count=tokens, all=int(distance.reference), step=when(step))
-        findings.append(Finding(what, error=distance.error, limit=limit, name=distance.name, step=step, quantity=Quantity.ROUTING))
+        findings.append(Finding(what, error=distance.error, limit=limit, name=distance.name, step=step, quantity=Metric.ROUTING))
     return findings
 
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Place, StageResult, Status
+from align_hooks.comparison.verdict import FaultLocation, StageResult, Status
 from align_hooks.messages import Message, Side, all_of, message, sentences
 from align_hooks.record.self_check import SelfCheck
 
 
-@stage("self-check", place=Place.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.self_check")
-def self_check(ladder: Ladder) -> StageResult:
+@stage("self-check", place=FaultLocation.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.self_check")
+def self_check(ladder: ComparisonContext) -> StageResult:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
     findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
@@ -49,7 +49,7 @@ def self_check(ladder: Ladder) -> StageResult:
     return StageResult(self_check, Status.SAME, norms, short=short)
 
 
-def _unchecked(ladder: Ladder, checks: Mapping[Side, SelfCheck]) -> Message:
+def _unchecked(ladder: ComparisonContext, checks: Mapping[Side, SelfCheck]) -> Message:
     """Why no norm of a framework is known to hold a record against."""
     bare = [side for side, check in checks.items() if not check.steps]
     injected = bare and all(run.facts.injected.steps for side, run in ladder.pair.sides if side in bare)

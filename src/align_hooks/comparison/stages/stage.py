@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.verdict import Phase, StageInfo, StageResult
 
-Compare = Callable[[Ladder], StageResult | None]
+Compare = Callable[[ComparisonContext], StageResult | None]
 """The work of a stage; None where there is nothing of its kind in either model."""
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, at_step, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, when
 from align_hooks.messages import message
 
 
-@stage("training state", Phase.START, place=Place.STATE, is_before_numbers=True, decides=False)
-def state(ladder: Ladder) -> StageResult | None:
+@stage("training state", Phase.START, place=FaultLocation.STATE, is_before_numbers=True, decides=False)
+def state(ladder: ComparisonContext) -> StageResult | None:
     """Counts of samples, of the scheduler, the optimizer and the loss scaler, and buffers, at the start of every step, of two runs of one
     framework in one layout; what is first different was not restored, or was moved once too often."""
     pair = ladder.pair
@@ -61,4 +61,4 @@ def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
                 yield name, None
             elif name not in told:
                 told.add(name)
-                yield name, Finding(at_step(name, step), ours, theirs, name=name, step=step, quantity=Quantity.STATE)
+                yield name, Finding(at_step(name, step), ours, theirs, name=name, step=step, quantity=Metric.STATE)

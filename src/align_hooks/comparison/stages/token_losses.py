@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from align_hooks.comparison import token_losses as tokens
 from align_hooks.comparison.findings import in_short, judged, steps_text
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.routing import apart as routes_apart
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Finding, Phase, Place, StageResult, Status, Words, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageResult, Status, Words, when
 from align_hooks.messages import Joined, Message, message, sentences
 
 
-@stage("token losses", Phase.FORWARD, place=Place.FORWARD, draws=True)
-def token_losses(ladder: Ladder) -> StageResult:
+@stage("token losses", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True)
+def token_losses(ladder: ComparisonContext) -> StageResult:
     """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
 
     The first step that differs is shown: where along the sequence, and in which rows. A difference at a later step alone did not come with
@@ -63,7 +63,7 @@ def token_losses(ladder: Ladder) -> StageResult:
     return replace(result, differs=_differ(ladder.parted, result.findings[0], common)).telling(common)
 
 
-def _differ(parted: tokens.Parted, first: Finding, common: Words | None) -> Message:
+def _differ(parted: tokens.LossDivergence, first: Finding, common: Words | None) -> Message:
     """At which step token losses first differ, and at which positions, or what else is known of them."""
     step = when(first.step or 0)
     if parted.step is None:

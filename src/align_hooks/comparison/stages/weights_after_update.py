@@ -14,31 +14,31 @@ import numpy as np
 
 from align_hooks.comparison.evidence import OnRecord, gather
 from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
-from align_hooks.comparison.formula import FITS, Array, Settings
-from align_hooks.comparison.ladder import Ladder
+from align_hooks.comparison.formula import FITS, Array, HyperParameters
+from align_hooks.comparison.ladder import ComparisonContext
 from align_hooks.comparison.limits import UPDATE, weights_eps
 from align_hooks.comparison.measures import relative_difference
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import listed
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.updates import MOVED, Explanation, blind, emptied, explain
-from align_hooks.comparison.verdict import Finding, Phase, Place, Quantity, StageResult, Status, Term, Unit, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.process.work import Work
+from align_hooks.process.work import WorkPool
 
 FAR = 1e6
 """Roundings."""
 QUANTITIES = {
-    Term.LEARNING_RATE: Quantity.LEARNING_RATE,
-    Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT,
-    Term.GRADIENT_SCALE: Quantity.GRADIENTS,
-    Term.COUNT: Quantity.OPTIMIZER_STATE,
+    Term.LEARNING_RATE: Metric.LEARNING_RATE,
+    Term.CLIP_COEFFICIENT: Metric.CLIP_COEFFICIENT,
+    Term.GRADIENT_SCALE: Metric.GRADIENTS,
+    Term.COUNT: Metric.OPTIMIZER_STATE,
 }
 """The quantity of a term; the others are hyper-parameters."""
 
 
 @dataclass(frozen=True)
-class Checked:
+class UpdateCheck:
     """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked, and
     ``why`` they were not."""
 
@@ -49,7 +49,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Change:
+class FittedTerm:
     """A term that updates were not made with as recorded: the value on record, the value used, and the tensors, empty where of all."""
 
     term: Term
@@ -68,8 +68,8 @@ class Change:
         return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
 
-@stage("weights after an update", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
-def weights_after_update(ladder: Ladder) -> StageResult:
+@stage("weights after an update", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
+def weights_after_update(ladder: ComparisonContext) -> StageResult:
     """Both questions; a term that is found wrong comes first among the findings."""
     pair, work = ladder.pair, ladder.work
     equal = after_equal_gradients(pair, work)
@@ -101,19 +101,19 @@ def weights_after_update(ladder: Ladder) -> StageResult:
     return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
 
 
-def differs_of(sides: Sequence[Checked]) -> Message:
+def differs_of(sides: Sequence[UpdateCheck]) -> Message:
     """Which side's updates do not follow its own settings, and in what."""
     side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
     if first.term is Term.FORMULA and isinstance(first.candidate, Message):
         return message("after_update.by_another_formula", side=side, used=first.candidate.arguments["value"])
     if first.term is not None:
         return message("after_update.contradicts", side=side, term=first.term)
-    if first.quantity is Quantity.OPTIMIZER_STATE and isinstance(first.what, Message):
+    if first.quantity is Metric.OPTIMIZER_STATE and isinstance(first.what, Message):
         return first.what
     return message("after_update.no_adamw" if first.unit is Unit.ROUNDINGS else "after_update.not_updated", side=side)
 
 
-def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
+def after_equal_gradients(pair: Pair, work: WorkPool) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
     errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
@@ -123,29 +123,29 @@ def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
     return errors
 
 
-def check(side: Side, pair: Pair, work: Work) -> Checked:
+def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
     """Lay one side's recorded updates beside the formula."""
     run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
     work.progress(message("after_update.progress", side=side))
     record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
     if isinstance(record, Message):
-        return Checked(message("after_update.not_checked", side=side, why=record), why=record)
+        return UpdateCheck(message("after_update.not_checked", side=side, why=record), why=record)
     explanation = explain(record.evidence, record.settings)
     count, misfit = len(record.evidence.updates), explanation.recorded
     if not explanation.follows:
         note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(misfit), limit=FITS)
         wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
-        return Checked(note, known=not explanation.left, findings=tuple(wrong))
+        return UpdateCheck(note, known=not explanation.left, findings=tuple(wrong))
     if unseen := blind(record.evidence, record.settings):
-        return Checked(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
-    return Checked(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
+        return UpdateCheck(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
+    return UpdateCheck(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
 
 
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
     """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
     where the run's own settings are not on record and the reference's were expected."""
     if (step := emptied(record.evidence)) is not None:
-        return [Finding(message("after_update.moments_emptied", side=side, step=when(step)), step=step, quantity=Quantity.OPTIMIZER_STATE)]
+        return [Finding(message("after_update.moments_emptied", side=side, step=when(step)), step=step, quantity=Metric.OPTIMIZER_STATE)]
     changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
     others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
     alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
@@ -153,18 +153,18 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
     if still:
         subject = message("after_update.tensors", names=listed(still), side=side)
         values = message("after_update.updated"), message("after_update.never_updated")
-        wrong.append(Finding(subject, *values, name=_alone(still), quantity=Quantity.UPDATES))
+        wrong.append(Finding(subject, *values, name=_alone(still), quantity=Metric.UPDATES))
     for change in changes:
         recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
         used = message("after_update.used", value=change.used)
-        quantity = QUANTITIES.get(change.term, Quantity.HYPER_PARAMETER)
+        quantity = QUANTITIES.get(change.term, Metric.HYPER_PARAMETER)
         wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
     if not changes and (explanation.left or not still):
         wrong.append(_unexplained(side, explanation, len(record.evidence.names)))
     return wrong
 
 
-def _of_updates(change: Change, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
+def _of_updates(change: FittedTerm, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
     """A term of a side's updates; with the tensors that it does not explain, or else the other terms each of which would do alone."""
     if left:
         return message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
@@ -184,7 +184,7 @@ def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
         message("after_update.off_as_recorded", rest=roundings(misfit)),
         message("after_update.off_at_best", rest=roundings(explanation.explained)),
     )
-    return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
+    return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Metric.UPDATES, unit=Unit.ROUNDINGS)
 
 
 def _alone(names: Sequence[str]) -> str:
@@ -192,39 +192,39 @@ def _alone(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
+def _changes(used: HyperParameters, record: OnRecord) -> Iterator[FittedTerm]:
     """Each term that was changed, as recorded and as used."""
     recorded = record.settings
     if abs(used.rate - recorded.rate) > MOVED:
-        yield Change(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
+        yield FittedTerm(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
     betas = (recorded.beta1, used.beta1), (recorded.beta2, used.beta2)
     if any(abs(before - after) > MOVED * (1 - before) for before, after in betas):
         was = message("after_update.betas", beta1=recorded.beta1, beta2=recorded.beta2)
-        yield Change(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
+        yield FittedTerm(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
     if abs(used.eps - recorded.eps) > MOVED * recorded.eps:
-        yield Change(Term.EPS, _recorded(recorded.eps), _fitted(used.eps))
+        yield FittedTerm(Term.EPS, _recorded(recorded.eps), _fitted(used.eps))
     yield from _decay(used.decay, recorded.decay, record.evidence.names)
     if used.bias_correction != recorded.bias_correction:
         made, not_made = message("after_update.correction_made"), message("after_update.correction_not_made")
-        yield Change(Term.BIAS_CORRECTION, *((made, not_made) if recorded.bias_correction else (not_made, made)))
+        yield FittedTerm(Term.BIAS_CORRECTION, *((made, not_made) if recorded.bias_correction else (not_made, made)))
     if used.decoupled != recorded.decoupled:
         apart, added = message("after_update.decoupled"), message("after_update.not_decoupled")
-        yield Change(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
+        yield FittedTerm(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
     if used.formula is not recorded.formula:
         other = used.formula.value
-        yield Change(Term.FORMULA, message(f"after_update.not_{other}"), message(f"after_update.by_{other}"))
+        yield FittedTerm(Term.FORMULA, message(f"after_update.not_{other}"), message(f"after_update.by_{other}"))
     if used.clip is not None:
         norm = record.clip_grad
         was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
-        yield Change(Term.CLIP_COEFFICIENT, was, message("after_update.clipped_to_fitted", norm=used.clip))
+        yield FittedTerm(Term.CLIP_COEFFICIENT, was, message("after_update.clipped_to_fitted", norm=used.clip))
     if abs(used.scale - recorded.scale) > MOVED:
-        yield Change(Term.GRADIENT_SCALE, _recorded(recorded.scale), _fitted(used.scale))
+        yield FittedTerm(Term.GRADIENT_SCALE, _recorded(recorded.scale), _fitted(used.scale))
     if used.count != recorded.count:
         first = record.evidence.updates[0].count
-        yield Change(Term.COUNT, first, max(1, first + used.count))
+        yield FittedTerm(Term.COUNT, first, max(1, first + used.count))
 
 
-def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Change]:
+def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[FittedTerm]:
     """Tensors that decay and should not, those that should and do not, and another decay of the others."""
     decayed, not_decayed = message("after_update.decayed"), message("after_update.not_decayed")
     for switched, was, used_as in (
@@ -232,11 +232,11 @@ def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Chang
         ((used == 0) & (recorded > 0), decayed, not_decayed),
     ):
         if switched.any() and recorded.any():
-            yield Change(Term.DECAY_GROUPING, was, used_as, tuple(names[index] for index in np.flatnonzero(switched)))
+            yield FittedTerm(Term.DECAY_GROUPING, was, used_as, tuple(names[index] for index in np.flatnonzero(switched)))
     decaying = (used > 0) & ((recorded > 0) | ~recorded.any())
     highest = float(recorded.max(initial=0.0))
     if decaying.any() and np.abs(used - recorded)[decaying].max() > MOVED * highest:
-        yield Change(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[decaying].max())))
+        yield FittedTerm(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[decaying].max())))
 
 
 def roundings(misfit: float) -> Message:

@@ -17,7 +17,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import Found, listed, spelled
 from align_hooks.evidence.curves.tags import STEPS
 from align_hooks.record.files import in_words, list_folder
-from align_hooks.regular import Bounds, lines_of, whole_number
+from align_hooks.regular import ReadLimits, lines_of, whole_number
 
 SUFFIXES = (".csv", ".jsonl")
 OF_CHART = " - "
@@ -80,8 +80,8 @@ def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, obj
         reader = csv.DictReader(lines, restkey="", restval="") if file.suffix.lower() != ".jsonl" else None
         for row in reader or of_json(lines, file):
             cells += len(row) if reader is None else len(reader.fieldnames or ())  # of which several may have one name
-            if cells > Bounds.CELLS:
-                raise ValueError(f"it has more than {Bounds.CELLS} cells")
+            if cells > ReadLimits.CELLS:
+                raise ValueError(f"it has more than {ReadLimits.CELLS} cells")
             yield row
     except (OSError, ValueError, csv.Error) as error:
         raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; export it again, of fewer steps or columns") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import FLOAT32, Found, over_samples
 from align_hooks.record.files import in_words, is_folder_in, list_folder
-from align_hooks.regular import Bounds, open_regular
+from align_hooks.regular import ReadLimits, open_regular
 
 EVENTS = "events.out.tfevents."
 """What the name of an event file has in it."""
@@ -70,5 +70,5 @@ def refuse_unread(source: Path) -> None:
     for file in [file for file in list_folder(source) if EVENTS in file.name] if folder else [source]:
         with open_regular(file, folder) as events:
             size += os.fstat(events.fileno()).st_size
-    if size > Bounds.FILE:
-        raise ValueError(f"its events are larger than {Bounds.FILE} bytes")
+    if size > ReadLimits.FILE:
+        raise ValueError(f"its events are larger than {ReadLimits.FILE} bytes")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.checkpoints.kinds import KINDS, cast
-from align_hooks.checkpoints.torch_zip import Archive, TorchTensor
+from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.files import read_array
 from align_hooks.record.layout import Array
@@ -31,7 +31,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DumpEntry:
     """One tensor of a dump.
 
     ``name`` is the tool's own, unique in a step. ``module`` is the path of the module or Cell, None for a call of an API or a single
@@ -80,7 +80,7 @@ class Dump:
     path: Path
     tool: str
     side: str
-    entries: tuple[Entry, ...]
+    entries: tuple[DumpEntry, ...]
     classes: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     by_hand: bool = False
@@ -98,7 +98,7 @@ def read_tensor(path: Path) -> Array:
         return array if array.dtype.itemsize == 8 else array.astype("<f4")
     if not path.is_file():
         raise RecordError(f"{path} is missing; copy the whole dump, or {AGAIN}")
-    value = Archive(path, ()).value
+    value = TorchArchive(path, ()).value
     if not isinstance(value, TorchTensor) or value.kind not in KINDS:
         raise RecordError(f"{path} holds no tensor of floating-point numbers; {AGAIN}")
     return cast(value.read(), value.kind, "F64" if value.kind == "F64" else "F32")[0]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, Entry, Statistics
+from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, DumpEntry, Statistics
 from align_hooks.record.files import in_words, is_folder_in, list_folder, read_array
 from align_hooks.regular import lines_of
 
@@ -72,7 +72,7 @@ def read_mindspore(path: Path) -> Dump:
         )
     scopes, backward = _scopes(path), 0
     classes: dict[str, str] = {}
-    entries: list[Entry] = []
+    entries: list[DumpEntry] = []
     for iteration in iterations:
         for row in _rows(iteration):
             module = _module(row, scopes, classes)
@@ -274,11 +274,11 @@ def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
     return [*cells, (attribute, between[-1])] if between else None
 
 
-def _entry(row: _Row, module: tuple[str, str], step: int) -> Entry:
+def _entry(row: _Row, module: tuple[str, str], step: int) -> DumpEntry:
     path, operator = module
     shape = row.shape
     if shape is None:
         shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
     name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
     of_row = (row.side, row.slot, 0, step, shape, row.dtype, row.statistics, row.file)
-    return Entry(name, path, FORWARD, *of_row, operator=operator, moment=row.time)
+    return DumpEntry(name, path, FORWARD, *of_row, operator=operator, moment=row.time)

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
+from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT, Dump, DumpEntry, Statistics
 from align_hooks.record.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
@@ -68,7 +68,7 @@ def read_msprobe(path: Path) -> Dump:
 
     :raises RecordError: a file is missing, not whole or no dump, or several ranks are there.
     """
-    places, entries, notes = _places(path), list[Entry](), list[str]()
+    places, entries, notes = _places(path), list[DumpEntry](), list[str]()
     classes: dict[str, str] = {}
     frameworks, levels = set(), set()
     for folder, step in places:
@@ -145,7 +145,7 @@ def _micro_batches(path: Path) -> Mapping[str, int]:
     return {name: above[1] for name, above in tree.items() if isinstance(above, list) and len(above) > 1 and isinstance(above[1], int)}
 
 
-def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[Entry]:
+def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[DumpEntry]:
     """The tensors of a rank's step; ``classes`` learns the class of every module. Of two calls of a micro-batch the first counts."""
     seen: set[tuple[object, ...]] = set()
     for name, parts in contents.data.items():
@@ -163,7 +163,7 @@ def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, i
         for part, side in PARTS.items():
             for index, value in _tensors(parts.get(part), ""):
                 facts = _tensor(value, folder / "dump.json", name)
-                yield Entry(
+                yield DumpEntry(
                     f"{name}.{side}.{index}",
                     module,
                     match["direction"],

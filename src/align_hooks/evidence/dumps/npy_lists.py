@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics
+from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, DumpEntry, Statistics
 from align_hooks.record.files import is_folder_in, list_folder, read_array
 
 STEP = re.compile(r"step_?(\d{1,15})")
@@ -39,7 +39,7 @@ def read_list(path: Path, side: str) -> Dump:
 
     :raises RecordError: a file is no whole array, there are too many, or they are the guide's ``grad_N.npy``, which have no name.
     """
-    entries: list[Entry] = []
+    entries: list[DumpEntry] = []
     for folder, step in _lists(path):
         names = _names(folder)
         if len(names) > MOST:
@@ -64,7 +64,7 @@ def _names(folder: Path) -> list[str]:
     return [one.name for one in list_folder(folder) if one.name.endswith(".npy")] if folder.is_dir() else []
 
 
-def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
+def _entries(folder: Path, step: int, names: Sequence[str]) -> list[DumpEntry]:
     """The arrays of a directory; those of one name in the order of their numbers."""
     by_name: dict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)
     for name in names:
@@ -79,6 +79,6 @@ def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
             if array.dtype.kind == "f":
                 direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
                 entries.append(
-                    Entry(name, said, direction, side, "0", call, step, array.shape, str(array.dtype), Statistics(), folder / name)
+                    DumpEntry(name, said, direction, side, "0", call, step, array.shape, str(array.dtype), Statistics(), folder / name)
                 )
     return entries

@@ -43,7 +43,7 @@ class Fusion(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModuleRow:
     """One module that has points.
 
     ``path`` is its path, ``{layer}`` a number. ``side`` and ``index`` say which of its inputs or outputs it is; several names of an
@@ -65,25 +65,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ModuleTable:
     """A framework's rows; ``latent`` are those of latent attention, ``knows`` is a path that only its models have."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ModuleRow, ...]
     knows: str
-    latent: tuple[Row, ...] = ()
+    latent: tuple[ModuleRow, ...] = ()
 
 
-def _rows(head: str, layer: str) -> tuple[Row, ...]:
+def _rows(head: str, layer: str) -> tuple[ModuleRow, ...]:
     """Return the rows of a section of ``points.txt``; ``layer`` is the path of the framework's layers."""
     return tuple(_row(line, layer) for line in SECTIONS[head])
 
 
-def _row(line: str, layer: str) -> Row:
+def _row(line: str, layer: str) -> ModuleRow:
     module, points = line.split(" -> ")
     path, order, *words = module.split()
     said = {name: value for name, _, value in (word.partition("=") for word in words)}
-    return Row(
+    return ModuleRow(
         "" if path == "-" else _full(path, layer),
         tuple(_full(point, LAYER) for point in points.split()),
         order,
@@ -108,20 +108,20 @@ def _operators(ways: str) -> Operators:
 SECTIONS = sections(Path(__file__).parent / "points.txt")
 OPERATORS = {name: _operators(ways) for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])}
 BLOCK = "decoder.layers.{layer}"
-MEGATRON = Table(
+MEGATRON = ModuleTable(
     "Megatron-LM",
     _rows("Megatron-LM", BLOCK),
     knows=f"{BLOCK}.self_attention.linear_proj",
     latent=_rows("Megatron-LM, latent attention", BLOCK),
 )
 LEGACY = "MindFormers, use_legacy: True"
-MINDFORMERS = Table(LEGACY, _rows(LEGACY, LAYER), knows=f"{LAYER}.attention.wo")
-HUGGING_FACE = Table("Hugging Face", _rows("Hugging Face", LAYER), knows=f"{LAYER}.self_attn.o_proj")
+MINDFORMERS = ModuleTable(LEGACY, _rows(LEGACY, LAYER), knows=f"{LAYER}.attention.wo")
+HUGGING_FACE = ModuleTable("Hugging Face", _rows("Hugging Face", LAYER), knows=f"{LAYER}.self_attn.o_proj")
 TABLES = (MEGATRON, MINDFORMERS, HUGGING_FACE)
-BY_HAND = Table(
+BY_HAND = ModuleTable(
     "names that a person chose",
     (
-        *(Row(point, (point,), BS) for point in sorted({point for table in TABLES for row in table.rows for point in row.points})),
+        *(ModuleRow(point, (point,), BS) for point in sorted({point for table in TABLES for row in table.rows for point in row.points})),
         *(row for table in TABLES[:2] for row in table.rows if row.side == OUTPUT and row.path and not row.kinds),
     ),
     knows="",
@@ -130,14 +130,14 @@ BY_HAND = Table(
 LATENT = re.compile(PREFIX + r"decoder\.layers\.\d+\.self_attention\.(?:linear_kv_down_proj|linear_kvb|kv_layernorm)")
 
 
-def table_of(dump: Dump) -> Table | None:
+def table_of(dump: Dump) -> ModuleTable | None:
     """The table of the framework whose names a dump has; None where they are of none."""
     if dump.by_hand:
         return BY_HAND
     return next((table for table in TABLES if any(map(pattern_of(table.knows).fullmatch, dump.classes))), None)
 
 
-def rows_of(table: Table, classes: Mapping[str, str]) -> Sequence[Row]:
+def rows_of(table: ModuleTable, classes: Mapping[str, str]) -> Sequence[ModuleRow]:
     """The rows of a table that a model has. Latent attention has its own norms of queries and keys, and no projection by query groups."""
     if not any(map(LATENT.fullmatch, classes)):
         return table.rows

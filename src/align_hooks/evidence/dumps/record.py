@@ -17,7 +17,7 @@ import numpy as np
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.evidence.dumps.entry import Entry, Statistics
+from align_hooks.evidence.dumps.entry import DumpEntry, Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.recording import recording, row_of
@@ -36,7 +36,7 @@ MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class DumpSummary:
     """What was made of a dump: by which ``tool``, with whose module names, the ``steps``, how many points and gradients, and how many of
     both have statistics alone."""
 
@@ -51,7 +51,7 @@ class Converted:
 
 def convert_dump(
     source: Path, run: Path, *, config: Path | None = None, side: str | None = None, loss_scale: float = 1.0, first: int | None = None
-) -> Converted:
+) -> DumpSummary:
     """Write the record of a dump.
 
     ``config`` is a Hugging Face ``config.json`` of the model. ``side`` is ``torch`` or ``ms``, for a list of arrays, which does not say.
@@ -86,10 +86,10 @@ def convert_dump(
             writer.scalars(row_of(step + moved, skipped=False))
     gradients = sum(value.gradient for value in points.values)
     alone = sum(not value.whole for value in points.values)
-    return Converted(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)
+    return DumpSummary(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)
 
 
-def _compute_type(parts: Sequence[Entry]) -> str | None:
+def _compute_type(parts: Sequence[DumpEntry]) -> str | None:
     """The type that most of a dump's tensors have; None where it has no name here."""
     types = [part.dtype for part in parts]
     return max((name for name in COMPUTE if name in types), key=types.count, default=None)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry
-from align_hooks.evidence.dumps.points import BS, Fusion, Row, pattern_of, rows_of, table_of
+from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, DumpEntry
+from align_hooks.evidence.dumps.points import BS, Fusion, ModuleRow, pattern_of, rows_of, table_of
 from align_hooks.names.blocks import Dims
 from align_hooks.record.layout import Array
 
@@ -47,7 +47,7 @@ class PointValue:
     step: int
     point: str
     gradient: bool
-    parts: tuple[Entry, ...]
+    parts: tuple[DumpEntry, ...]
     sizes: tuple[tuple[int, int], ...]
     order: str
     columns: Array | None = None
@@ -66,7 +66,7 @@ class PointValue:
         return (rows, sequence) if len(self.parts[0].shape) == 2 and width == 1 else (rows, sequence, width)
 
     def read(self) -> Array:
-        """The numbers, [rows, sequence, width]; raises RecordError as :meth:`Entry.read`."""
+        """The numbers, [rows, sequence, width]; raises RecordError as :meth:`DumpEntry.read`."""
         pieces = []
         for part, (rows, sequence) in zip(self.parts, self.sizes, strict=True):
             first = (rows, sequence) if self.order == BS else (sequence, rows)
@@ -77,7 +77,7 @@ class PointValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class DumpPoints:
     """The points of a dump. ``notes`` say what of it has none, and why."""
 
     framework: str
@@ -85,7 +85,7 @@ class Points:
     notes: tuple[str, ...]
 
 
-def points_of(dump: Dump, dims: Dims | None = None) -> Points:
+def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
     """The points of a dump; ``dims`` are the model's sizes, for what is fused and of which the dump does not say how.
 
     :raises RecordError: the names are of no framework, or nothing of them is a point.
@@ -108,16 +108,16 @@ def points_of(dump: Dump, dims: Dims | None = None) -> Points:
             f"{dump.path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs"
         )
     ordered = sorted(values.values(), key=lambda value: value.step)
-    return Points(table.name, tuple(ordered), (*dump.notes, *taking.notes()))
+    return DumpPoints(table.name, tuple(ordered), (*dump.notes, *taking.notes()))
 
 
 class _Taking:
     """The entries of a dump by where they stand, and what is left out of it."""
 
-    def __init__(self, dump: Dump, dims: Dims | None, rows: Sequence[Row]) -> None:
+    def __init__(self, dump: Dump, dims: Dims | None, rows: Sequence[ModuleRow]) -> None:
         self.dump, self.dims = dump, dims
         self.operators = any(entry.operator for entry in dump.entries)
-        self.inside: dict[tuple[int, str], list[Entry]] = defaultdict(list)
+        self.inside: dict[tuple[int, str], list[DumpEntry]] = defaultdict(list)
         self.left: dict[str, dict[str, None]] = defaultdict(dict)
         self.sizes: dict[tuple[int, int], tuple[int, int]] = {}
         for entry in dump.entries:
@@ -131,7 +131,7 @@ class _Taking:
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
-    def of(self, row: Row) -> Iterator[PointValue]:
+    def of(self, row: ModuleRow) -> Iterator[PointValue]:
         """The values and gradients of a row's points, of every layer and step."""
         if not (row.operators if self.operators else row.modules):
             return
@@ -148,7 +148,7 @@ class _Taking:
                 if parts:
                     yield from self._values(row, step, path, names, gradient, parts)
 
-    def _parts(self, row: Row, step: int, path: str, gradient: bool) -> list[Entry]:
+    def _parts(self, row: ModuleRow, step: int, path: str, gradient: bool) -> list[DumpEntry]:
         """The tensors of a module, a micro-batch each."""
         entries = self.inside[step, path]
         if self.operators:
@@ -163,7 +163,7 @@ class _Taking:
                 return sorted(found, key=lambda one: one.call)
         return []
 
-    def _of_operators(self, row: Row, entries: Sequence[Entry], path: str) -> list[Entry]:
+    def _of_operators(self, row: ModuleRow, entries: Sequence[DumpEntry], path: str) -> list[DumpEntry]:
         """The one operator of a Cell that has a row's tensor; none where the Cell has other operators than the row knows."""
         for kinds, count in row.operators:
             found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
@@ -173,7 +173,9 @@ class _Taking:
         self.left[FUSED][path] = None
         return []
 
-    def _values(self, row: Row, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[Entry]) -> Iterator[PointValue]:
+    def _values(
+        self, row: ModuleRow, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[DumpEntry]
+    ) -> Iterator[PointValue]:
         sizes = [self.sizes.get((step, part.call)) for part in parts]
         if any(size is None or not _fits(part, size, row.order) for part, size in zip(parts, sizes, strict=True)):
             self.left[PARTS][path] = None
@@ -195,7 +197,7 @@ class _Taking:
         for name, columns in zip(names, pieces, strict=True):
             yield PointValue(step, name, gradient, tuple(parts), known, row.order, columns)
 
-    def _columns(self, row: Row, step: int, path: str, width: int) -> list[Array] | None:
+    def _columns(self, row: ModuleRow, step: int, path: str, width: int) -> list[Array] | None:
         """The columns of each point of a row in a module's output; None where they are not known."""
         above = self.dump.classes.get(path.rpartition(".")[0], "")
         if row.fusion is Fusion.GROUPS:
@@ -235,7 +237,7 @@ class _Taking:
         following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
         return bool(following) and 2 * following[-1] == width
 
-    def _measure(self, rows: Sequence[Row]) -> None:
+    def _measure(self, rows: Sequence[ModuleRow]) -> None:
         """Learn the rows and the sequence of every micro-batch: from the stream between blocks, or from whatever has both axes."""
         for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
             if not (row.operators if self.operators else row.modules):
@@ -248,7 +250,7 @@ class _Taking:
                             self.sizes.setdefault((step, part.call), (size[0], size[1]))
 
 
-def _fits(part: Entry, size: tuple[int, int], order: str) -> bool:
+def _fits(part: DumpEntry, size: tuple[int, int], order: str) -> bool:
     """Whether a tensor has the rows and the sequence of its micro-batch, as two axes or as one."""
     rows, sequence = size
     first = (rows, sequence) if order == BS else (sequence, rows)

@@ -34,7 +34,7 @@ TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateInputs:
     """What a step's update used: the learning rate, or each group's, the loss scale, and the global norm of injected gradients, None
     where none were injected."""
 
@@ -44,7 +44,7 @@ class Update:
 
 
 @dataclass
-class Ended:
+class EndedStep:
     """The step that just ended: ``outputs`` are the training cell's, ``read_batch`` reads the batch that the model consumed, ``squared``
     are the squared sums of the gradients once they were read."""
 
@@ -52,7 +52,7 @@ class Ended:
     step: int
     outputs: Sequence[Tensor]
     read_batch: Callable[[], dict[str, Array]]
-    update: Update
+    update: UpdateInputs
     seconds: float
     squared: dict[str, float] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
-from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted, has_terms, read_terms
+from align_hooks.ms_side.hooks.step import LOSS, EndedStep, UpdateInputs, counted, has_terms, read_terms
 from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
@@ -47,11 +47,11 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     callbacks = call.arguments["callbacks"]
     columns = call.arguments["train_dataset"].get_col_names()
     theirs = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
-    call.arguments["callbacks"] = [Terms(session), *theirs, Recorder(session, columns)]
+    call.arguments["callbacks"] = [LossTermReader(session), *theirs, Recorder(session, columns)]
     return wrapped(*call.args, **call.kwargs)
 
 
-class Terms(Callback):  # type: ignore[misc]
+class LossTermReader(Callback):  # type: ignore[misc]
     """Reads the terms of the loss before MindFormers' own callbacks empty them."""
 
     def __init__(self, session: MsSession) -> None:
@@ -81,7 +81,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.first = 0
         self.opened = self.prepared = False
         self.groups: tuple[int, ...] = ()
-        self.update = Update()
+        self.update = UpdateInputs()
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Refuse an unsupported trainer, and open a run whose parameters are not cut: the last moment before the first step."""
@@ -135,7 +135,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 self.prepare(run_context)
         with session.recording.surviving("the state that the step starts from"):
             session.step = self.first + run_context.original_args().cur_step_num - 1
-            self.update = Update()
+            self.update = UpdateInputs()
             if session.is_fed:
                 with session.recording.must_succeed():
                     self.feed(session.step)
@@ -200,7 +200,7 @@ class Recorder(Callback):  # type: ignore[misc]
         with session.recording.surviving("gradients"):
             self.gradients()
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
-        ended = Ended(session, step, loop.net_outputs, read_batch, self.update, seconds)
+        ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session))
 
     def gradients(self) -> None:

@@ -4,7 +4,7 @@ Seam: ``TopKRouter.routing``, which returns the map of tokens to experts that th
 groups, biases, fused kernels and dropped tokens. ``topk_routing_with_score_function`` stands before tokens are dropped, and is called
 otherwise in each version; the token dispatcher has permuted the tokens. The logits are its argument: ``gating``, which makes them, is no
 module, whose output another hook would see. A replay needs the scores, which pass neither:
-:class:`align_hooks.torch_side.routing.Given` is asked where Megatron asks its own replay of routing.
+:class:`align_hooks.torch_side.routing.GivenExperts` is asked where Megatron asks its own replay of routing.
 """
 
 from __future__ import annotations

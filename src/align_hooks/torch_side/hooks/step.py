@@ -44,7 +44,7 @@ TAKEN = ("norm", "same", "others")
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedStep:
     """The step that just ended: its device ``numbers`` by kind and name (``loss 0``, ``update grad_norm``), and by kind the ``vectors``:
     norms and sketches of its gradients, tokens of each expert."""
 

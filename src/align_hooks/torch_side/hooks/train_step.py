@@ -30,7 +30,7 @@ from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.hooks.model import optimizer_state
-from align_hooks.torch_side.hooks.step import Ended, to_host
+from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.rehearsal import past
@@ -165,4 +165,4 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     with past(session):
         with session.recording.surviving("the numbers of the step"):
             numbers, vectors = to_host(session)
-        record_step(session, Ended(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))
+        record_step(session, EndedStep(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))
