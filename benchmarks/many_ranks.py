@@ -18,13 +18,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from align_hooks.names.blocks import Dims
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.layout import Array
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.random_states import digest
-from align_hooks.record.shard import Shard, shards_of
-from align_hooks.record.state import BUFFER, GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.layout import Array
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.random_states import digest
+from align_hooks.record.format.shard import Shard, shards_of
+from align_hooks.record.format.state import BUFFER, GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
+from align_hooks.record.write.writer import Writer
 from sharded import Grid, Model, part_of
 from synthetic import begun, job, row
 

@@ -34,7 +34,7 @@ WORKERS = os.cpu_count() or 1
 TIMED = """
 import json, re, sys, time
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 begun = time.perf_counter()
 def taken():
     global begun

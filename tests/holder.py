@@ -10,7 +10,7 @@ from pathlib import Path
 CODE = """
 import sys
 from pathlib import Path
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from synthetic import Synthetic, begun, job, row
 path, exists, name, rank, world = Path(sys.argv[1]), *sys.argv[2:4], *map(int, sys.argv[4:6])
 try:

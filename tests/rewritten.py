@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from align_hooks.record import atomic, digests, layout
+from align_hooks.record.format import digests, layout
+from align_hooks.record.write import atomic
 
 Content = dict[str, Any]
 

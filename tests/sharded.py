@@ -12,9 +12,9 @@ import numpy as np
 
 from align_hooks.names.blocks import WHOLE, Cut, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.shard import Shard, shards_of
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.shard import Shard, shards_of
 from synthetic import Array, begun, job, row
 from tables import MEGATRON_LLAMA
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.comparison.measures import distances, ratio
+from align_hooks.comparison.metrics.measures import distances, ratio
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.names.points import GRADIENT
@@ -18,13 +18,13 @@ from align_hooks.process.ranks import Launch
 from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record.activations import column_signs, measured, row_signs
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
-from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import sketch
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import sketch
+from align_hooks.record.read.activations import column_signs, measured, row_signs
+from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
+from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 LAUNCH = Path(__file__).parents[1] / "launch"

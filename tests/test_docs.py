@@ -121,7 +121,8 @@ def test_every_module_and_every_file_that_a_command_names_exists(page: Path) -> 
 
 def test_every_file_that_contributors_are_told_of_exists() -> None:
     """By its path from the root, from the package or from the tests, or by its name alone."""
-    named = set(re.findall(r"`([\w/]+\.(?:py|po|md|txt))`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "tests/README.md")]
+    named = {name for page in pages for name in re.findall(r"`([\w/]+\.(?:py|md|txt))`", page)}
     names = {path.name for folder in ("src", "tests", "patches", "launch") for path in (ROOT / folder).rglob("*.*")}
     homes = (ROOT, ROOT / "src/align_hooks", ROOT / "tests")
     assert len(named) > 60

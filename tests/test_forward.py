@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from align_hooks.process.ranks import Launch
-from align_hooks.record.writer import Writer
+from align_hooks.record.write.writer import Writer
 from align_hooks.settings import Settings
 from align_hooks.torch_side.hooks import forward
 from align_hooks.torch_side.session import TorchSession

@@ -17,7 +17,7 @@ from chosen import every
 SOURCE = Path(align_hooks.__file__).parent
 FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers", "transformers"}
 SIDES = ("align_hooks.torch_side", "align_hooks.ms_side")
-THIRD = "align_hooks.hf_side"
+THIRD = "align_hooks.oracle"
 """The room of Hugging Face's opinion, in which nothing trains."""
 
 
@@ -69,8 +69,8 @@ def test_the_walk_sees_the_whole_package() -> None:
 
 IMPORTED_ONLY_BY = {
     "megatron": "torch_side",
-    "torch": "torch_side hf_side",
-    "transformers": "hf_side",
+    "torch": "torch_side oracle",
+    "transformers": "oracle",
     "mindspore mindformers": "ms_side",
     "wrapt": "hooking",
     "xxhash": "record.digests",
@@ -82,7 +82,7 @@ IMPORTED_ONLY_BY = {
     "tokenizers": "checklist.batches",
     "align_hooks.torch_side": "torch_side",
     "align_hooks.ms_side": "ms_side",
-    THIRD: "hf_side cli.arbitrate",
+    THIRD: "oracle cli.arbitrate",
     "align_hooks.report.frame": "report.page report.run_page report.check_page report.watch_page",
     "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.belongs",
 }
@@ -106,7 +106,7 @@ FLOORS = (
     ("replay", "hooking", "comparison", "checklist", "patched"),
     ("session", "checkpoints"),
     ("job", "evidence", "scenarios"),
-    ("torch_side", "ms_side", "hf_side", "doctor"),
+    ("torch_side", "ms_side", "oracle", "doctor"),
     ("report",),
     ("cli", "python"),
     ("testing",),
@@ -206,7 +206,7 @@ def test_what_a_room_imports_of_ours(room: str) -> None:
 def test_a_record_is_checked_where_it_is_read() -> None:
     """What checks JSON is one module's; the others take its structures apart and put them together. Another tool's is its reader's."""
     checking = [name for name in MODULES if imports(name) & {"msgspec.convert", "msgspec.Struct"}]
-    assert checking == ["align_hooks.evidence.dumps.msprobe", "align_hooks.record.schema"]
+    assert checking == ["align_hooks.evidence.dumps.msprobe", "align_hooks.record.format.schema"]
 
 
 def test_everything_but_the_families_asks_their_registry() -> None:
@@ -243,7 +243,7 @@ def test_importing_every_entrance_loads_no_framework_and_attaches_nothing_but_a_
     done = fresh(
         "import sys, threading\n"
         "finders, path, hook, threads = list(sys.meta_path), list(sys.path), sys.excepthook, threading.active_count()\n"
-        "import align_hooks, align_hooks.torch_side, align_hooks.hf_side.library, align_hooks.cli\n"
+        "import align_hooks, align_hooks.torch_side, align_hooks.oracle.library, align_hooks.cli\n"
         "assert align_hooks.cli.app.commands\n"
         "finders == sys.meta_path or print('a finder')\n"
         "import align_hooks.ms_side\n"
@@ -292,7 +292,7 @@ def test_a_command_loads_no_other_command(name: str) -> None:
 def test_what_trains_loads_no_catalogue_of_words() -> None:
     done = fresh(
         "import align_hooks.ms_side, align_hooks.torch_side, sys\n"
-        "import align_hooks.record.reader, align_hooks.record.writer, align_hooks.replay.batches, align_hooks.replay.weights\n"
+        "import align_hooks.record.reader, align_hooks.record.write.writer, align_hooks.replay.batches, align_hooks.replay.weights\n"
         "print(sys.modules['align_hooks.messages.catalogue'].catalogue.cache_info().currsize)\n",
         ALIGN_HOOKS_LOCAL_NORMS="all",
     )

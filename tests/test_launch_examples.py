@@ -22,11 +22,11 @@ import yaml
 from align_hooks import open_run
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.pieces import StepBatch
-from align_hooks.record.problems import ProblemKind
-from align_hooks.record.shard import Shard
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.problems import ProblemKind
+from align_hooks.record.write.step_files import StepBatch
 from align_hooks.settings import PREFIX, Settings
 from synthetic import CAUSAL, CONFIG, EVERYTHING, LAUNCH, ROWS, SHAPES, batch, begun, job, optimizer, row, sketched, tensors
 from test_presets import PRESETS, read

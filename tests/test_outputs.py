@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.cli import main
-from align_hooks.record.output import place_of
+from align_hooks.record.write.output import place_of
 from chosen import every
 from synthetic import Synthetic
 

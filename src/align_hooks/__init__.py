@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from align_hooks.comparison.verdict import Verdict
     from align_hooks.python.compare import compare
     from align_hooks.python.comparison import Comparison
-    from align_hooks.record.batch import Batch
+    from align_hooks.record.read.batch import Batch
     from align_hooks.record.reader import Run, open_run
 
 __all__ = ["Batch", "Comparison", "Run", "Verdict", "__version__", "compare", "open_run"]
 HOMES = {
-    "Batch": "record.batch",
+    "Batch": "record.read.batch",
     "Comparison": "python.comparison",
     "Run": "record.reader",
     "Verdict": "comparison.verdict",

@@ -8,7 +8,7 @@ import align_hooks.checklist.sides as sides
 from align_hooks import open_run
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.sides import check_runs
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.messages import Side
 from checklist.test_records import facts
 from synthetic import Synthetic

@@ -16,7 +16,7 @@ from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import rendered
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.check_machine import check_as_json
 from checklist.exercises import flags, keys, megatron, mindformers, mindformers_tree, row, to_change
 from checklist.test_closed_loop import differing, without_advice

@@ -11,7 +11,7 @@ import numpy as np
 
 from align_hooks.checkpoints.convert import convert_weights
 from align_hooks.names.blocks import PADDING
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from synthetic import begun, row, whole_shards
 
 Tensors = dict[str, tuple[str, np.ndarray]]

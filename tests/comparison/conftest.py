@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, StageResult
 from synthetic import Synthetic, grown, optimizer
 

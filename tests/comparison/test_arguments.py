@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from align_hooks.checkpoints.model import model_of
+from align_hooks.comparison.data.token_losses import LossDivergence
 from align_hooks.comparison.diagnosis.blame import causes, suspects
-from align_hooks.comparison.diagnosis.seen import Observations
-from align_hooks.comparison.settings import argument_settings, hyper_parameters, model_settings
+from align_hooks.comparison.diagnosis.observations import Observations
+from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.token_losses import token_losses
-from align_hooks.comparison.token_losses import LossDivergence
 from align_hooks.comparison.verdict import FaultLocation, Finding, StageResult, Status, Verdict
 from align_hooks.errors import RecordError
-from align_hooks.hf_side.inputs import refuse_unknown
 from align_hooks.messages import rendered
+from align_hooks.oracle.inputs import refuse_unknown
 from align_hooks.quantities.weights import UNKNOWN, unknown_of
-from align_hooks.record import layout
-from align_hooks.record.schema import Facts, OptimizerFacts, ParameterGroup, Training
+from align_hooks.record.format import layout
+from align_hooks.record.format.schema import Facts, OptimizerFacts, ParameterGroup, Training
 from align_hooks.report.configuration import models
 from align_hooks.report.text import to_change
 from comparison.conftest import Compared

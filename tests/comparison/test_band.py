@@ -12,16 +12,16 @@ import pytest
 import drifting
 from align_hooks import Run
 from align_hooks.cli import app
-from align_hooks.comparison.band import drift
-from align_hooks.comparison.band.detector import SLOPES, Detector, cost, leaves, room
-from align_hooks.comparison.band.drift import drifts, error_of_mean, parts
-from align_hooks.comparison.band.level import CUT, GAINS, Honest, Level, honest, innovations
-from align_hooks.comparison.band.watching import JobWatch, Sign, Watched
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.control_band import drift
+from align_hooks.comparison.control_band.detector import SLOPES, Detector, cost, leaves, room
+from align_hooks.comparison.control_band.drift import drifts, error_of_mean, parts
+from align_hooks.comparison.control_band.level import CUT, GAINS, Honest, Level, honest, innovations
+from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stages.band import band
 from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, Verdict
 from align_hooks.errors import RecordError
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from invoked import invoke
 from synthetic import Array, scalars_only
 from worded import words

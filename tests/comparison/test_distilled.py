@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Metric, Status
 from align_hooks.messages import rendered
 from align_hooks.record.distill import distill
-from align_hooks.record.norms import squared_sum
+from align_hooks.record.format.norms import squared_sum
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
 from chosen import every

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.formula import UpdateFormula
-from align_hooks.comparison.rounding_alone import TIMES, alike, drift
+from align_hooks.comparison.metrics.rounding_alone import TIMES, alike, drift
+from align_hooks.comparison.optimizer.formula import UpdateFormula
 from align_hooks.comparison.verdict import FaultLocation, Status, Term, Verdict
 from align_hooks.messages import rendered
-from align_hooks.record.norms import squared_sum
+from align_hooks.record.format.norms import squared_sum
 from comparison.conftest import Compared, asking, stage
 from synthetic import STEPS, Array, Synthetic, tensors
 

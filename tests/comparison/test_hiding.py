@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.settings import FAMILY
+from align_hooks.comparison.settings.recorded import FAMILY
 from align_hooks.comparison.verdict import Metric, Reason, Status, Verdict, at_step, when
 from align_hooks.errors import RecordError
 from align_hooks.messages import Argument, Side, message, rendered

@@ -10,8 +10,8 @@ import pytest
 
 from align_hooks.comparison.verdict import FaultLocation, Metric, Reason, Status, Verdict
 from align_hooks.messages import Side, message
-from align_hooks.record.look import look, side_by_side
-from align_hooks.record.unseen import Unseen
+from align_hooks.record.format.missing_batch import Unseen
+from align_hooks.record.read.batch_statistics import look, side_by_side
 from align_hooks.report.text import blamed
 from comparison.conftest import Compared, asking, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch

@@ -11,14 +11,14 @@ from msgspec import convert
 
 from align_hooks.comparison.diagnosis.symptom import first_symptom
 from align_hooks.comparison.findings import furthest, telling, telling_of, without_reference
-from align_hooks.comparison.limits import DEFAULTS, limits_for
-from align_hooks.comparison.measures import BLOCK, ratio, relative_difference
-from align_hooks.comparison.settings import FAMILY, as_written, equal, hyper_parameters, model_settings, show
+from align_hooks.comparison.metrics.limits import DEFAULTS, limits_for
+from align_hooks.comparison.metrics.measures import BLOCK, ratio, relative_difference
+from align_hooks.comparison.settings.recorded import FAMILY, as_written, equal, hyper_parameters, model_settings, show
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Finding, StageResult, Status, Verdict, decide
 from align_hooks.messages import message, terms
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
-from align_hooks.record.schema import OptimizerFacts
+from align_hooks.record.format.schema import OptimizerFacts
 from synthetic import optimizer, relative_error
 from worded import ids
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
+from align_hooks.comparison.metrics.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Reason, Status, Verdict, when
 from align_hooks.messages import terms
 from comparison.conftest import HONEST, Compared, asking, scale, stage

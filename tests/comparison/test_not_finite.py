@@ -13,8 +13,8 @@ import pytest
 from align_hooks.cli import app
 from align_hooks.errors import AlignHooksError
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.write.writer import Writer
 from chosen import slow
 from synthetic import NAMES, ROWS, SEQUENCE, Synthetic, routed
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from align_hooks.comparison.places import KINDS, place
+from align_hooks.comparison.metrics.model_positions import KINDS, place
 
 
 @pytest.mark.parametrize(

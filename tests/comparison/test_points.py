@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import synthetic
-from align_hooks.comparison.points import backward_order, forward_order, healed, origins
+from align_hooks.comparison.metrics.points import backward_order, forward_order, healed, origins
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.verdict import FaultLocation, Finding, Status, Verdict, when

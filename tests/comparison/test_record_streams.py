@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align_hooks import open_run
-from align_hooks.comparison import streams
-from align_hooks.comparison.measures import BLOCK, aligned, distances, of_blocks
-from align_hooks.comparison.runs import compare
-from align_hooks.comparison.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.metrics import streams
+from align_hooks.comparison.metrics.measures import BLOCK, aligned, distances, of_blocks
+from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences
-from align_hooks.record.part import StoredTensor
-from align_hooks.record.pieces import write_tensors
-from align_hooks.record.shard import Shard
-from align_hooks.record.tensors import Tensors, Whole
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.stored_tensor import StoredTensor
+from align_hooks.record.read.tensors import Tensors, Whole
+from align_hooks.record.write.step_files import write_tensors
 from comparison.conftest import HONEST, stage
 from sharded import part_of
 

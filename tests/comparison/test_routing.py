@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison import limits
-from align_hooks.comparison.routing import apart
+from align_hooks.comparison.data.routing import apart
+from align_hooks.comparison.metrics import limits
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.messages import rendered
-from align_hooks.record.terms import AUXILIARY
+from align_hooks.record.format.terms import AUXILIARY
 from comparison.conftest import Compared, asking, change_id, stage
 from synthetic import ROUTERS, ROWS, SEQUENCE, STEPS, Synthetic, routed
 from worded import arguments, ids

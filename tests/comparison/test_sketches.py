@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.distances import of_sketches, weights
+from align_hooks.comparison.metrics.distances import of_sketches, weights
 from align_hooks.comparison.verdict import Status, Verdict, at_step
 from align_hooks.messages import Message, message
-from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import sketch
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import sketch
 from comparison.conftest import HONEST, Compared, asking, scale, stage
 from rewritten import bend_rows, relisted
 from synthetic import HONEST_SKETCHED, STEPS, Array, Synthetic, grown, sketched, squared_sum

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.data.random_states import first_difference
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.random_states import first_difference
 from align_hooks.comparison.stages.state import of_step
 from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Status, Verdict, at_step
-from align_hooks.record import digests, layout
-from align_hooks.record.state import BUFFER, SAMPLES, SCHEDULER
-from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format import digests, layout
+from align_hooks.record.format.state import BUFFER, SAMPLES, SCHEDULER
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 from comparison.conftest import Compared, stage
 from record.conftest import DP2, of_ranks
 from sharded import Grid, Model, write

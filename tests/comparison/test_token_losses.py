@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.comparison.token_losses import (
+from align_hooks.comparison.data.token_losses import (
     AffectedRows,
     Where,
     Wrong,
@@ -23,7 +23,7 @@ from align_hooks.comparison.token_losses import (
 )
 from align_hooks.comparison.verdict import Metric, Verdict, when
 from align_hooks.messages import Message, Side, message, sentences, terms
-from align_hooks.record.schema import Launched, Manifest
+from align_hooks.record.format.schema import Launched, Manifest
 from comparison.conftest import Compared
 from synthetic import STEPS, Synthetic, row
 from worded import arguments, ids

@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
+from align_hooks.comparison.data.token_losses import AffectedRows
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, SIGNS
-from align_hooks.comparison.token_losses import AffectedRows
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import message, rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS

@@ -16,7 +16,7 @@ from align_hooks.checklist.change import Action, Form
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.row import Effect, RowGroup
 from align_hooks.comparison.acceptance import AcceptanceOutcome as Acceptance
-from align_hooks.comparison.band.watching import Sign, Watched
+from align_hooks.comparison.control_band.watching import Sign, Watched
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.verdict import FaultLocation, Judgement, Status, Unit, Verdict
 from docs import schemas

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.monitor import convert_monitored, is_monitored, read_monitored

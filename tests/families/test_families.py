@@ -11,8 +11,8 @@ import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from align_hooks.checklist.tables import ROW
-from align_hooks.comparison.frontier import LEVEL
-from align_hooks.comparison.places import KINDS
+from align_hooks.comparison.diagnosis.backward_boundary import LEVEL
+from align_hooks.comparison.metrics.model_positions import KINDS
 from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, RoutingConfig, rows_of, size_of

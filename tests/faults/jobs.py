@@ -8,11 +8,11 @@ import numpy as np
 from align_hooks.process.ranks import Launch
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record.activations import column_signs, measured, row_signs
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.pieces import StepActivations, StepBatch
-from align_hooks.record.shard import Shard
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.activations import column_signs, measured, row_signs
+from align_hooks.record.write.step_files import StepActivations, StepBatch
+from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 from faults.tracer import mark
 from synthetic import row

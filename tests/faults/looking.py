@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from align_hooks import Run, open_run
-from align_hooks.record.problems import Problem
+from align_hooks.record.read.problems import Problem
 from faults.jobs import NAME, POINT, batch, job_and_step, put_out, sums, tensor, value
 from faults.model import STATES, Table
 

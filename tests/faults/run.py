@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record import layout
+from align_hooks.record.format import layout
 from faults.jobs import Job, record
 from faults.looking import Torn, look
 from faults.model import Progress, Table

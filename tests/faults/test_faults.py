@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.record import atomic, committed, start
-from align_hooks.record.writer import Writer
+from align_hooks.record.read import committed
+from align_hooks.record.write import atomic, start
+from align_hooks.record.write.writer import Writer
 from chosen import every
 from faults import run as harness
 from faults.jobs import Job, record

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 from numpy.lib import format as npy
 
-from align_hooks.record import digests
+from align_hooks.record.format import digests
 from fuzz.formats import archived, cell, checkpoint, events, pickled
 from fuzz.odd import BROKEN, DTYPES, MARKUP, ODD_TEXTS, SHAPES, TOKENS, WORDS, odd
 from rewritten import is_sealed

@@ -28,11 +28,11 @@ from align_hooks.checkpoints.convert import convert_weights
 from align_hooks.evidence.convert import convert
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record import writer
 from align_hooks.record.distill import distill
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.pieces import StepBatch
-from align_hooks.record.shard import Shard
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.write import writer
+from align_hooks.record.write.step_files import StepBatch
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from checkpoints.models import Sizes, huggingface, tensors
 from evidence.dumps import operators

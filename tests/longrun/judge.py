@@ -19,15 +19,15 @@ import numpy as np
 import drifting
 from align_hooks import Run, open_run
 from align_hooks.comparison.acceptance import acceptance, outcome
-from align_hooks.comparison.band.banded import banded
-from align_hooks.comparison.band.detector import leaves
-from align_hooks.comparison.band.drift import drifts
-from align_hooks.comparison.band.level import honest, innovations
-from align_hooks.comparison.band.series import NUMBERS, differences
-from align_hooks.comparison.band.watching import JobWatch
-from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.control_band.banded import banded
+from align_hooks.comparison.control_band.detector import leaves
+from align_hooks.comparison.control_band.drift import drifts
+from align_hooks.comparison.control_band.level import honest, innovations
+from align_hooks.comparison.control_band.series import NUMBERS, differences
+from align_hooks.comparison.control_band.watching import JobWatch
+from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stages.band import band
 from align_hooks.messages import rendered
 

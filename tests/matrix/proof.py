@@ -17,7 +17,7 @@ from table import RESULTS, Result, row
 from training import STEPS, STORED, TIMEOUT, clean
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.record.reader import Run
 
 

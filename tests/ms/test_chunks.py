@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from align_hooks.ms_side.chunks import LARGE, NormPlan, chunks_of
 from align_hooks.names.blocks import Blocks, Stack
-from align_hooks.record.norms import CHUNK
+from align_hooks.record.format.norms import CHUNK
 from synthetic import fused
 
 

@@ -11,8 +11,8 @@ from align_hooks.ms_side.chunks import LARGE
 from align_hooks.ms_side.lanes import Matrix, SketchPlan
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.names.fused import Fused, Piece
-from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import PROJECTIONS, TURNS, sketch
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import PROJECTIONS, TURNS, sketch
 from synthetic import fused
 
 Gradients = Sequence[np.ndarray]

@@ -12,7 +12,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Cut, Dims
 from align_hooks.names.fused import Fused
 from align_hooks.names.own import own_elsewhere
-from align_hooks.record.shard import shards_of
+from align_hooks.record.format.shard import shards_of
 from tables import MEGATRON_DEEPSEEK, MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
 
 DIMS = Dims(heads=8, groups=4, head_dim=2, ffn=12, vocabulary=13, padded=16, expert_ffn=8)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import WorkPool

@@ -13,7 +13,7 @@ import pytest
 
 import align_hooks
 from align_hooks import Comparison, Verdict, compare, open_run
-from align_hooks.comparison import runs, verdict
+from align_hooks.comparison import pipeline, verdict
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.extras import installing
 from align_hooks.messages import rendered, with_commands
@@ -37,7 +37,7 @@ def faulty(here: Path) -> Comparison:
 
 
 def test_it_is_the_comparison_of_the_command(here: Path, faulty: Comparison) -> None:
-    expected = runs.compare(open_run(here / "reference"), open_run(here / "faulty"))
+    expected = pipeline.compare(open_run(here / "reference"), open_run(here / "faulty"))
     assert isinstance(faulty, verdict.ComparisonResult)
     assert as_json(faulty) == as_json(expected)
     assert (faulty.verdict, faulty.exit_code) == (Verdict.DIVERGED, 1)

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison import noise
-from align_hooks.comparison.distances import MEASURED
+from align_hooks.comparison.metrics import noise
+from align_hooks.comparison.metrics.distances import MEASURED
 from align_hooks.comparison.verdict import Metric
 from align_hooks.quantities import registry
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record import holdings, layout
+from align_hooks.record.check import inventory
+from align_hooks.record.format import layout
 from align_hooks.settings import PREFIX, Settings
 from docs import rules
 from synthetic import STEPS, routed
@@ -71,7 +72,7 @@ def test_the_rules_of_a_record_have_one_for_every_file(kind: Quantity) -> None:
 
 
 def test_what_has_files_can_be_looked_into() -> None:
-    assert {kind.name for kind in registry.KINDS if kind.files} <= set(holdings.READ) <= set(registry.BY_NAME)
+    assert {kind.name for kind in registry.KINDS if kind.files} <= set(inventory.READ) <= set(registry.BY_NAME)
 
 
 def test_what_is_stored_is_compared() -> None:
@@ -86,6 +87,6 @@ def test_a_run_that_recorded_everything_has_every_quantity_at_every_number(tmp_p
     run = open_run(routed("sketches", "routing", "activations").write(tmp_path / "run"))
     for kind in registry.KINDS:
         assert run.steps_of(kind.name) == list(kind.numbers(range(STEPS))) == sorted(kind.possible(range(STEPS))), kind.name
-    assert {holding.kind: holding.steps for holding in holdings.holdings(run)} == {
+    assert {holding.kind: holding.steps for holding in inventory.holdings(run)} == {
         kind.name: tuple(kind.numbers(range(STEPS))) for kind in registry.KINDS
     }

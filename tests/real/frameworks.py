@@ -24,7 +24,7 @@ import align_hooks
 from align_hooks import Run
 from align_hooks.comparison.verdict import ComparisonResult, StageResult, Value, Verdict
 from align_hooks.names.blocks import Array
-from align_hooks.record.sums import sketches_of
+from align_hooks.record.read.sums import sketches_of
 from real import kept as keeping
 from real.kept import Kept, Said
 from synthetic import relative_error

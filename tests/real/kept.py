@@ -20,7 +20,7 @@ import align_hooks
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCE = Path(align_hooks.__file__).parent
-READERS = ("checklist", "comparison", "doctor", "evidence", "hf_side", "report", "scenarios", "testing")
+READERS = ("checklist", "comparison", "doctor", "evidence", "oracle", "report", "scenarios", "testing")
 """The packages of ours that no training imports, but for ``DEFAULTS``: ``test_imported`` sees to that."""
 DEFAULTS = tuple(f"checklist/{name}" for name in ("__init__.py", "meaning.py", "row.py"))
 DEFAULTS += tuple(f"checklist/{name}.{ending}" for name in ("defaults", "older_families") for ending in ("py", "txt"))

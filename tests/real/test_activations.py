@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.distances import activations
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.metrics.distances import activations
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.activations import column_signs, measured, row_signs
+from align_hooks.record.read.activations import column_signs, measured, row_signs
 from real import frameworks
 from real.frameworks import Train
 

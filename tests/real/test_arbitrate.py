@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from align_hooks import open_run  # noqa: E402
 from align_hooks.comparison.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
-from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
+from align_hooks.oracle.arbitrate import arbitrate  # noqa: E402
 from chosen import slow_but  # noqa: E402
 from real import frameworks  # noqa: E402
 from zoo import run as zoo  # noqa: E402

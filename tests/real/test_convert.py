@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.evidence.convert import convert
 from comparison.conftest import stage

@@ -12,7 +12,7 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.quantities.weights import NO_FAMILY
 from chosen import slow_but
 from real import frameworks, huggingface

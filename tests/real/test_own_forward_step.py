@@ -7,7 +7,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.names.blocks import Array
-from align_hooks.record.unseen import NO_MASK, Unseen
+from align_hooks.record.format.missing_batch import NO_MASK, Unseen
 from chosen import slow_but
 from real import frameworks
 from real.kept import Kept

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from real import frameworks, huggingface
 from worded import messages

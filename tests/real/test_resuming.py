@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Finding, Verdict, at_step
 from align_hooks.messages import message, rendered
-from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
+from align_hooks.record.format.state import SAMPLES, SCHEDULER, UPDATES
 from chosen import slow_but
 from real import frameworks
 from real.test_noninterference import DROPOUT

@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.limits import DEFAULTS
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.metrics.limits import DEFAULTS
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.messages import rendered
 from real import frameworks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.record.ending import End
+from align_hooks.record.format.ending import End
 from chosen import slow, slow_but
 from real import frameworks
 from real.frameworks import Train

@@ -6,7 +6,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message, terms
 from invoked import invoke

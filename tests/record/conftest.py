@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.record.shard import Shard
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.write.writer import Writer
 from synthetic import EVERYTHING, Synthetic, begun, finished, job
 
 Place = dict[str, int]

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from align_hooks.record import digests
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.shard import Shard
+from align_hooks.record.format import digests
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.shard import Shard
 from synthetic import begun, row
 
 TENSORS, TURNS = 16, 7

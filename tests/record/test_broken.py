@@ -12,10 +12,10 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message, sentences
-from align_hooks.record.ending import End, HowEnded, InterruptedWrite
-from align_hooks.record.pieces import write_tensors
-from align_hooks.record.problems import ProblemKind
-from align_hooks.record.schema import Facts, ReplayedSteps
+from align_hooks.record.format.ending import End, HowEnded, InterruptedWrite
+from align_hooks.record.format.schema import Facts, ReplayedSteps
+from align_hooks.record.read.problems import ProblemKind
+from align_hooks.record.write.step_files import write_tensors
 from holder import Holder
 from record.conftest import DP2, contents, of_ranks
 from rewritten import cut_last_line, edit, relisted, sealed

@@ -14,9 +14,10 @@ from align_hooks import open_run
 from align_hooks.comparison.health import health
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message
-from align_hooks.record import claim, layout
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.holdings import not_whole
+from align_hooks.record.check.inventory import not_whole
+from align_hooks.record.format import layout
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.write import directory_lock
 from holder import Holder, holding
 from record.conftest import DP2, contents, failing, of_ranks
 from synthetic import Synthetic, begun, described, finished, row
@@ -188,7 +189,7 @@ def test_a_directory_that_is_taken_away_stops_the_recording(tmp_path: Path) -> N
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"{" * 4000])
 def test_a_claim_that_is_none_says_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "claim").write_bytes(content)
-    assert claim.read(tmp_path / "claim") == {}
+    assert directory_lock.read(tmp_path / "claim") == {}
 
 
 def no_folder_sync(descriptor: int, sync: Any = os.fsync) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from align_hooks.record.norms import CHUNK, squared_sum
-from align_hooks.record.token_digest import POSITIONS, ROWS, digest, multipliers, text
+from align_hooks.record.format.norms import CHUNK, squared_sum
+from align_hooks.record.format.token_digest import POSITIONS, ROWS, digest, multipliers, text
 from synthetic import norm
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record import folder, layout
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format import folder, layout
+from align_hooks.record.format.ending import HowEnded
 from record.conftest import contents
 from synthetic import EVERYTHING, Synthetic, begun, by_hand, described, row
 

@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks.cli import app
 from align_hooks.evidence.convert import convert_curves
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from align_hooks.replay.batches import Replay
 from align_hooks.settings import Source, Steps
 from chosen import slow_but

@@ -19,7 +19,7 @@ CALLS = 4_000_000
 MEASURED = """
 import cProfile, json, pstats, re, sys
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.messages import as_data
 counted = cProfile.Profile()
 counted.enable()

@@ -12,16 +12,17 @@ import pytest
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.health import Condition, health
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import CHINESE, ENGLISH, Side, message, rendered
-from align_hooks.record import layout, run_files
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.pieces import StepBatch
-from align_hooks.record.problems import ProblemKind
-from align_hooks.record.unseen import Unseen
-from align_hooks.record.writer import Writer
+from align_hooks.record.format import layout
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.missing_batch import Unseen
+from align_hooks.record.read import run_files
+from align_hooks.record.read.problems import ProblemKind
+from align_hooks.record.write.step_files import StepBatch
+from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps

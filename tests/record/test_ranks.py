@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.pieces import StepBatch
-from align_hooks.record.self_check import ContradictionKind
-from align_hooks.record.shard import Shard
-from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.record.writer import Writer
+from align_hooks.record.check.self_check import ContradictionKind
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.write.step_files import StepBatch
+from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import filled
 from record.conftest import DP2, Place, of_ranks
 from synthetic import CAUSAL, SEQUENCE, STEPS, Synthetic, batch, norm, routed, row

@@ -13,11 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record import files
-from align_hooks.record.files import TensorFile
-from align_hooks.record.pieces import id_range, is_causal, write_tensors
-from align_hooks.record.schema import OptimizerFacts
-from align_hooks.record.shard import Shard
+from align_hooks.record.format.schema import OptimizerFacts
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read import files
+from align_hooks.record.read.files import TensorFile
+from align_hooks.record.write.step_files import id_range, is_causal, write_tensors
 from record.conftest import contents
 from rewritten import relisted
 from synthetic import CAUSAL, NAMES, ROWS, SEQUENCE, Synthetic, batch, begun, by_hand, described, finished, norm, row, scalars_only, tensors

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.schema import Facts, NormRow, ScalarRow, structured
+from align_hooks.record.format.schema import Facts, NormRow, ScalarRow, structured
 from rewritten import edit, edit_rows
 from synthetic import Synthetic
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.process.ranks import Launch
-from align_hooks.record import committed, digests, layout, sealed_rows, self_check
-from align_hooks.record.scalar_rows import merged_row
-from align_hooks.record.schema import Manifest, RankRow, SealedRow
+from align_hooks.record.check import self_check
+from align_hooks.record.format import digests, layout
+from align_hooks.record.format.schema import Manifest, RankRow, SealedRow
+from align_hooks.record.read import committed, sealed_rows
+from align_hooks.record.read.scalar_rows import merged_row
 from record.conftest import DP2, of_ranks
 from rewritten import edit_rows
 

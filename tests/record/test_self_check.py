@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Status
 from align_hooks.errors import RecordError
-from align_hooks.record.problems import ProblemKind
-from align_hooks.record.self_check import Contradiction, ContradictionKind, Statement, Weighing, Witness
+from align_hooks.record.check.self_check import Contradiction, ContradictionKind, Statement, Weighing, Witness
+from align_hooks.record.read.problems import ProblemKind
 from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row

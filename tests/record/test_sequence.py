@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.batch import Batch
-from align_hooks.record.pieces import StepBatch, StepChoices
-from align_hooks.record.sequence import Slices, in_order, part_of, positions_of, slices_of, zigzag
-from align_hooks.record.weighing import weights_of_tokens
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.sequence import Slices, in_order, part_of, positions_of, slices_of, zigzag
+from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.loss_weights import weights_of_tokens
+from align_hooks.record.write.step_files import StepBatch, StepChoices
+from align_hooks.record.write.writer import Writer
 from record.conftest import DP2, Place, of_ranks
 from rewritten import flip
 from synthetic import begun, row

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import (
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import (
     BLOCK,
     COLUMNS,
     DEFINITION,

@@ -10,8 +10,8 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.pieces import StepBatch
-from align_hooks.record.unseen import NO_MASK, Unseen
+from align_hooks.record.format.missing_batch import NO_MASK, Unseen
+from align_hooks.record.write.step_files import StepBatch
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
 from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, finished, row

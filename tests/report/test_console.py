@@ -15,7 +15,7 @@ import drifting
 from align_hooks.cli import app
 from align_hooks.cli.output import PIPED
 from align_hooks.messages import with_commands
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from align_hooks.report import console
 from align_hooks.report.arbitration_text import render_arbitration
 from comparison.test_arbitration import arbitration as arbitrated

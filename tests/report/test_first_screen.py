@@ -10,10 +10,10 @@ from msgspec.structs import replace as with_facts
 
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import check
-from align_hooks.comparison.settings import FAMILY
+from align_hooks.comparison.settings.recorded import FAMILY
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, FaultLocation, Finding, RunSummary, Suspect
 from align_hooks.messages import Side, message
-from align_hooks.record.schema import Facts, Training
+from align_hooks.record.format.schema import Facts, Training
 from align_hooks.report import to_change
 from align_hooks.report.curve_plots import axis_of
 from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, nice

@@ -15,11 +15,11 @@ from rich.console import Console
 from align_hooks import open_run
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison.health import health
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError, printable, shown
 from align_hooks.process import script
-from align_hooks.record.atomic import json_text
-from align_hooks.record.holdings import holdings
+from align_hooks.record.check.inventory import holdings
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.junit import junit
 from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown

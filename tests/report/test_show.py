@@ -15,8 +15,8 @@ from align_hooks.comparison.health import Condition, Health, health
 from align_hooks.comparison.verdict import Metric, when
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
-from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
-from align_hooks.record.problems import ProblemKind
+from align_hooks.record.check.inventory import bytes_by_kind, holdings, ranges
+from align_hooks.record.read.problems import ProblemKind
 from align_hooks.report.run_page import run_page
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import size

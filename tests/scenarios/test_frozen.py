@@ -13,10 +13,10 @@ from msgspec import convert
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.comparison.shared_ids import Shared, shared_ids
-from align_hooks.comparison.unmoved import LEAST, outliers, unmoved
+from align_hooks.comparison.data.shared_ids import Shared, shared_ids
+from align_hooks.comparison.optimizer.zero_lr import LEAST, outliers, unmoved
 from align_hooks.errors import AlignHooksError
-from align_hooks.record.schema import ScalarRow
+from align_hooks.record.format.schema import ScalarRow
 from align_hooks.scenarios.frozen import command, taken_out, variables
 from align_hooks.settings import Settings
 from invoked import invoke

@@ -12,8 +12,8 @@ from align_hooks.errors import RefusedRun
 from align_hooks.process.ranks import Launch
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.pieces import StepBatch
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.write.step_files import StepBatch
 from align_hooks.session import Session
 from align_hooks.session.accounting import exit_code, failure, finish
 from holder import held

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
-from align_hooks.record.token_digest import digest, text  # noqa: E402
+from align_hooks.record.format.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import arrays, norms, optimizer, probe_recorder, probes, routing, token_digest  # noqa: E402
 from align_hooks.torch_side.gathered import CurrentStep, ForwardBackward  # noqa: E402

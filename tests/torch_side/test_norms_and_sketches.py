@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused  # noqa: E402
-from align_hooks.record.shard import shards_of  # noqa: E402
-from align_hooks.record.sketch import sketch  # noqa: E402
+from align_hooks.record.format.shard import shards_of  # noqa: E402
+from align_hooks.record.format.sketch import sketch  # noqa: E402
 from align_hooks.torch_side.norms import GAP, NormPlan, stretches_of  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 from synthetic import fused as fused_of  # noqa: E402

@@ -1,11 +1,11 @@
-"""The digest of a step's tokens on the device is that of :mod:`align_hooks.record.token_digest`, however they are cut."""
+"""The digest of a step's tokens on the device is that of :mod:`align_hooks.record.format.token_digest`, however they are cut."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from align_hooks.record.token_digest import digest, text  # noqa: E402
+from align_hooks.record.format.token_digest import digest, text  # noqa: E402
 from align_hooks.torch_side.token_digest import OF_KNOWN, TokenDigest  # noqa: E402
 
 

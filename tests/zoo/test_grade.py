@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import at_step
 from align_hooks.messages import rendered
 from synthetic import Synthetic

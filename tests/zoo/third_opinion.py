@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from align_hooks import open_run
 from align_hooks.comparison.arbitration import Arbitration, Ruling
 from align_hooks.errors import RecordError
-from align_hooks.hf_side.arbitrate import arbitrate
-from align_hooks.hf_side.inputs import steps_of
 from align_hooks.messages import Side
+from align_hooks.oracle.arbitrate import arbitrate
+from align_hooks.oracle.inputs import steps_of
 from zoo.case import Case
 from zoo.cases import CASES
 from zoo.kept import Row, keep

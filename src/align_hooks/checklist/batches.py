@@ -1,4 +1,5 @@
-"""What a check needs beside a run's batches (:mod:`align_hooks.record.look`): a tokenizer that decodes what is odd, and the special ids."""
+"""What a check needs beside a run's batches (:mod:`align_hooks.record.read.batch_statistics`): a tokenizer that decodes what is odd, and
+the special ids."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from align_hooks.configuration.values import Setting
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.extras import needing
 from align_hooks.process.paths import path_of
-from align_hooks.record.look import Decode
+from align_hooks.record.read.batch_statistics import Decode
 
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 

@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.blocks import PADDING, Cut, Dims
 from align_hooks.names.fused import Fused
 from align_hooks.names.table import NameTable
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 
 @dataclass(frozen=True, slots=True)

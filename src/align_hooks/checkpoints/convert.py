@@ -19,7 +19,7 @@ from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import AlignHooksError
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import Rule
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 WRITERS = {"huggingface": write_huggingface, "megatron": write_megatron, "mindspore": write_mindformers}
 TO = (*WRITERS, "mindspore-ckpt")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.record import atomic
+from align_hooks.record.write import atomic
 
 
 def refuse_existing(path: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from align_hooks.record.layout import Array
-from align_hooks.record.part import FLOATING
+from align_hooks.record.format.layout import Array
+from align_hooks.record.read.stored_tensor import FLOATING
 
 KINDS = FLOATING
 """The floating types that are converted, as numpy reads their bytes."""

@@ -18,7 +18,7 @@ from align_hooks.checkpoints.model import ConfiguredModel, asked_for, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.table import NameTable
-from align_hooks.record.files import is_folder_in, list_folder
+from align_hooks.record.read.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
 """Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""

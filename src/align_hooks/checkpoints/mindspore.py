@@ -26,10 +26,10 @@ from align_hooks.checkpoints.checkpoint import TensorOnDisk
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
-from align_hooks.record import atomic
-from align_hooks.record.digests import bytes_of
-from align_hooks.record.files import in_words, readable
-from align_hooks.record.layout import Array
+from align_hooks.record.format.digests import bytes_of
+from align_hooks.record.format.layout import Array
+from align_hooks.record.read.files import in_words, readable
+from align_hooks.record.write import atomic
 from align_hooks.regular import open_regular
 
 TYPES = {"Float64": "F64", "Float32": "F32", "Float16": "F16", "BFloat16": "BF16"}

@@ -17,7 +17,7 @@ from align_hooks.errors import AlignHooksError, RefusedRun, shown
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.fused import Fused
 from align_hooks.names.table import NameTable, Rule, numbers_in, pattern_of
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 NORM_WITHIN = ".layer_norm_weight"
 """The end of the name of a norm that Transformer Engine keeps within the linear layer behind it; without that layer there is none."""

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from align_hooks.data_file import sections
 from align_hooks.errors import RecordError, shown
-from align_hooks.record.files import in_words
+from align_hooks.record.read.files import in_words
 
 Value: TypeAlias = Any
 """What a pickle holds: numbers, texts, lists, dictionaries, and objects of ours."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from align_hooks.checkpoints.kinds import size_of
 from align_hooks.checkpoints.torch_zip import STORAGES, strides_of
-from align_hooks.record import atomic
-from align_hooks.record.digests import bytes_of
-from align_hooks.record.layout import Array
+from align_hooks.record.format.digests import bytes_of
+from align_hooks.record.format.layout import Array
+from align_hooks.record.write import atomic
 
 ALIGNED = 64
 """Every member begins at a multiple of so many bytes, as torch has it, so that a file can be mapped."""

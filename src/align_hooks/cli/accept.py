@@ -11,14 +11,14 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
-from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.process.archive import is_archive
-from align_hooks.record.atomic import json_text
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.report.machine import criterion_as_json
 from align_hooks.report.text import criteria

@@ -9,10 +9,10 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output, progress
-from align_hooks.hf_side.library import refuse_lacking
 from align_hooks.messages import message
-from align_hooks.record.atomic import json_text
+from align_hooks.oracle.library import refuse_lacking
 from align_hooks.record.reader import open_run
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import render_arbitration
 
@@ -36,7 +36,7 @@ def arbitrate(
     refuse_lacking()
     with progress() as say:
         say(message("arbitrate.importing"))
-        from align_hooks.hf_side.arbitrate import arbitrate as held
+        from align_hooks.oracle.arbitrate import arbitrate as held
 
         arbitration = held(open_run(place_of(reference)), open_run(place_of(candidate)), step, progress=say)
     render_arbitration(arbitration, output())

@@ -15,7 +15,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.messages import message
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.check_fix import render_fix
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check

@@ -12,11 +12,11 @@ from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
+from align_hooks.comparison.metrics.signed_drift import drifts
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.runs import compare as compare_runs
-from align_hooks.comparison.signed import drifts
+from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.junit import junit as as_junit
 from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown as as_markdown

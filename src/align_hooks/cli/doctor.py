@@ -13,7 +13,7 @@ from align_hooks.cli.files import report_files, written
 from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import command, verdict
 from align_hooks.report.doctor_text import judged, lines
 

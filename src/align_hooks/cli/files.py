@@ -11,8 +11,8 @@ from align_hooks.extras import needing
 from align_hooks.messages import ENGLISH, speaking
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of
-from align_hooks.record import output
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.write import output
 from align_hooks.report.console import plain
 from align_hooks.settings import Steps
 

@@ -12,14 +12,14 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
+from align_hooks.comparison.data.shared_ids import of_standing_out
+from align_hooks.comparison.optimizer.zero_lr import unmoved
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.runs import compare
-from align_hooks.comparison.shared_ids import of_standing_out
-from align_hooks.comparison.unmoved import unmoved
+from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
 from align_hooks.messages import message, with_commands
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.frozen_text import as_json, render
 from align_hooks.scenarios.frozen import alone, variables

@@ -11,7 +11,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
 from align_hooks.messages import message, with_commands
-from align_hooks.record.atomic import json_text
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.ladder_text import as_json, render, render_rung
 from align_hooks.scenarios.climb import climb, conclusion, outcome

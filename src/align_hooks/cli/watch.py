@@ -15,16 +15,16 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.comparison.band.detector import FALSE_ALARMS
-from align_hooks.comparison.band.watching import JobWatch
-from align_hooks.comparison.noise import Noise
+from align_hooks.comparison.control_band.detector import FALSE_ALARMS
+from align_hooks.comparison.control_band.watching import JobWatch
+from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
-from align_hooks.record.atomic import json_text
-from align_hooks.record.ending import End
-from align_hooks.record.follow import Followed
-from align_hooks.record.output import write as write_output
+from align_hooks.record.format.ending import End
+from align_hooks.record.read.tail import Followed
+from align_hooks.record.write.atomic import json_text
+from align_hooks.record.write.output import write as write_output
 from align_hooks.report.console import paragraph
 from align_hooks.report.machine import watch_as_json
 from align_hooks.report.watch_text import alarm_words, progress_words, render, view

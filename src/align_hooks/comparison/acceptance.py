@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
 
-from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.verdict import Criterion, Judgement
 from align_hooks.messages import Message, message, sentences
-from align_hooks.record.schema import ScalarRow
+from align_hooks.record.format.schema import ScalarRow
 
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000

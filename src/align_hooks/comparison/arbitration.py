@@ -1,6 +1,6 @@
 """Which of two sides is right, as data: each point's distance from the truth on either side, and what follows from all of them.
 
-The truth is the same model on the same weights and batch in fp64 (``hf_side``). Distances are relative to its norm. What an honest run is
+The truth is the same model on the same weights and batch in fp64 (``oracle``). Distances are relative to its norm. What an honest run is
 off by is measured, not guessed: the same model in the run's own compute type is the ``honest`` distance of each point. A side leaves the
 truth where it is further away than that many times and than ``compare`` lets two honest runs be apart.
 """
@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from align_hooks.comparison.limits import SKETCHED, limits_for
-from align_hooks.comparison.points import healed
+from align_hooks.comparison.metrics.limits import SKETCHED, limits_for
+from align_hooks.comparison.metrics.points import healed
 from align_hooks.comparison.verdict import Finding, Judgement, Named, RunSummary, Words
 from align_hooks.messages import Side
 from align_hooks.names.points import consumers, sources
@@ -35,7 +35,7 @@ class PointKind(Named):
 
 
 ALWAYS = 2.5
-"""Tokens that a router may give to other experts however few there are (:mod:`align_hooks.comparison.routing`)."""
+"""Tokens that a router may give to other experts however few there are (:mod:`align_hooks.comparison.data.routing`)."""
 
 
 class Ruling(Judgement):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.limits import CLIPPING, SETTING
-from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.metrics.limits import CLIPPING, SETTING
+from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.verdict import Curve, RunSummary
+from align_hooks.record.format.schema import Rate, ScalarRow
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Rate, ScalarRow
 
 CURVES: dict[str, Callable[[ComparisonContext, int], float]] = {
     "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),

@@ -8,16 +8,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from align_hooks.comparison import distances
-from align_hooks.comparison.distances import Distance
-from align_hooks.comparison.limits import SAME_SKETCH, SETTING, SKETCHED
+from align_hooks.comparison.metrics import distances
+from align_hooks.comparison.metrics.distances import Distance
+from align_hooks.comparison.metrics.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.settings import equal
+from align_hooks.comparison.settings.recorded import equal
 from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words, at_step, excess, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import WorkPool
-from align_hooks.record.schema import Rate, ScalarRow
-from align_hooks.record.self_check import Contradiction, ContradictionKind
+from align_hooks.record.check.self_check import Contradiction, ContradictionKind
+from align_hooks.record.format.schema import Rate, ScalarRow
 
 WORST = 10
 NUMBERS = (Metric.LOSS, Metric.LOCAL_NORMS)

@@ -12,19 +12,19 @@ from enum import Enum
 from statistics import median
 
 from align_hooks.comparison.curves import of_one, side
+from align_hooks.comparison.diagnosis.sharding import AXES
 from align_hooks.comparison.findings import contradictions, copies_alike
-from align_hooks.comparison.settings import of_no_family
-from align_hooks.comparison.sharding import AXES
+from align_hooks.comparison.settings.recorded import of_no_family
 from align_hooks.comparison.verdict import Curve, Finding, Metric, RunSummary, Words, when
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.weights import NO_FAMILY, unknown_of
-from align_hooks.record.holdings import Holding
-from align_hooks.record.look import of_data
-from align_hooks.record.problems import Problem
+from align_hooks.record.check.inventory import Holding
+from align_hooks.record.check.self_check import SelfCheck
+from align_hooks.record.format.schema import HookCount, ScalarRow
+from align_hooks.record.read.batch_statistics import of_data
+from align_hooks.record.read.problems import Problem
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import HookCount, ScalarRow
-from align_hooks.record.self_check import SelfCheck
 
 
 class Condition(Enum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.diagnosis.sharding import explanation
 from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.sharding import explanation
 from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 

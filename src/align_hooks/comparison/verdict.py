@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.look import BatchStatistics
-from align_hooks.record.schema import Facts
+from align_hooks.record.format.schema import Facts
+from align_hooks.record.read.batch_statistics import BatchStatistics
 
 
 class Status(Enum):

@@ -14,7 +14,7 @@ from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS, TENSORS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
-from align_hooks.record.plan import ELEMENT, batches, tensors, token_bytes
+from align_hooks.record.write.plan import ELEMENT, batches, tensors, token_bytes
 from align_hooks.settings import PREFIX, Settings
 
 TOKENS = tuple(kind for kind in KINDS if kind.token_bytes or kind.choice_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.messages import rendered
 from align_hooks.process.ranks import Launch
-from align_hooks.record.start import earlier, holds_a_run
+from align_hooks.record.write.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import RoutingReplay

@@ -20,8 +20,8 @@ from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, TrainingLog, read_log
 from align_hooks.evidence.recording import Scalars, recording
 from align_hooks.process.paths import well_formed
+from align_hooks.record.format.shard import Shard
 from align_hooks.record.reader import open_run
-from align_hooks.record.shard import Shard
 from align_hooks.settings import Settings
 
 LONGEST = 2**30

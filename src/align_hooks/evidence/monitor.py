@@ -22,9 +22,9 @@ from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
-from align_hooks.record.files import in_words, is_folder_in, list_folder
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.shard import Shard
 
 Norms: TypeAlias = Mapping[int, Mapping[str, float]]
 """Step to the framework's name of a parameter to the norm of its gradient."""

@@ -11,11 +11,11 @@ from typing import TypeAlias
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RefusedRun
 from align_hooks.process.ranks import Launch
-from align_hooks.record.ending import HowEnded
-from align_hooks.record.layout import JsonObject
-from align_hooks.record.shard import Shard
-from align_hooks.record.start import holds_a_run
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.write.start import holds_a_run
+from align_hooks.record.write.writer import Writer
 from align_hooks.settings import Settings
 
 Row: TypeAlias = dict[str, float | bool | None]

@@ -25,7 +25,7 @@ from align_hooks.job.child import environment, wait
 from align_hooks.job.parsed_arguments import VARIABLE, Parsed
 from align_hooks.process.status import attached_processes
 from align_hooks.process.streams import say
-from align_hooks.record import atomic
+from align_hooks.record.write import atomic
 from align_hooks.settings import PREFIX, Settings
 
 DEFAULT = Path("arguments.json")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from align_hooks.errors import RecordError
 from align_hooks.process.script import report
 from align_hooks.process.streams import flush
-from align_hooks.record import atomic
+from align_hooks.record.write import atomic
 
 if TYPE_CHECKING:
     from align_hooks.session import Session

@@ -25,7 +25,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
 from align_hooks.process.status import REFUSED, VARIABLE, Process, attached_processes, started_again, unheard
 from align_hooks.process.streams import hold, say
-from align_hooks.record import last_words
+from align_hooks.record.write import crash_stack
 from align_hooks.settings import PREFIX, Settings, Source
 
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
@@ -77,7 +77,7 @@ def run(command: Sequence[str]) -> int:
 
         Session("run", replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
     if settings.run is not None:
-        from align_hooks.record.start import refuse_finished
+        from align_hooks.record.write.start import refuse_finished
 
         refuse_finished(settings.run, settings.run_exists, Launch.from_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
@@ -95,7 +95,7 @@ def run(command: Sequence[str]) -> int:
 
 def with_last_words(process: Process, run: Path | None) -> Process:
     """A lost process with its end, where the signal that ended it left words beside its record; any other process as it is."""
-    words = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
+    words = crash_stack.read(run, process.rank) if run is not None and process.began and process.lost else None
     return process if words is None else replace(process, ended=str(words), failed=True)
 
 

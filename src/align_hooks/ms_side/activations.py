@@ -22,7 +22,7 @@ from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
-from align_hooks.record.pieces import StepActivations
+from align_hooks.record.write.step_files import StepActivations
 from align_hooks.settings import PREFIX
 
 VARIABLE = f"{PREFIX}ACTIVATIONS"

@@ -14,7 +14,7 @@ import numpy as np
 
 from align_hooks.names.blocks import Array, Blocks, Stack
 from align_hooks.names.fused import Fused
-from align_hooks.record.norms import CHUNK
+from align_hooks.record.format.norms import CHUNK
 
 LARGE = 1 << 20
 """Elements of a gradient that is not joined with others, which would be a copy of it."""

@@ -11,7 +11,7 @@ from mindspore import nn, ops
 from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered
 from align_hooks.ms_side.points import TokenLayout, View
 from align_hooks.names.blocks import Array
-from align_hooks.record.activations import column_signs, measured, row_signs
+from align_hooks.record.read.activations import column_signs, measured, row_signs
 
 
 class ExpertWeightsPoint(nn.Cell):

@@ -1,8 +1,8 @@
 """Which numbers of a gradient go into which signed sum, and under which signs: known before the graph is compiled.
 
-Each piece of a gradient is a box of a view of it, and a matrix: :mod:`align_hooks.record.sketch` says how its elements are signed and
-summed. Its rows are filled up to whole turns with zeros and its columns to whole lanes, so that every sum is one over an axis. Imports no
-framework.
+Each piece of a gradient is a box of a view of it, and a matrix: :mod:`align_hooks.record.format.sketch` says how its elements are signed
+and summed. Its rows are filled up to whole turns with zeros and its columns to whole lanes, so that every sum is one over an axis.
+Imports no framework.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from align_hooks.ms_side.chunks import LARGE, largest_part
 from align_hooks.names.blocks import Array, Stack, View
 from align_hooks.names.fused import Fused
-from align_hooks.record.sketch import PROJECTIONS, TURNS, column_signs, named, row_signs
+from align_hooks.record.format.sketch import PROJECTIONS, TURNS, column_signs, named, row_signs
 
 TURNS_AT_ONCE = 64
 """Turns whose sums are added where the graph does it, in fp32."""

@@ -26,9 +26,9 @@ from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.names.table import NameTable
 from align_hooks.quantities.weights import NO_FAMILY
-from align_hooks.record.norms import squared_sum
-from align_hooks.record.shard import Shard, shards_of
-from align_hooks.record.sketch import sketch
+from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.shard import Shard, shards_of
+from align_hooks.record.format.sketch import sketch
 
 MINDFORMERS = "mindformers"
 """What its own names begin with."""

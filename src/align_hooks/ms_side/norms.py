@@ -1,4 +1,4 @@
-"""The squared sums of :mod:`align_hooks.record.norms` of all gradients, inside the compiled graph.
+"""The squared sums of :mod:`align_hooks.record.format.norms` of all gradients, inside the compiled graph.
 
 :mod:`.chunks` says which elements are summed together. Small gradients of one width of chunks are joined first. The graph then has a few
 operators for each of the large gradients, and a few for all of the small ones. The host adds up in fp64, which MindSpore's devices do not
@@ -12,7 +12,7 @@ from mindspore import nn, ops
 
 from align_hooks.ms_side.chunks import NormPlan, largest_part
 from align_hooks.ms_side.objects import Tensor
-from align_hooks.record.norms import PART
+from align_hooks.record.format.norms import PART
 
 
 class ChunkSums(nn.Cell):

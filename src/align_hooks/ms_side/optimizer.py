@@ -18,7 +18,7 @@ from align_hooks.ms_side.model import Parameters, fill, pieces
 from align_hooks.ms_side.objects import Cell, Optimizer, Schedule, Weight
 from align_hooks.ms_side.place import calling_alone
 from align_hooks.names.blocks import Array
-from align_hooks.record.layout import MOMENTS
+from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
 
 

@@ -22,8 +22,8 @@ from align_hooks.ms_side.objects import Cell, RunContext, Tensor, Weight
 from align_hooks.ms_side.reducer import CaptureGradients, Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.patched import asked
-from align_hooks.record.norms import print_norms, squared_sum
-from align_hooks.record.pieces import StepBatch, write_batch, write_tensors
+from align_hooks.record.format.norms import print_norms, squared_sum
+from align_hooks.record.write.step_files import StepBatch, write_batch, write_tensors
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | None], *, rank: int = 0) -> None:

@@ -22,8 +22,20 @@ from mindspore import Tensor, nn, ops
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
 from align_hooks.names.blocks import Array
-from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, column_signs, measured, places, row_signs
-from align_hooks.record.sketch import PROJECTIONS
+from align_hooks.record.format.sketch import PROJECTIONS
+from align_hooks.record.read.activations import (
+    COUNT,
+    LEAST,
+    MOST,
+    NOT_FINITE,
+    NUMBERS,
+    SQUARES,
+    SUM,
+    column_signs,
+    measured,
+    places,
+    row_signs,
+)
 
 IN_GRAPH = 5 + PROJECTIONS
 """Numbers that the graph makes of a value; how many elements there are is known outside."""
@@ -90,8 +102,8 @@ class TokenLayout:
 
 
 class Numbers(nn.Cell):
-    """The numbers of :mod:`align_hooks.record.activations` of each value in a tensor, ``[values, IN_GRAPH]``, fp32: devices have no fp64.
-    Sums are taken of each token first, so that few roundings add up."""
+    """The numbers of :mod:`align_hooks.record.read.activations` of each value in a tensor, ``[values, IN_GRAPH]``, fp32: devices have no
+    fp64. Sums are taken of each token first, so that few roundings add up."""
 
     def __init__(self, layout: TokenLayout, views: Sequence[View]) -> None:
         super().__init__(auto_prefix=False)

@@ -1,4 +1,4 @@
-"""The signed sums of :mod:`align_hooks.record.sketch` of all gradients, inside the compiled graph.
+"""The signed sums of :mod:`align_hooks.record.format.sketch` of all gradients, inside the compiled graph.
 
 :mod:`.lanes` says which pieces are taken together. Signs are Parameters and no constants, which a graph would hold twice. No copy of a
 gradient is kept on the device until the step ends. Sums of up to a few thousand elements are fp32, since MindSpore's devices have no fp64,
@@ -13,7 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.lanes import Matrix, PieceGroup, SketchPlan
 from align_hooks.ms_side.own_parameters import own_array, set_unregistered
-from align_hooks.record.sketch import PROJECTIONS, TURNS
+from align_hooks.record.format.sketch import PROJECTIONS, TURNS
 
 
 class SignedSums(nn.Cell):

@@ -1,5 +1,5 @@
-"""What a step of a MindFormers run starts from beside weights and moments (:mod:`align_hooks.record.state`, and of its random generators
-:mod:`align_hooks.record.random_states`).
+"""What a step of a MindFormers run starts from beside weights and moments (:mod:`align_hooks.record.format.state`, and of its random
+generators :mod:`align_hooks.record.format.random_states`).
 
 All of it is what a checkpoint holds: the optimizer's count of updates, from which MindFormers takes the learning rate too, the loss
 scaler's counts, and what training moves without a gradient. MindFormers keeps no position of its data: it counts on from the step at which
@@ -18,8 +18,8 @@ from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.optimizer import updates_made
-from align_hooks.record.random_states import digest, of_python_and_numpy
-from align_hooks.record.state import BUFFER, GROWTH, UPDATES
+from align_hooks.record.format.random_states import digest, of_python_and_numpy
+from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
 
 
 def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from align_hooks.errors import SettingsError
 from align_hooks.process.paths import path_of
 from align_hooks.process.ranks import Launch
-from align_hooks.record.norms import print_norms
+from align_hooks.record.format.norms import print_norms
 from align_hooks.settings import Steps
 
 __all__ = ["Asked", "asked", "print_norms", "wanted"]

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import TypeAlias
 
 from align_hooks.comparison import verdict
-from align_hooks.comparison.runs import compare as compare_runs
+from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.process.executors import executor_of
 from align_hooks.python.comparison import Comparison
 from align_hooks.record.reader import Run, open_run

@@ -16,10 +16,10 @@ from align_hooks.comparison.verdict import Finding, StageResult, Value
 from align_hooks.errors import AlignHooksError
 from align_hooks.extras import needing
 from align_hooks.messages import rendered
-from align_hooks.record import output
-from align_hooks.record.frames import imported
-from align_hooks.record.layout import JsonObject
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.read.dataframes import imported
 from align_hooks.record.reader import Run
+from align_hooks.record.write import output
 
 if TYPE_CHECKING:
     import pandas as pd

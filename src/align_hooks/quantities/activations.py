@@ -1,6 +1,7 @@
 """What a forward pass makes at its points, and what the backward pass hands back to each: sums always, whole tensors where asked.
 
-The points are those of :mod:`align_hooks.names.points`. Sums are those of :mod:`align_hooks.record.activations`, one row a micro-batch.
+The points are those of :mod:`align_hooks.names.points`. Sums are those of :mod:`align_hooks.record.read.activations`, one row a
+micro-batch.
 """
 
 from __future__ import annotations

@@ -26,19 +26,20 @@ from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import KINDS, SWITCHES, asked_by
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record import atomic, digests, layout
-from align_hooks.record.batch_digests import digests_of
-from align_hooks.record.files import read_sealed, readable
-from align_hooks.record.folder import inside
-from align_hooks.record.holdings import kind_of
-from align_hooks.record.layout import JsonObject
-from align_hooks.record.part import StoredTensor
-from align_hooks.record.ranges import ranges
+from align_hooks.record.check.inventory import kind_of
+from align_hooks.record.check.verify import verify
+from align_hooks.record.format import digests, layout
+from align_hooks.record.format.batch_digests import digests_of
+from align_hooks.record.format.folder import inside
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.format.ranges import ranges
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.read.files import read_sealed, readable
+from align_hooks.record.read.stored_tensor import StoredTensor
+from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import DEFINITION, sketch
-from align_hooks.record.tensors import Tensors
-from align_hooks.record.verify import verify
+from align_hooks.record.write import atomic
 from align_hooks.settings import PREFIX, Steps
 
 KEPT: tuple[Quantity, ...] = tuple(kind for kind in KINDS if not kind.copies)
@@ -66,7 +67,7 @@ class DistilledRecord:
 
     @property
     def sizes(self) -> Counter[str]:
-        """Bytes that each quantity takes in the zip file, :data:`.holdings.OTHER` for files of none."""
+        """Bytes that each quantity takes in the zip file, :data:`.inventory.OTHER` for files of none."""
         sizes: Counter[str] = Counter()
         for name, size in packed_sizes(self.content).items():
             *folders, last = name.split("/")

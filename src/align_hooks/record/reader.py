@@ -26,25 +26,26 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record import frames, layout, sums
-from align_hooks.record.activations import Activations, read_activations
-from align_hooks.record.atomic import weakness
-from align_hooks.record.batch import Batch, BatchFacts, read_batch, read_batch_facts
-from align_hooks.record.files import read_json
-from align_hooks.record.folder import inside
-from align_hooks.record.gaps import lacking
-from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost_manifests
-from align_hooks.record.problems import Problem
-from align_hooks.record.random_states import whole
-from align_hooks.record.routing import Routing, counts_of, read_routing
-from align_hooks.record.run_rows import RunRows
-from align_hooks.record.schema import Facts, OptimizerStateFacts, structured
-from align_hooks.record.self_check import SelfCheck, self_check
-from align_hooks.record.state import StepState
-from align_hooks.record.sums import Sketches
-from align_hooks.record.tensors import Tensors
-from align_hooks.record.unrecorded import by_hand, sketches_of, unrecorded
+from align_hooks.record.check.gaps import lacking
+from align_hooks.record.check.self_check import SelfCheck, self_check
+from align_hooks.record.format import layout
+from align_hooks.record.format.folder import inside
+from align_hooks.record.format.layout import Array, JsonObject
+from align_hooks.record.format.random_states import whole
+from align_hooks.record.format.schema import Facts, OptimizerStateFacts, structured
+from align_hooks.record.format.state import StepState
+from align_hooks.record.read import dataframes, sums
+from align_hooks.record.read.activations import Activations, read_activations
+from align_hooks.record.read.batch import Batch, BatchFacts, read_batch, read_batch_facts
+from align_hooks.record.read.files import read_json
+from align_hooks.record.read.manifests import read_facts, read_manifests, refuse_lost_manifests
+from align_hooks.record.read.problems import Problem
+from align_hooks.record.read.routing import Routing, counts_of, read_routing
+from align_hooks.record.read.run_rows import RunRows
+from align_hooks.record.read.sums import Sketches
+from align_hooks.record.read.tensors import Tensors
+from align_hooks.record.read.unrecorded import by_hand, sketches_of, unrecorded
+from align_hooks.record.write.atomic import weakness
 from align_hooks.settings import Steps
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Run(RunRows):
     def to_frame(self, quantity: str = "scalars") -> pd.DataFrame:
         """A pandas DataFrame with a row a step, whose number is the index. Of ``scalars`` there is a column a number, of ``local_norms``
         one a tensor, fp64. ``run.to_frame().loss.plot()`` draws the loss. Needs pandas (the extra ``pandas``)."""
-        return frames.of_run(self, quantity)
+        return dataframes.of_run(self, quantity)
 
     def random_states(self, step: int) -> dict[int, list[dict[str, str]]]:
         """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).

@@ -16,10 +16,10 @@ import numpy as np
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
-from align_hooks.record import layout
-from align_hooks.record.batch import Batch
-from align_hooks.record.gaps import why_no_mask
-from align_hooks.record.layout import Array
+from align_hooks.record.check.gaps import why_no_mask
+from align_hooks.record.format import layout
+from align_hooks.record.format.layout import Array
+from align_hooks.record.read.batch import Batch
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 

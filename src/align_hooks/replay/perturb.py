@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """One rounding step of a number of size 1, by compute type."""

@@ -34,7 +34,8 @@ class RoutingReplay(ReplaySource):
         """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
         changes.
 
-        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see :meth:`ReplaySource.plan`.
+        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see
+        :meth:`ReplaySource.plan`.
         """
         self.refuse_missing_ranks()
         for step in self.plan(planned, every=every):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint
 from align_hooks.messages import as_data, rendered
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
 from align_hooks.report.machine import members
 from align_hooks.report.text import shown
 

@@ -10,7 +10,7 @@ from align_hooks.checklist.judge import JudgedRow
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
 from align_hooks.messages import as_data, rendered
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import advice
 from align_hooks.report.machine import members

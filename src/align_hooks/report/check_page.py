@@ -6,7 +6,7 @@ from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict, Course, Scheduled
 from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import Side, message
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
 from align_hooks.report import plots, to_change
 from align_hooks.report.check_text import OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
 from align_hooks.report.console import plain

@@ -8,11 +8,11 @@ from enum import Enum
 
 from msgspec.structs import asdict
 
-from align_hooks.comparison.settings import OF_NONE, equal, show
+from align_hooks.comparison.settings.recorded import OF_NONE, equal, show
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Message, message
 from align_hooks.quantities.weights import UNKNOWN
-from align_hooks.record.schema import Facts, OptimizerFacts, Table
+from align_hooks.record.format.schema import Facts, OptimizerFacts, Table
 from align_hooks.report.console import plain
 
 MISSING = "–"

@@ -24,8 +24,8 @@ from markupsafe import Markup, escape
 from align_hooks.comparison.verdict import Finding
 from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
 from align_hooks.messages.catalogue import template
-from align_hooks.record.atomic import json_text
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain
 from align_hooks.report.text import parts_of, shown
 

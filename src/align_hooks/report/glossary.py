@@ -30,8 +30,12 @@ WORDS = (
 )
 """Words that stand in many places of a page."""
 METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
-    (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.comparison.measures"),
-    (message("method.name_limits"), message("method.limits"), "align_hooks.comparison.limits, align_hooks.comparison.noise, docs/zoo.md"),
+    (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.comparison.metrics.measures"),
+    (
+        message("method.name_limits"),
+        message("method.limits"),
+        "align_hooks.comparison.metrics.limits, align_hooks.comparison.metrics.noise, docs/zoo.md",
+    ),
     *((stage.title, stage.method, stage.source) for stage in LADDER),
     (message("method.name_noise_band"), message("method.noise_band"), None),
     *((word.name, word.text, None) for word in WORDS if word.slug in ("eps", "exact-step", "injected", "scale")),

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from align_hooks.messages import Argument, message, rendered
-from align_hooks.record.schema import Table as Data
+from align_hooks.record.format.schema import Table as Data
 from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.scenarios.climb import Experiment
 from align_hooks.scenarios.plan import ExperimentPlan

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from align_hooks.comparison.band.watching import JobWatch, Watched
+from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve, Finding, StageResult
 from align_hooks.messages import as_data, rendered
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
 from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.signed import SignedDrift
+from align_hooks.comparison.metrics.signed_drift import SignedDrift
 from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.report.console import plain
@@ -24,7 +24,7 @@ MENTION = re.compile(r"([@#])(?=\w)")
 
 
 def markdown(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> str:
-    """The whole text. ``drifts`` are those of :mod:`align_hooks.comparison.signed`; ``command`` gives the whole report."""
+    """The whole text. ``drifts`` are those of :mod:`align_hooks.comparison.metrics.signed_drift`; ``command`` gives the whole report."""
     return "\n".join(_lines(comparison, drifts, command)) + "\n"
 
 

@@ -14,7 +14,7 @@ from align_hooks.checklist.result import Checklist
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import ComparisonResult, Finding, StageResult, Status, Verdict, differing
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.schema import Table
+from align_hooks.record.format.schema import Table
 from align_hooks.report import glossary, identity, plots, to_change
 from align_hooks.report.check_text import shown_rows
 from align_hooks.report.configuration import chosen, configurations

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.settings import can_be_given
+from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Finding, StageResult, Status, Unit, Value, Words, differing
 from align_hooks.messages import Argument, Joined, Message, Separator, Side, in_a_row, message, rendered, sentences, terms, with_commands

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from align_hooks.comparison.verdict import Curve
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 MOST = 10_000
 """Steps of a curve that are all drawn, and no more of a longer one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.band.watching import JobWatch, Watched
+from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.messages import Message, message
 from align_hooks.report import glossary, identity, plots
 from align_hooks.report.curve_plots import curve_plot

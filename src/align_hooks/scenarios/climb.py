@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.comparison.runs import compare
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Judgement, Verdict
 from align_hooks.messages import Message, message, terms
-from align_hooks.record import layout
+from align_hooks.record.format import layout
 from align_hooks.record.reader import Run, open_run
 from align_hooks.scenarios.plan import ExperimentPlan, Rung
 from align_hooks.scenarios.rung import attached, environment, write_config

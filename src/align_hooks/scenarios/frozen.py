@@ -6,10 +6,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.comparison.band.departure import ids_of
-from align_hooks.comparison.ladder import Decode
-from align_hooks.record import atomic
+from align_hooks.comparison.context import Decode
+from align_hooks.comparison.control_band.departure import ids_of
 from align_hooks.record.reader import Run
+from align_hooks.record.write import atomic
 from align_hooks.scenarios.rung import fed
 from align_hooks.settings import PREFIX
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
-from align_hooks.record import output
+from align_hooks.record.write import output
 from align_hooks.scenarios.plan import SLOTS, ExperimentPlan, Rung
 from align_hooks.settings import PREFIX
 

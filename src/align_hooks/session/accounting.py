@@ -8,7 +8,7 @@ from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
 from align_hooks.process.script import place_of, report
 from align_hooks.quantities.registry import KINDS, SWITCHES
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record.ending import HowEnded
+from align_hooks.record.format.ending import HowEnded
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
 

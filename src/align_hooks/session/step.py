@@ -20,8 +20,8 @@ from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
-from align_hooks.record.writer import Writer
+from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
+from align_hooks.record.write.writer import Writer
 from align_hooks.session.session import Session
 
 Produced = TypeVar("Produced")

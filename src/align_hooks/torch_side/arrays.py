@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, measured
-from align_hooks.record.sketch import PROJECTIONS
+from align_hooks.record.format.sketch import PROJECTIONS
+from align_hooks.record.read.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, measured
 
 IN_CACHE, BLOCK = 1 << 18, 1 << 20
 """Elements of a block on a host, 2 MB in fp64, and on an accelerator."""
@@ -62,8 +62,8 @@ def has_fp64(device: torch.device) -> bool:
 
 
 def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """The numbers of :mod:`align_hooks.record.activations` of a value ``[tokens, columns]``, fp64 on its device, with no transfer from it;
-    of a device that has no fp64, on the host. ``rows`` and ``columns`` are the signs of both."""
+    """The numbers of :mod:`align_hooks.record.read.activations` of a value ``[tokens, columns]``, fp64 on its device, with no transfer
+    from it; of a device that has no fp64, on the host. ``rows`` and ``columns`` are the signs of both."""
     if not has_fp64(value.device):
         return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
     tokens, width = value.shape

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from align_hooks.record.unseen import Unseen
+from align_hooks.record.format.missing_batch import Unseen
 from align_hooks.torch_side.objects import Tensor
 
 if TYPE_CHECKING:  # a session is there before the framework is imported

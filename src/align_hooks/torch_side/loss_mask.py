@@ -32,7 +32,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.unseen import Unseen
+from align_hooks.record.format.missing_batch import Unseen
 
 ROUNDINGS = 8
 """Units in the last place by which two weights may differ that are equal but for rounding: a loss function multiplies a few times."""

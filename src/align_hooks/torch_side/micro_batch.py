@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.unseen import Unseen
+from align_hooks.record.format.missing_batch import Unseen
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.loss_mask import loss_mask
 from align_hooks.torch_side.objects import Tensor

@@ -25,7 +25,7 @@ from align_hooks.families.registry import nearest
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, held_elsewhere
-from align_hooks.record.shard import Shard, shards_of
+from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer

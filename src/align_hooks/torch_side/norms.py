@@ -1,4 +1,5 @@
-"""The squared sums of :mod:`align_hooks.record.norms` of all pieces of all tensors, in a number of calls that does not grow with either.
+"""The squared sums of :mod:`align_hooks.record.format.norms` of all pieces of all tensors, in a number of calls that does not grow with
+either.
 
 Memory is cut into parts of :data:`PART` elements, wherever a tensor or a piece begins, and one call takes the norms of all parts, another
 those of all chunks of :data:`CHUNK` elements. Of the few chunks in which a piece begins the norms of parts are kept, and of the few parts
@@ -23,7 +24,7 @@ import torch
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.norms import CHUNK, PART
+from align_hooks.record.format.norms import CHUNK, PART
 
 Key = TypeVar("Key")
 

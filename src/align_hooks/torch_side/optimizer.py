@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.layout import MOMENTS
+from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
 from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.model import Parameters, pieces

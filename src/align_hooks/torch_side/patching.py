@@ -18,8 +18,8 @@ from megatron.core import parallel_state
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.batch import joined
-from align_hooks.record.pieces import StepBatch, write_batch, write_tensors
+from align_hooks.record.read.batch import joined
+from align_hooks.record.write.step_files import StepBatch, write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import on_host, parameters_of, pieces, separated
 from align_hooks.torch_side.norms import NormPlan

@@ -28,10 +28,10 @@ from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
-from align_hooks.record.activations import column_signs, places, row_signs
-from align_hooks.record.pieces import StepActivations
-from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
-from align_hooks.record.sketch import PROJECTIONS
+from align_hooks.record.format.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.format.sketch import PROJECTIONS
+from align_hooks.record.read.activations import column_signs, places, row_signs
+from align_hooks.record.write.step_files import StepActivations
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy

@@ -12,8 +12,8 @@ from megatron.training import get_args
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.routing import ROUTING
-from align_hooks.record.pieces import StepChoices
-from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.format.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.write.step_files import StepChoices
 from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.arrays import to_numpy

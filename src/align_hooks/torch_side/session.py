@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from align_hooks.messages import rendered
 from align_hooks.process.streams import say
-from align_hooks.record.unseen import Unseen, known
+from align_hooks.record.format.missing_batch import Unseen, known
 from align_hooks.session import Session
 from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.objects import Module, Optimizer

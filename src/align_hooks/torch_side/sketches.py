@@ -1,4 +1,5 @@
-"""The sketches of :mod:`align_hooks.record.sketch` of all pieces of all tensors, in a number of calls that grows with their elements alone.
+"""The sketches of :mod:`align_hooks.record.format.sketch` of all pieces of all tensors, in a number of calls that grows with their
+elements alone.
 
 Pieces of one width are put below each other, small ones by a copy and large ones as they lie, in blocks of whole turns of rows with zeros
 where a piece has none. All rows of a block then have the same columns, so that a block is multiplied by one set of signs, and its sums over
@@ -16,8 +17,8 @@ import torch
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import ElementRange, Fused
-from align_hooks.record.shard import Shard, shards_of
-from align_hooks.record.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, named, row_signs, slab_of
+from align_hooks.record.format.shard import Shard, shards_of
+from align_hooks.record.format.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, named, row_signs, slab_of
 from align_hooks.torch_side.arrays import has_fp64
 
 ON_DEVICE = 1 << 24

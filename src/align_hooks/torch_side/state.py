@@ -1,5 +1,5 @@
-"""What a step of a Megatron run starts from beside weights and moments (:mod:`align_hooks.record.state`, and of its random generators
-:mod:`align_hooks.record.random_states`).
+"""What a step of a Megatron run starts from beside weights and moments (:mod:`align_hooks.record.format.state`, and of its random
+generators :mod:`align_hooks.record.format.random_states`).
 
 All of it is what a checkpoint holds: the samples consumed, which are the data sampler's position, the scheduler's and the optimizer's
 counts, the loss scaler's, and buffers. The numbers lie on the host. Buffers are copied on the device, for a step may move them, and come to
@@ -19,8 +19,8 @@ import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.training import get_args
 
-from align_hooks.record.random_states import digest, of_python_and_numpy
-from align_hooks.record.state import GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
+from align_hooks.record.format.random_states import digest, of_python_and_numpy
+from align_hooks.record.format.state import GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
 from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
 from align_hooks.torch_side.optimizer import chain, updates_made
 

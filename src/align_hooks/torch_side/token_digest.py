@@ -1,4 +1,4 @@
-"""The digest of the tokens of a step, added up on the device over its micro-batches (:mod:`align_hooks.record.token_digest`).
+"""The digest of the tokens of a step, added up on the device over its micro-batches (:mod:`align_hooks.record.format.token_digest`).
 
 A device may add integers in another way than it says (an NPU that casts them to fp32 would keep 24 bits). So the digest of a batch that is
 known is taken there once, and where that is wrong, none is recorded.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from align_hooks.record.token_digest import BITS, POSITIONS, ROWS, digest, multipliers
+from align_hooks.record.format.token_digest import BITS, POSITIONS, ROWS, digest, multipliers
 from align_hooks.torch_side.arrays import on_device
 from align_hooks.torch_side.objects import Tensor
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import StageResult, first_different
 from align_hooks.data_file import sections

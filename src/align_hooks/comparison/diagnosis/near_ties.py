@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.routing import has_choices
 from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.routing import has_choices
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Metric, Phase, StageResult, Status, when
 from align_hooks.messages import message, sentences

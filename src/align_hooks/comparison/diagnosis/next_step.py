@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.token_losses import AffectedRows
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.settings import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
+from align_hooks.comparison.settings.recorded import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.token_losses import AffectedRows
 from align_hooks.comparison.verdict import (
     Blame,
     FaultLocation,
@@ -30,9 +30,9 @@ from align_hooks.comparison.verdict import (
 from align_hooks.data_file import columns, sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
-from align_hooks.record.ending import End
-from align_hooks.record.schema import ScalarRow
-from align_hooks.record.state import BUFFER
+from align_hooks.record.format.ending import End
+from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.state import BUFFER
 
 OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
 """Causes of which no point between layers says more."""

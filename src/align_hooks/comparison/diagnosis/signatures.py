@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.comparison.token_losses import AffectedRows, Where
+from align_hooks.comparison.data.token_losses import AffectedRows, Where
 from align_hooks.comparison.verdict import FaultLocation
 from align_hooks.data_file import columns, sections
 from align_hooks.families.registry import routers
 
 _TABLES = sections(Path(__file__).parent / "signatures.txt")
 SIGNS = dict(line.split(": ", 1) for line in _TABLES["signs"])
-"""What a comparison shows beside places and names, each sign in words; :class:`.seen.Observations` says when."""
+"""What a comparison shows beside places and names, each sign in words; :class:`.observations.Observations` says when."""
 
 
 @dataclass(frozen=True, slots=True)

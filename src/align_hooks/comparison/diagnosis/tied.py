@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.messages import Message, message
 from align_hooks.names.points import EMBEDDING
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.metrics.points import backward_order
 from align_hooks.comparison.point_stage import point_stage
-from align_hooks.comparison.points import backward_order
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Phase, StageResult
 from align_hooks.names.points import GRADIENT
@@ -17,7 +17,7 @@ from align_hooks.names.points import GRADIENT
     draws=True,
     is_of_tensors=True,
     is_pictured=True,
-    source="align_hooks.record.activations",
+    source="align_hooks.record.read.activations",
 )
 def activation_gradients(ladder: ComparisonContext) -> StageResult | None:
     """The gradient of each point at every step that stands on equal weights, from the output back; None where neither run recorded any."""

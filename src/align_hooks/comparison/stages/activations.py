@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.metrics.points import forward_order
 from align_hooks.comparison.point_stage import point_stage
-from align_hooks.comparison.points import forward_order
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Phase, StageResult
 from align_hooks.names.points import GRADIENT
@@ -17,7 +17,7 @@ from align_hooks.names.points import GRADIENT
     draws=True,
     is_of_tensors=True,
     is_pictured=True,
-    source="align_hooks.record.activations",
+    source="align_hooks.record.read.activations",
 )
 def activations(ladder: ComparisonContext) -> StageResult | None:
     """The value of each point at every step that stands on equal weights, in the order of a forward pass; None where neither run recorded

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.band.banded import Banded
-from align_hooks.comparison.band.departure import departure
-from align_hooks.comparison.band.drift import is_installed
-from align_hooks.comparison.band.series import NUMBERS
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.control_band.banded import Banded
+from align_hooks.comparison.control_band.departure import departure
+from align_hooks.comparison.control_band.drift import is_installed
+from align_hooks.comparison.control_band.series import NUMBERS
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageResult, Status, Words, when
 from align_hooks.extras import installing

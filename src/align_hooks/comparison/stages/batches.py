@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from align_hooks.comparison.batches import differences, differing_digests, differing_tokens, unseen_mask
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.batch_differences import ARRAYS, Common
+from align_hooks.comparison.data.batches import differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.findings import WORST
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.made_otherwise import ARRAYS, Common
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, Reason, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, Side, message, sentences
-from align_hooks.record.batch import Batch
-from align_hooks.record.look import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
-from align_hooks.record.weighing import weights_of_tokens
+from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch_statistics import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
+from align_hooks.record.read.loss_weights import weights_of_tokens
 
 
 @stage("batches", Phase.START, place=FaultLocation.DATA, is_before_numbers=True, source=message("method.guide_data_set"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import WORST, judged, telling_of
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.limits import CLIPPING
-from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.metrics.limits import CLIPPING
+from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, excess, when

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, relative

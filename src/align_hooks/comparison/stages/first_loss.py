@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.diagnosis.sharding import objective_alone
 from align_hooks.comparison.findings import judged, losses, told_otherwise
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.sharding import objective_alone
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
+from align_hooks.record.check.self_check import OF_LOSS, Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
-from align_hooks.record.self_check import OF_LOSS, Contradiction, ContradictionKind
 
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)

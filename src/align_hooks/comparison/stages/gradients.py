@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
 from align_hooks.comparison.verdict import Metric, Phase, StageResult
 
 
-@stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.sketch")
+@stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.format.sketch")
 def gradients(ladder: ComparisonContext) -> StageResult:
     """Gradients of exact steps, tensor by tensor, stored or sketched."""
     return exact_stage(ladder, gradients, Metric.GRADIENTS, ladder.pair.is_exact, ladder.pair.limits.gradient)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from align_hooks.comparison import settings
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import from_step, rates_equal
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.limits import SETTING
+from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.settings import as_written, several
+from align_hooks.comparison.settings import recorded
+from align_hooks.comparison.settings.recorded import as_written, several
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences
-from align_hooks.record.schema import Rate
+from align_hooks.record.format.schema import Rate
 
 
 @stage(
@@ -32,7 +32,7 @@ def hyper_parameters(ladder: ComparisonContext) -> StageResult:
     shared = ours.by_parameter().keys() & theirs.by_parameter().keys()
     together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
     own = ladder.pair.incomparable
-    built = settings.hyper_parameters(ours, theirs, rates=together, left_out=own)
+    built = recorded.hyper_parameters(ours, theirs, rates=together, left_out=own)
     status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
     so_many = message("steps.so_many", count=steps)
     compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
@@ -71,4 +71,4 @@ def _equal(pair: Pair, ours: Rate, theirs: Rate, within: float) -> bool:
     if len(known) < 2 or known[0] is None or known[1] is None:
         return rates_equal(ours, theirs, within)
     pairs = {(known[0][name], known[1][name]) for name in known[0].keys() & known[1].keys()}
-    return all(settings.equal(*each, within) for each in pairs)
+    return all(recorded.equal(*each, within) for each in pairs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import judged, moment_errors
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.limits import limits_for
+from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status
 from align_hooks.messages import message

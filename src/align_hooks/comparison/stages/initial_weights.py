@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from align_hooks.comparison import conversion
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.sharding import SHOWN
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.diagnosis import conversion
+from align_hooks.comparison.diagnosis.sharding import SHOWN
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
 from align_hooks.comparison.verdict import FaultLocation, Metric, Phase, StageResult, Status, Words

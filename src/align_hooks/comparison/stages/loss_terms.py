@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison import distances
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import judged, steps_text
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step
 from align_hooks.messages import message
-from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)

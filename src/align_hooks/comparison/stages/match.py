@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.settings import presence, show
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.settings.recorded import presence, show
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Reason, StageResult, Status, Words
 from align_hooks.messages import message, sentences, terms

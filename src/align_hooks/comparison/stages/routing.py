@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from align_hooks.comparison import distances
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.routing import ALWAYS, has_choices, is_given, unlike
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.routing import ALWAYS, has_choices, is_given, unlike
+from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, when
 from align_hooks.messages import Message, message, sentences
-from align_hooks.record.routing import in_layers
+from align_hooks.record.read.routing import in_layers
 
 
 @stage("routing", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True, decides=False)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.diagnosis.rank_copies import not_shared
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.rank_copies import not_shared
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import FaultLocation, StageResult, Status
 from align_hooks.messages import Message, Side, all_of, message, sentences
-from align_hooks.record.self_check import SelfCheck
+from align_hooks.record.check.self_check import SelfCheck
 
 
-@stage("self-check", place=FaultLocation.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.self_check")
+@stage("self-check", place=FaultLocation.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.check.self_check")
 def self_check(ladder: ComparisonContext) -> StageResult:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}

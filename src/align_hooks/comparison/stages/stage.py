@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from align_hooks.comparison.ladder import ComparisonContext
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.verdict import Phase, StageInfo, StageResult
 
 Compare = Callable[[ComparisonContext], StageResult | None]

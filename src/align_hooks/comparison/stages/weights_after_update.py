@@ -2,7 +2,7 @@
 
 Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each run's update
 follow AdamW with the hyper-parameters on record, whatever gradients went in? The answer to the second names the wrong term
-(:mod:`align_hooks.comparison.updates`), also where nothing was injected.
+(:mod:`align_hooks.comparison.optimizer.updates`), also where nothing was injected.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from align_hooks.comparison.evidence import OnRecord, gather
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
-from align_hooks.comparison.formula import FITS, Array, HyperParameters
-from align_hooks.comparison.ladder import ComparisonContext
-from align_hooks.comparison.limits import UPDATE, weights_eps
-from align_hooks.comparison.measures import relative_difference
+from align_hooks.comparison.metrics.limits import UPDATE, weights_eps
+from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters
+from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
+from align_hooks.comparison.optimizer.updates import MOVED, Explanation, blind, emptied, explain
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.settings import listed
+from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.updates import MOVED, Explanation, blind, emptied, explain
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import WorkPool

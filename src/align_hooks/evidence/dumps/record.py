@@ -23,11 +23,23 @@ from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
-from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
-from align_hooks.record.layout import Array
-from align_hooks.record.pieces import StepActivations
-from align_hooks.record.ranges import ranges
-from align_hooks.record.writer import Writer
+from align_hooks.record.format.layout import Array
+from align_hooks.record.format.ranges import ranges
+from align_hooks.record.read.activations import (
+    COUNT,
+    LEAST,
+    MOST,
+    NOT_FINITE,
+    NUMBERS,
+    SQUARES,
+    SUM,
+    Numbers,
+    column_signs,
+    measured,
+    row_signs,
+)
+from align_hooks.record.write.step_files import StepActivations
+from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")

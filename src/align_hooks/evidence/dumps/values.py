@@ -14,7 +14,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, DumpEntry
 from align_hooks.evidence.dumps.points import BS, Fusion, ModuleRow, pattern_of, rows_of, table_of
 from align_hooks.names.blocks import Dims
-from align_hooks.record.layout import Array
+from align_hooks.record.format.layout import Array
 
 STREAM = ("model.embed_tokens", "model.layers.{layer}.input", "model.layers.{layer}")
 """Points whose rows and sequence are those of all others of the micro-batch."""

@@ -20,9 +20,9 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
-from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.record.token_digest import CALLED, digest
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.token_digest import CALLED, digest
+from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4

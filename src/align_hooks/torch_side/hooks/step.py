@@ -20,13 +20,13 @@ from packaging.version import Version
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
-from align_hooks.record.batch import joined
-from align_hooks.record.pieces import StepActivations, StepBatch, StepChoices
-from align_hooks.record.random_states import changes, digest
-from align_hooks.record.sequence import slices_of, zigzag
-from align_hooks.record.state import BUFFER
-from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.record.token_digest import CALLED, text
+from align_hooks.record.format.random_states import changes, digest
+from align_hooks.record.format.sequence import slices_of, zigzag
+from align_hooks.record.format.state import BUFFER
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.token_digest import CALLED, text
+from align_hooks.record.read.batch import joined
+from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.gathered import CurrentStep

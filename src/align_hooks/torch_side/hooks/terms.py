@@ -7,7 +7,7 @@ coefficient. What Megatron keeps for its log has lost the coefficient, is cleare
 from __future__ import annotations
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 from align_hooks.torch_side.routing import are_captured
 from align_hooks.torch_side.session import TorchSession
 

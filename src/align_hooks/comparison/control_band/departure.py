@@ -1,0 +1,92 @@
+"""What stands around the step at which a long run leaves its band: what an engineer looks for by hand, in the guide's stage 3.
+
+A jump or a drift; which tensors' norms moved first; updates that were skipped near it; what else differs there; and, where a tokenizer is
+named, the text that the step trained on. A late drift below 1 % has its usual causes, in the order in which they are cheap to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.verdict import Words, when
+from align_hooks.messages import message, terms
+from align_hooks.record.reader import Run
+
+AROUND = 10
+"""Steps before and after a departure that are looked at."""
+WIDER, FIRST = 3.0, 3
+"""Times what repeats show around it that a tensor's norm must be off, and how many of these tensors are named."""
+SMALL = 0.01
+"""A relative difference below which a drift has other causes than a fault of the model."""
+WORDS = 24
+"""Tokens that are decoded of each sample."""
+
+
+def departure(ladder: ComparisonContext) -> Iterator[Words]:
+    """Sentences on the first departure of any number; on a drift of parts alone only what is usual."""
+    left = [band for band in ladder.bands if band.start is not None]
+    first = min(left, key=lambda band: band.start or 0, default=None)
+    if first is not None and first.start is not None and first.alarm is not None:
+        yield message("departure.jump" if first.is_jump else "departure.drift", step=when(first.start))
+        yield from moved_first(ladder, first.start)
+        yield from skipped(ladder, first.start)
+        yield from decoded(ladder, first.start)
+        if first.is_jump or abs(first.series.candidate[first.alarm.start :]).mean() >= SMALL:
+            return
+    yield message("departure.small")
+
+
+def moved_first(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+    """The tensors whose norms were beyond what repeats show first, around a step."""
+    pair, repeats = ladder.pair, ladder.noise.repeats
+    steps = [
+        each for each in pair.steps("local_norms") if abs(each - step) <= AROUND and all(run.has("local_norms", each) for run in repeats)
+    ]
+    if not steps:
+        yield message("departure.without_norms", first=max(0, step - AROUND), last=step + AROUND)
+        return
+    widest: dict[str, float] = {}
+    apart: dict[int, dict[str, float]] = {}
+    for each in steps:
+        reference = pair.reference.local_norms(each)
+        for run in repeats:
+            for name, error in differences(reference, run, each):
+                widest[name] = max(widest.get(name, 0.0), error)
+        apart[each] = dict(differences(reference, pair.candidate, each))
+    for each in steps:
+        beyond = {name: error / widest[name] for name, error in apart[each].items() if widest.get(name) and error > WIDER * widest[name]}
+        if beyond:
+            names = sorted(beyond, key=lambda name: -beyond[name])
+            yield message("departure.moved_first", count=len(names), step=when(each), names=terms(names[:FIRST]))
+            return
+    yield message("departure.no_norm_moved", count=len(steps))
+
+
+def differences(reference: dict[str, float], run: Run, step: int) -> Iterator[tuple[str, float]]:
+    """Canonical name and relative difference of each norm that both have."""
+    norms = run.local_norms(step)
+    yield from ((name, relative_difference(norm, norms[name])) for name, norm in reference.items() if name in norms)
+
+
+def skipped(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+    """Updates near a step that a side skipped for an overflow."""
+    near = [(ours, theirs) for ours, theirs in ladder.pair.rows if abs(ours.step - step) <= AROUND]
+    steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
+    if steps:
+        yield message("departure.skipped", steps=terms(map(when, steps)))
+
+
+def decoded(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+    """The beginning of each sample of the step's batch, as text, where a tokenizer is named and the batch was recorded."""
+    run = next((run for run in reversed(ladder.pair.runs) if run.has("batches", step)), None)
+    if ladder.decode is None or run is None:
+        return
+    for row, sample in enumerate(run.batch(step).arrays()["tokens"][:FIRST]):
+        yield message("departure.text", row=row, text=repr(ladder.decode(ids_of(sample))))
+
+
+def ids_of(sample: Sequence[int]) -> list[int]:
+    """The first ids of a sample."""
+    return [int(token) for token in sample[:WORDS]]

@@ -1,0 +1,91 @@
+"""Parts of a run whose mean difference is more than noise explains.
+
+A mean's error is estimated by the stationary bootstrap (Politis and Romano 1994), in blocks of the length that the series itself asks for
+(Politis and White 2004; Patton, Politis and White 2009), both of the library ``arch``: neighbouring differences are alike, so that a test
+for independent numbers would see a fault in every long pair. That error is of one run alone. Honest runs differ by levels that last longer
+than a part (16 such errors between two repeats in bfloat16 were seen), so that what the repeats' own means show counts too, by
+Student's t for as few as they are. Training is not stationary from its first step to its last. So it is cut into parts, and what
+has not settled yet is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+
+from align_hooks.comparison.metrics.measures import root_mean_square
+from align_hooks.record.format.layout import Array
+
+PARTS = 4
+"""Parts into which a curve is cut."""
+LEAST = 50
+"""Steps of a part from which its error can be told."""
+MOST = 2000
+"""Numbers that are drawn from: of a longer part, means of as many neighbours as it takes, whose mean is the same."""
+DRAWS = 500
+"""Draws of the bootstrap."""
+FALSE_ALARMS = 0.01
+"""The share of honest runs of which any part may be called off."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftingSegment:
+    """A part of a curve, steps [start, stop) by index, whose differences have a ``mean`` and a ``limit`` of its size."""
+
+    start: int
+    stop: int
+    mean: float
+    limit: float
+
+
+def drifts(
+    candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0
+) -> Iterator[DriftingSegment]:
+    """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the
+    index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit, which is no less than
+    ``least``."""
+    from scipy.stats import t as student
+
+    edges = parts(settled, candidate.size)
+    means = [repeats[:, start:stop].mean(axis=1) for start, stop in edges]
+    usual = root_mean_square(np.concatenate(means)) if means else 0.0  # of all parts: a single one may happen to be small
+    for (start, stop), others in zip(edges, means, strict=True):
+        within = max(error_of_mean(series[start:stop]) for series in (candidate, *repeats))
+        times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(others)))
+        yield DriftingSegment(
+            start, stop, float(candidate[start:stop].mean()), max(times * max(root_mean_square(others), usual, within), least)
+        )
+
+
+def is_installed() -> bool:
+    """Whether the library that estimates a mean's error is there."""
+    return find_spec("arch") is not None
+
+
+def parts(start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of steps [start, stop); fewer where they would be too short, none of what is."""
+    count = min(PARTS, (stop - start) // LEAST)
+    edges = np.linspace(start, stop, count + 1).astype(int).tolist() if count else []
+    return list(pairwise(edges))
+
+
+def error_of_mean(series: Array) -> float:
+    """The standard error of the mean of an autocorrelated series."""
+    from arch.bootstrap import StationaryBootstrap, optimal_block_length
+
+    together = -(-len(series) // MOST)
+    series = series[: len(series) // together * together].reshape(-1, together).mean(axis=1)
+    if not series.std() > 0:
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a series without correlation
+        block = float(optimal_block_length(series)["stationary"].iloc[0])
+    block = min(max(block, 1.0), len(series) / 3) if math.isfinite(block) else len(series) / 3
+    drawn = StationaryBootstrap(block, series, seed=0).apply(np.mean, DRAWS)
+    return float(drawn.std(ddof=1))

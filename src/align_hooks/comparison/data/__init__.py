@@ -1,0 +1,1 @@
+"""What both models consumed, and what they made of each token."""

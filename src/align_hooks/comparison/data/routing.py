@@ -1,0 +1,81 @@
+"""To which experts both runs gave each token.
+
+The choice is a jump. Where two scores nearly tie, a rounding decides, and behind it the token is computed by other experts in each run. So
+tokens that were given to other experts say nothing of the forward pass, nor does a token that attends to one of these: in its row, every
+later one. A fault of a router moves many tokens at once, a near tie a few here and there.
+
+Counts alone show less: tokens that change places between two experts leave them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.record.format.layout import Array
+from align_hooks.record.reader import Run
+
+ALWAYS = 2.5
+"""Tokens of a layer that may be given to other experts however few there are: one of 512 is more than any share of them."""
+Flags = NDArray[np.bool_]
+
+
+def has_choices(*runs: Run, step: int) -> bool:
+    """Whether all runs recorded the experts of each token of a step."""
+    return all(run.has("routing", step) for run in runs)
+
+
+def is_given(reference: Run, run: Run, step: int) -> bool:
+    """Whether tokens of a step were given to the same experts in both runs, whatever each router chose: to those of one of the two, or of
+    a third."""
+    ours, theirs = (each.facts.routed if step in each.facts.routed.steps else None for each in (reference, run))
+    from_reference = theirs is not None and theirs.run_id is not None and theirs.run_id == reference.facts.run_id
+    from_run = ours is not None and ours.run_id is not None and ours.run_id == run.facts.run_id
+    from_a_third = ours is not None and theirs is not None and ours.run_id is not None and ours.run_id == theirs.run_id
+    return from_a_third or (from_reference and ours is None) or (from_run and theirs is None)
+
+
+def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, int]]:
+    """Of each layer with experts the name of its router, the share of tokens that were given to other experts, and how many tokens there
+    are. Of counts alone it is the least share that makes them."""
+    if has_choices(reference, run, step=step):
+        for name, other in _others(reference, run, step):
+            yield name, float(other.mean()) if other.size else 0.0, other.size
+    elif all(each.has("batches", step) and not each.made_by_hand for each in (reference, run)):
+        ours, theirs = reference.expert_counts(step), run.expert_counts(step)
+        for name, counts in ours.items():
+            if name in theirs and counts.shape == theirs[name].shape and counts.sum() == theirs[name].sum() > 0:
+                chosen = int(counts.sum())
+                yield name, float(np.abs(counts - theirs[name]).sum()) / 2 / chosen, chosen
+
+
+def unlike(reference: Run, run: Run, step: int) -> str | None:
+    """The first router whose choices one run lacks, or has of another number of experts or tokens; None where there is none."""
+    ours, theirs = reference.routing(step), run.routing(step)
+    names = dict.fromkeys((*ours, *theirs))
+    return next((name for name in names if name not in ours or name not in theirs or ours.shape(name) != theirs.shape(name)), None)
+
+
+def apart(reference: Run, run: Run, step: int) -> Flags | None:
+    """Which tokens of a step, ``[rows, sequence]``, were given to other experts in any layer, or can attend to one that was; None where
+    not both runs recorded the experts of each token, or of other rows, and where the experts of one were given to the other."""
+    if is_given(reference, run, step) or not has_choices(reference, run, step=step):
+        return None
+    touched: Flags | None = None
+    for _, other in _others(reference, run, step):
+        if touched is not None and touched.shape != other.shape:
+            return None
+        touched = other if touched is None else touched | other
+    return None if touched is None else np.logical_or.accumulate(touched, axis=1)
+
+
+def _others(reference: Run, run: Run, step: int) -> Iterator[tuple[str, Flags]]:
+    """Of each layer that both have in one shape which tokens were given to other experts, one layer at a time."""
+    ours, theirs = reference.routing(step), run.routing(step)
+    for name in ours:
+        if name in theirs:
+            experts: tuple[Array, Array] = ours[name], theirs[name]
+            if experts[0].shape == experts[1].shape:
+                yield name, (experts[0] != experts[1]).any(axis=2)

@@ -1,0 +1,278 @@
+"""Each token's loss on both sides, before the mask and any sum: the nearest that a record comes to the forward pass alone.
+
+The mean of a step's losses hides what this shows: losses that are too high cancel losses that are too low, and a mask or a number of tokens
+that is counted otherwise moves the mean although every token is right. Where along the sequence losses part says what kind of fault it is:
+the first token sees itself alone, whatever the attention does to scores, and the last token sees all. Every token off by one and the same
+number is no fault of the model: a constant was added, or the softmax summed over too much.
+
+Rows are independent of each other in a forward pass. So an error in the rows of one data-parallel rank is made by something that this rank
+alone computes with, and an error that begins with the second micro-batch by something that the first left behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference
+from align_hooks.comparison.verdict import Finding, Metric, Value, Words, when
+from align_hooks.messages import Message, Side, message, sentences, terms
+from align_hooks.record.format.layout import Array
+from align_hooks.record.read.batch import Batch
+from align_hooks.record.reader import Run
+
+MOST, FEWEST = 0.9, 3
+"""The part of positions that must be wrong for a pattern to be told, and how many at least."""
+BEGINNING = 2
+"""The tokens that a row begins with: the second one attends to the first."""
+EVEN = 1e-2
+"""How far the tokens' differences may be spread, of their mean, where one number is added to all of them."""
+SHOWN = 5
+"""How many rows are listed."""
+Losses: TypeAlias = tuple[Array, Array]
+"""Token losses of the reference and of the candidate, ``[rows, sequence]`` each."""
+Flags: TypeAlias = NDArray[np.bool_]
+
+
+class Where(Enum):
+    """Which positions of the sequence have wrong losses."""
+
+    NOWHERE = "nowhere"
+    EVERYWHERE = "everywhere"
+    AFTER_THE_FIRST = "after the first"
+    FROM_ONE_ON = "from one on"
+    HERE_AND_THERE = "here and there"
+
+
+class AffectedRows(Enum):
+    """Which rows are wrong."""
+
+    ALL = "all"
+    RANK = "rank"
+    LATER = "later micro-batches"
+    MICRO_BATCH = "one micro-batch"
+    SOME = "some"
+    DOCUMENTS = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Which rows are wrong, and that in words; no words where all are."""
+
+    rows: AffectedRows = AffectedRows.ALL
+    words: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossDivergence:
+    """How the token losses of two runs part: at which ``step`` first, None where they never do, at which positions, in which rows, and by
+    how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees. ``begun`` is the part
+    of the rows whose first tokens agree."""
+
+    step: int | None = None
+    where: Where = Where.NOWHERE
+    rows: Wrong = Wrong()
+    shift: float | None = None
+    later: bool = False
+    begun: float = 0.0
+
+    def words(self, runs: Sequence[Run]) -> Words | None:
+        """The same in words, but for the positions; ``runs`` are the reference and the candidate. None where there is no pattern."""
+        shifted = None if self.shift is None else _shifted(self.shift, runs)
+        carried = message("token_losses.earlier_steps_agree") if self.later else None
+        parts = [part for part in (self.rows.words, shifted, carried) if part is not None]
+        return sentences(*parts) if parts else None
+
+
+def _shifted(shift: float, runs: Sequence[Run]) -> Message:
+    """By how much every token is off, and whose number of ranks that comes from."""
+    summed = logarithm(shift, runs)
+    if summed is None:
+        return message("token_losses.shifted", shift=shift)
+    return message("token_losses.shifted_by_logarithm", shift=shift, side=summed[0], ranks=summed[1])
+
+
+EARLY, MANY = 0.125, 0.25
+"""Where in the sequence an error begins, and the part of positions that it reaches, at the most and at the least, where rows are wrong as
+such. A fault of far positions, as a window of the attention, or of single tokens is in the rows that happen to have these, and says nothing
+of the ranks, micro-batches and steps that they stand in."""
+
+
+def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
+    """How token losses that differ part, at one step; ``batches`` are the reference's and the candidate's."""
+    where, _ = positions(losses, limit)
+    begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
+    wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
+    if (known := behind_boundaries(losses, batches, limit)) is not None:
+        return LossDivergence(step, where, known, begun=begun)
+    if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
+        return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
+    return LossDivergence(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
+
+
+def shift(losses: Losses, limit: float) -> float | None:
+    """The one number by which every token that counts is off, None where they are off by different numbers."""
+    counted = counts(losses)
+    with np.errstate(invalid="ignore"):
+        apart = (losses[1].astype(np.float64) - losses[0])[counted]
+    size = float(np.sqrt(np.square(losses[0][counted], dtype=np.float64).mean())) if apart.size else 0.0
+    if apart.size < FEWEST or not np.isfinite(apart).all():
+        return None
+    middle, spread = float(apart.mean()), float(apart.std())
+    return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
+
+
+def logarithm(number: float, runs: Sequence[Run]) -> tuple[Side, int] | None:
+    """The side of whose number of tensor-parallel ranks a shift is the logarithm, and that number; None where of none."""
+    for side, run, value in ((Side.CANDIDATE, runs[1], number), (Side.REFERENCE, runs[0], -number)):
+        ranks = max((manifest.size("tp") for manifest in run.manifests.values()), default=1)
+        if ranks > 1 and abs(value - math.log(ranks)) <= EVEN * math.log(ranks):
+            return side, ranks
+    return None
+
+
+def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses | None:
+    """The losses of two batches, 0 where a mask lets a token not count: frameworks leave anything there. Tokens that are ``apart`` went
+    another way through the model, and count as little. None where a batch has none, or those of other tokens."""
+    reference, candidate = ours.token_losses, theirs.token_losses
+    if reference is None or candidate is None or reference.shape != candidate.shape:
+        return None
+    counted = np.ones(reference.shape, bool)
+    for mask in (ours.loss_mask, theirs.loss_mask):
+        if mask is not None and mask.shape == reference.shape:
+            counted &= mask > 0
+    if apart is not None and apart.shape == reference.shape:
+        counted &= ~apart
+    return np.where(counted, reference, 0), np.where(counted, candidate, 0)
+
+
+def finding(losses: Losses, step: int, limit: float) -> Finding:
+    """Their relative distance, and where they part, if they do."""
+    distance, size, _ = distances(*losses)
+    error, subject = ratio(distance, size), message("token_losses.of", step=when(step))
+    where, first = (Where.NOWHERE, 0) if error <= limit else positions(losses, limit)
+    if where is not Where.NOWHERE:
+        position = {"position": first} if where is Where.FROM_ONE_ON else {}
+        subject = message(f"token_losses.{where.name.lower()}", what=subject, **position)
+    ours, theirs = map(_shown, means(losses))
+    return Finding(subject, ours, theirs, error, limit, step=step, quantity=Metric.TOKEN_LOSSES)
+
+
+def mean(losses: Losses, step: int, limit: float) -> Finding:
+    """Their means over the tokens that count, which is what a loss is before anything is reduced. An error that moves a whole batch alike
+    is seen here first, and a loss that differs where this agrees was normalised otherwise."""
+    ours, theirs = means(losses)
+    subject = message("token_losses.mean_of", step=when(step))
+    return Finding(subject, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Metric.TOKEN_LOSSES)
+
+
+def means(losses: Losses) -> list[float]:
+    """Of both sides the mean over the tokens that count."""
+    counted = max(int(counts(losses).sum()), 1)
+    return [float(array.sum(dtype=np.float64)) / counted for array in losses]
+
+
+def _shown(mean: float) -> Value:
+    """The value shown beside a distance of all tokens: their mean, or that it is not finite."""
+    return message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan
+
+
+def positions(losses: Losses, limit: float) -> tuple[Where, int]:
+    """The pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
+    wrong = beyond(losses, limit, axis=0)
+    first = int(np.argmax(wrong))
+    if not wrong.any():
+        return Where.NOWHERE, 0
+    columns = counts(losses).any(axis=0)
+    columns[:first] = False
+    if wrong[columns].mean() < MOST or wrong.sum() < FEWEST:
+        return Where.HERE_AND_THERE, first
+    return {0: Where.EVERYWHERE, 1: Where.AFTER_THE_FIRST}.get(first, Where.FROM_ONE_ON), first
+
+
+def counts(losses: Losses) -> Flags:
+    """Which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
+    counted: Flags = (losses[0] != 0) | (losses[1] != 0)
+    return counted
+
+
+def beyond(losses: Losses, limit: float, axis: int) -> Flags:
+    """Which rows (``axis`` 1) or positions (``axis`` 0) are further apart than ``limit`` times a mean loss. NaN and infinity are beyond."""
+    ours, theirs = (array.astype(np.float64) for array in losses)
+    counted = counts(losses)
+    size = np.sqrt(np.nansum(np.square(ours)) / max(int(counted.sum()), 1))
+    tokens = np.maximum(counted.sum(axis=axis), 1)
+    with np.errstate(invalid="ignore"):
+        wrong: Flags = ~(np.sqrt(np.square(theirs - ours).sum(axis=axis) / tokens) <= limit * size)
+    return wrong
+
+
+def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) -> Wrong | None:
+    """Return that tokens behind the end of a row's first document differ, in every row that has one, and no other token does; None where
+    that is not so, or no batch shows where documents end."""
+    later = next((flags for batch in batches if (flags := behind_first_document(batch)) is not None), None)
+    if later is None or later.shape != losses[0].shape or not later.any() or later.all(axis=1).any():
+        return None
+    inside, outside = (tuple(np.where(flags, array, 0) for array in losses) for flags in (later, ~later))
+    wrong, rows = beyond(inside, limit, axis=1), later.any(axis=1)  # type: ignore[arg-type]
+    if beyond(outside, limit, axis=1).any() or not wrong.any() or wrong[rows].mean() < MOST:  # type: ignore[arg-type]
+        return None
+    return Wrong(AffectedRows.DOCUMENTS, message("wrong_rows.behind_documents", count=int(rows.sum()), all=rows.size))
+
+
+def behind_first_document(batch: Batch) -> Flags | None:
+    """Return which positions are behind the first document of their row, ``[rows, sequence]``: where positions count anew, or a mask of the
+    batch's own hides the row's first token; None where neither is on record or shows any."""
+    flags: list[Flags] = []
+    if batch.position_ids is not None:
+        flags.append(np.maximum.accumulate(np.diff(batch.position_ids, axis=1, prepend=-1) <= 0, axis=1))
+    if batch.attention_mask is not None and not batch.causal and batch.tokens is not None:
+        mask = batch.attention_mask.reshape(-1, *batch.attention_mask.shape[-2:])[:, :, 0]
+        flags.append(np.broadcast_to(mask.astype(bool), batch.tokens.shape))
+    return next((each for each in flags if each.any()), None)
+
+
+def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
+    """What the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
+    rows = set(np.flatnonzero(wrong).tolist())
+    if not rows or wrong.all():
+        return Wrong()
+    reference, candidate = map(owners, batches)
+    sides = [(side, owned) for side, owned in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(owned) == wrong.size]
+    for side, owned in sides:
+        ranks, guilty = {rank for _, rank in owned}, {owned[row][1] for row in rows}
+        if len(guilty) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in guilty}:
+            return Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(guilty))))
+    for side, owned in sides:
+        seen = {owned[row][0] for row in rows}
+        first, last = min(seen), max(part for part, _ in owned)
+        if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
+            continue
+        if first == 1 and seen == set(range(1, last + 1)):
+            return Wrong(AffectedRows.LATER, message("wrong_rows.after_the_first_micro_batch", side=side))
+        if first and seen == set(range(first, last + 1)):
+            return Wrong(AffectedRows.LATER, message("wrong_rows.after_micro_batches", side=side, last=first - 1))
+        if len(seen) == 1:
+            return Wrong(AffectedRows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
+    return some(wrong)
+
+
+def some(wrong: Flags) -> Wrong:
+    """The numbers of the wrong rows, and nothing of what these have in common."""
+    rows = np.flatnonzero(wrong)
+    if not rows.size or wrong.all():
+        return Wrong()
+    shown = terms(rows[:SHOWN].tolist())
+    return Wrong(AffectedRows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
+
+
+def owners(batch: Batch) -> list[tuple[int, int]]:
+    """Micro-batch and data-parallel rank of every row of a batch: rows stand in the order micro-batch, rank, row."""
+    parts = range(max(map(len, batch.rows), default=0))
+    return [(part, rank) for part in parts for rank, sizes in enumerate(batch.rows) if part < len(sizes) for _ in range(sizes[part])]

@@ -1,0 +1,65 @@
+"""Explain copies that ranks should share and do not: a reduction, an update or a norm that some ranks did not take part in.
+
+A self-check names each tensor whose copies differ. What comes first in a step is the cause of the rest: weights, then gradients, then the
+global norm of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from align_hooks.comparison.diagnosis.sharding import AXES
+from align_hooks.comparison.settings.recorded import listed
+from align_hooks.comparison.verdict import FaultLocation
+from align_hooks.messages import Message, Side, all_of, message
+from align_hooks.record.check.self_check import Contradiction, ContradictionKind
+from align_hooks.record.reader import Run
+
+FAULTS = {
+    ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", FaultLocation.OPTIMIZER),
+    ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", FaultLocation.GRADIENTS),
+    ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", FaultLocation.CLIPPING),
+}
+"""What ranks should share, in the order in which a step makes it, with the message and the place of each."""
+ORDER = [*FAULTS]
+OF_NORMS = (
+    ContradictionKind.RANKS_OF_NORM,
+    ContradictionKind.NORM_TAKEN_AGAIN,
+    ContradictionKind.NORM_OF_RANKS,
+    ContradictionKind.ELEMENTS,
+    ContradictionKind.LEFT_OUT,
+    ContradictionKind.COUNTED_ALONE,
+)
+"""What a norm says of gradients that are not shared: it follows from them."""
+
+
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, FaultLocation] | None:
+    """Return what the ranks of a run do not share first, and where that fault sits; None where the self-check found something else, or
+    ranks alike in every place."""
+    causes = [each for each in found if each.kind in ORDER]
+    if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
+        return None
+    first = min(causes, key=lambda each: (each.step, ORDER.index(each.kind)))
+    if first.step > min(each.step for each in found):
+        return None
+    alike = [each for each in found if (each.step, each.kind) == (first.step, first.kind)]
+    axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in alike)]
+    if not axes:
+        return None
+    id, place = FAULTS[first.kind]
+    if first.kind is ContradictionKind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
+        id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
+    claims = {"reference": first.first.value, "other": first.second.value}
+    numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
+    shared = {
+        "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
+        "names": listed([*dict.fromkeys(each.name for each in alike)]),
+    }
+    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), place
+
+
+def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:
+    """Whether the two ranks of a contradiction have different places along an axis of the layout."""
+    ranks = (contradiction.first.rank, contradiction.second.rank)
+    places = [run.manifests[rank].place.get(axis) for rank in ranks if rank is not None]
+    return len(set(places)) > 1

@@ -1,0 +1,1 @@
+"""How far two quantities are apart, and how far honest ones may be."""

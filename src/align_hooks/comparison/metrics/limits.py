@@ -1,0 +1,93 @@
+"""How far honest runs may be apart: stated defaults by compute type.
+
+fp32 is measured on CPU pairs of a small Llama. Where both sides stand on the same weights losses are within 3.4e-7, gradients within
+1.6e-6, norms within 3.6e-7. Free-running gradients are up to 9.3e-5 apart, because Adam magnifies the rounding of near-zero gradients. bf16
+and fp16 follow honest variants of one framework (1.5 to 4.2 eps a gradient tensor). They are defaults, not measurements of the pair at
+hand, and a verdict that depends on them says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from align_hooks.record.reader import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Largest honest relative errors: of the mean loss, of all ``tokens``' losses together, of norms and gradients.
+
+    ``ties`` is the share of tokens that a router may give to other experts (bf16 0.05 with every weight moved by one eps).
+
+    ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
+
+    A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell. ``update`` is of what an
+    update changes: Adam makes the whole rate of a gradient that is near zero on either side of it (fp32 6e-5, bf16 0.25 on honest pairs).
+    """
+
+    eps: float
+    loss: float
+    tokens: float
+    norm: float
+    gradient: float
+    free: float
+    update: float
+    ties: float
+    clear: float = 100.0
+    clear_update: float = 5.0
+
+    def deep(self, layers: int) -> Limits:
+        """Those of a model of so many layers: rounding grows with the fourth root of their number (``docs/zoo.md``, from 2 to 32)."""
+        times = max(1.0, layers / MEASURED_ON) ** 0.25
+        wider = {name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")}
+        return replace(self, **wider)
+
+    def coarse(self, losses: float, norms: float) -> Limits:
+        """Those of losses and local norms that were printed, where the last digits are missing; what these leave open is relative."""
+        return replace(self, loss=self.loss + losses, norm=self.norm + norms)
+
+    def free_loss(self, step: int) -> float:
+        """Limit of a free-running step's loss: rounding accumulates with the number of updates (8.4e-7 seen over 20)."""
+        return 2 * self.loss * max(1.0, step / 20)
+
+
+MEASURED_ON = 2
+"""Layers of the models that the defaults were measured on."""
+
+
+def _of_half(eps: float, **others: float) -> Limits:
+    """Limits of a type of half precision; those of norms and gradients are multiples of its ``eps``."""
+    return Limits(eps, norm=2 * eps, gradient=8 * eps, free=32 * eps, **others)
+
+
+DEFAULTS = {
+    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3, ties=1e-4),
+    "float16": _of_half(2.0**-10, loss=1e-4, tokens=4e-3, update=0.1, ties=2e-2, clear=10.0, clear_update=4.0),
+    "bfloat16": _of_half(2.0**-7, loss=2.5e-4, tokens=1.6e-2, update=0.4, ties=0.125, clear=4.0, clear_update=1.25),
+}
+CLIPPING = 0.05
+"""Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
+UPDATE = 1e-6
+"""Weights after an injected update: 1.5e-8 to 4e-8 on honest fp32 pairs, which is the rounding of the weights themselves."""
+SKETCHED = 2.0
+"""Times a tensor's limit, where its error is estimated from sketches (:mod:`align_hooks.record.format.sketch`: 0.4 to 1.9 times the true
+one)."""
+SAME_SKETCH = 1e-12
+"""Sketches of equal tensors, which were added up in another order."""
+ROUNDED = 6e-7
+"""Norms of two sketches of equal tensors: each recorder's own is within 3e-7 (:mod:`align_hooks.record.format.sketch`)."""
+SETTING = 1e-6
+"""Hyper-parameters are equal within this: one side keeps them as fp32, the other as fp64."""
+
+
+def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
+    """The coarsest of some compute types and its limits; fp32 where none is known."""
+    known = [name for name in compute_types if name in DEFAULTS] or ["float32"]
+    coarsest = max(known, key=lambda name: DEFAULTS[name].eps)
+    return coarsest, DEFAULTS[coarsest]
+
+
+def weights_eps(run: Run) -> float:
+    """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
+    types = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.facts.side == "ms" else set()
+    return limits_for(*types)[1].eps

@@ -1,0 +1,173 @@
+"""Limits measured on the reference itself: how far it is from runs of its own that differ from it by rounding alone.
+
+Such a run repeats the reference on another machine or layout, or with every weight moved by one eps (``ALIGN_HOOKS_PERTURB``). An honest
+candidate may move a tensor as far as repeats do. So its limit is :data:`FACTOR` times their worst error, tensor by tensor and step by step,
+and no less than a part of the default (:data:`LEAST`), for one draw may happen to be small. A norm is one number too, and its limit is at
+least that of half of all norms.
+
+In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all the
+rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
+same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
+
+A run that is no repeat must not make faults honest: it is refused where its record shows that it is another run, and no limit is more than
+:data:`MOST` times its default. A repeat that is the same to the bit measured nothing. Free-running steps, where one draw says little, are
+never judged more strictly than by default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from statistics import median
+from typing import TypeAlias
+
+from align_hooks.comparison.data.batches import differences
+from align_hooks.comparison.findings import rates_equal
+from align_hooks.comparison.metrics.distances import MEASURED, weights
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings, show
+from align_hooks.comparison.verdict import Value, Words, when
+from align_hooks.messages import Argument, Joined, Message, message
+from align_hooks.process.work import ALONE, WorkPool
+from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.reader import Run
+
+FACTOR, MOVED_IN_HALF = 3.0, 1.0
+"""Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
+LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125, "activations": 0.125}
+"""The smallest measured limit, of the default. A loss is one number, which a draw may leave where it was: never less than the default."""
+MOST = 100.0
+"""Of a default limit; the largest that is ever measured."""
+HALF = ("bfloat16", "float16")
+MANY = ("token_losses", "gradients", "weights", "updates", "activations")
+"""Kinds whose error is one of many numbers together, so that one draw shows how large it is."""
+MOVED = 4.0
+"""Of eps; how far a repeat's initial weights may be from the reference's, relative."""
+
+
+Measured: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
+"""Of one kind at one step: name to the repeats' worst relative error, and to what a candidate is allowed."""
+
+
+@dataclass
+class Noise:
+    """Errors of ``repeats`` against the pair's reference, each read once. Without a repeat every limit is the default."""
+
+    pair: Pair
+    repeats: Sequence[Run]
+    work: WorkPool = ALONE
+    _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
+
+    @cached_property
+    def problem(self) -> Message | None:
+        """Which run is no repeat, and why: it is of another model, other data or another optimizer. None where all are."""
+        for run in self.repeats:
+            why = unlike(self.pair.reference, run, self.pair.limits.eps)
+            if run.path.resolve() in [side.path.resolve() for side in self.pair.runs]:
+                why = message("noise.compared_itself")
+            if why:
+                return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
+        return None
+
+    def limit(self, kind: str, step: int, name: str, default: float) -> float:
+        """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
+        if not self.repeats:
+            return default
+        if (kind, step) not in self._seen:
+            self._seen[kind, step] = self._errors(kind, step)
+        _, allowed = self._seen[kind, step]
+        if name not in allowed or not any(allowed.values()):
+            return default
+        floor = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
+        among = median(allowed.values()) if kind == "local_norms" else 0.0
+        return min(max(allowed[name], among, floor), MOST * default)
+
+    def limits(self, kind: str, step: int, default: float) -> Callable[[str], float]:
+        """The same as a function of the name."""
+        return partial(self.limit, kind, step, default=default)
+
+    def measured(self) -> dict[str, dict[str, float]]:
+        """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
+        return {f"{kind} of step {step}": dict(errors) for (kind, step), (errors, _) in sorted(self._seen.items()) if errors}
+
+    def rows(self) -> list[list[tuple[ScalarRow, ScalarRow]]]:
+        """Of each repeat, the rows of scalars of the steps that the reference completed too; none of what is no repeat."""
+        return [] if self.problem else [Pair(self.pair.reference, repeat).rows for repeat in self.repeats]
+
+    def factor(self, repeat: Run, kind: str) -> float:
+        """How many times the error of a repeat an honest candidate may have."""
+        moved = repeat.facts.settings.get("perturb")
+        return MOVED_IN_HALF if moved and self.pair.compute_types[0] in HALF and kind in MANY else FACTOR
+
+    def _errors(self, kind: str, step: int) -> Measured:
+        """Of each name the worst over all repeats; an error that is not finite measures nothing."""
+        errors: dict[str, float] = {}
+        allowed: dict[str, float] = {}
+        for run in self.repeats:
+            for distance in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps, self.work):
+                name, error = distance.name, distance.error
+                if math.isfinite(error):
+                    errors[name] = max(errors.get(name, 0.0), error)
+                    allowed[name] = max(allowed.get(name, 0.0), self.factor(run, kind) * error)
+        return errors, allowed
+
+
+def unlike(reference: Run, run: Run, eps: float) -> Words | None:
+    """Why a run is no repeat of the reference; None where it is."""
+    if run.missing is not None:
+        return run.missing.message
+    if reference.steps[:1] != run.steps[:1]:
+        return message("noise.other_step")
+    ours, theirs = (each.facts.training.compute_type for each in (reference, run))
+    if ours != theirs:
+        return message("noise.compute_type", reference=ours, candidate=theirs)
+    return _other_settings(reference, run) or _other_batch(reference, run) or _other_weights(reference, run, eps)
+
+
+def _other_settings(reference: Run, run: Run) -> Message | None:
+    """A setting of the model or the optimizer, or a learning rate, that differs."""
+    ours, theirs = reference.facts, run.facts
+    optimizers = hyper_parameters(ours.optimizer, theirs.optimizer) if ours.optimizer and theirs.optimizer else []
+    for finding in model_settings(ours.model, theirs.model) + argument_settings(ours, theirs) + optimizers:
+        if not finding.name:  # it is about parameters, and not a setting with a value
+            return message("noise.optimizer", what=finding.what)
+        return message("noise.setting", what=finding.what, reference=_told(finding.reference), candidate=_told(finding.candidate))
+    rates = {row.step: row.learning_rate for row in run.rows}
+    for row in reference.rows:
+        rate, repeated = row.learning_rate, rates.get(row.step)
+        if rate is not None and repeated is not None and not rates_equal(rate, repeated):
+            return message("noise.learning_rate", step=when(row.step), reference=show(rate), candidate=show(repeated))
+    return None
+
+
+def _told(value: Value) -> Argument:
+    """A side's value in a sentence: words, such as *none*, stay a message, which each language says in its own way."""
+    return value if isinstance(value, Message | Joined) else show(value)
+
+
+def _other_batch(reference: Run, run: Run) -> Message | None:
+    """A batch that differs, of the steps of which both are recorded."""
+    for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
+        digests = _digests(reference, step)
+        if not digests or digests != _digests(run, step):
+            findings, _ = differences(reference.batch(step), run.batch(step), step)
+            if findings:
+                return message("noise.batch", what=findings[0].what)
+    return None
+
+
+def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
+    """An initial weight that is further from the reference's than a repeat moves one."""
+    distances = list(weights(reference, run, reference.steps[0], eps)) if reference.steps else []
+    far = [distance.name for distance in distances if not distance.error <= MOVED * eps]
+    return message("noise.weights", name=far[0]) if far else None
+
+
+def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
+    """Rank to name to digest of what a step was fed. Each token's loss, which the step made of it, is no part of that."""
+    return {
+        rank: {name: stored.sha256 for name, stored in fed.arrays.items() if name != "token_losses"}
+        for rank, fed in run.batch_descriptions(step).items()
+    }

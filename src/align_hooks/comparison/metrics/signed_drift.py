@@ -1,0 +1,72 @@
+"""By how much, and to which side, the numbers of two runs drift apart: means of relative differences with their sign.
+
+An error of rounding has no side, so its mean goes to 0 the more numbers there are. A mean that stays is a bias: gradients of one kind of
+parameter that are always a little larger, a loss that is always a little lower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from align_hooks.comparison.control_band.series import NUMBERS
+from align_hooks.comparison.metrics.model_positions import place
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.verdict import Metric, relative
+from align_hooks.record.reader import Run
+
+STEPS = 50
+"""The most steps of which local norms are read, evenly spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedDrift:
+    """``mean`` and ``largest`` are of ``count`` differences, the candidate's number less the reference's relative to the reference's size;
+    of local norms ``kind`` is the kind of parameter, empty of others. ``steps`` is how many steps they are of."""
+
+    quantity: Metric
+    mean: float
+    largest: float
+    count: int
+    steps: int
+    kind: str = ""
+
+
+def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
+    """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
+    that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
+    pair, found = Pair(reference, candidate), list[SignedDrift]()
+    for name, quantity in NUMBERS.items():
+        differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
+        found += drift(quantity, differences, len(differences))
+    return [*found, *of_kinds(reference, candidate, eps)]
+
+
+def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift]:
+    """The drifts of local norms."""
+    steps = spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
+    kinds: dict[tuple[int, str], list[float]] = {}
+    for step in steps:
+        ours, theirs = reference.local_norms(step), candidate.local_norms(step)
+        floor = eps * max(ours.values(), default=0.0)
+        for name in ours.keys() & theirs.keys():
+            if ours[name] and max(ours[name], theirs[name]) >= floor:
+                where = place(name)
+                kinds.setdefault((where.order, where.kind), []).append(relative(ours[name], theirs[name]))
+    for (_, kind), differences in sorted(kinds.items()):
+        yield from drift(Metric.LOCAL_NORMS, differences, len(steps), kind)
+
+
+def drift(quantity: Metric, differences: Iterable[float], steps: int, kind: str = "") -> list[SignedDrift]:
+    """The drift of relative differences, those that are not finite left out; nothing where there are none."""
+    finite = [difference for difference in differences if math.isfinite(difference)]
+    return [SignedDrift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
+
+
+def spread(steps: Sequence[int]) -> list[int]:
+    """At most :data:`STEPS` of some steps, evenly spread, the first and the last among them."""
+    if len(steps) <= STEPS:
+        return list(steps)
+    return [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]

@@ -1,0 +1,1 @@
+"""Recorded updates beside the optimizer's formula."""

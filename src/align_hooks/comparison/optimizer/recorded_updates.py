@@ -1,0 +1,205 @@
+"""Recorded updates as evidence: which ones a record holds whole, and their numbers at a sample of elements."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from msgspec.structs import asdict, replace
+from numpy.typing import NDArray
+
+from align_hooks.comparison.metrics.limits import weights_eps
+from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate
+from align_hooks.comparison.verdict import when
+from align_hooks.messages import Message, all_of, message
+from align_hooks.process.work import WorkPool
+from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup, ScalarRow
+from align_hooks.record.read.tensors import Tensors, Whole
+from align_hooks.record.reader import Run
+
+CHECKED = 4
+"""First consecutive updates that are checked against the formula, and as many of the last: three tell every term from every other."""
+ADAM = re.compile(r"(?!N|R)\w*Adam(W|WeightDecay)?")
+"""Names of classes that are Adam or AdamW: torch's, Apex's, Transformer Engine's, MindFormers', MindSpore's; no Adamax, NAdam, RAdam."""
+SAMPLED = 1 << 15
+"""Elements that the formula is checked on, spread over all tensors."""
+
+
+@dataclass(frozen=True)
+class OnRecord:
+    """A run's updates, the settings that they should follow, and two of these as people write them: a rate, clipping."""
+
+    evidence: Evidence
+    settings: HyperParameters
+    learning_rate: float
+    clip_grad: float | None
+
+
+def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnRecord | Message:
+    """A run's updates and settings, or why its updates cannot be checked. ``partner`` is the run on the other side. What the candidate does
+    not know of itself is expected to be as in the reference. Tensors are read by the workers of ``work``."""
+    optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
+    if optimizer is None:
+        return message("formula.no_hyper_parameters")
+    if not ADAM.fullmatch(str(optimizer.type)):
+        return message("formula.not_adam", type=str(optimizer.type))
+    rows = {row.step: row for row in run.rows}
+    expected = {row.step: row for row in partner.rows} if candidate else {}
+    steps = chain(run, partner, rows)
+    if not steps:
+        injected = bool(run.facts.injected.steps)
+        return message("formula.injected_from_elsewhere" if injected else "formula.no_whole_update")
+    by_parameter = optimizer.by_parameter()
+    names = sorted(by_parameter.keys() & set(run.weights(steps[0])) & set(gradients(run, partner, steps[0])))
+    groups = [by_parameter[name] for name in names]
+    if optimizer.decoupled_weight_decay is None:
+        return message("formula.settings_not_on_record")
+    if why := outside(groups):
+        return why
+    sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
+    # what an update leads to, the next starts from
+    state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))
+    updates: list[RecordedUpdate] = []
+    for step in steps:
+        known, expects = asdict(rows[step]), expected.get(step)
+        row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
+        rates = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
+        if rates is None or row.clip_coefficient is None:
+            return message("formula.not_by_parameter", step=when(step))
+        before, after = state_after(step), state_after(step + 1)
+        made = updates[-1].count if updates else 0  # where the state's own count is not on record
+        updates.append(
+            RecordedUpdate(
+                step=step,
+                count=(made if before.updates is None else before.updates) + 1,
+                rates=np.array([rates[name] for name in names], np.float64),
+                norm=row.grad_norm,
+                coefficient=row.clip_coefficient,
+                weights=before.weights,
+                gradient=at_sample(gradients(run, partner, step), sample, work),
+                after=after.weights,
+                moments=before.moments,
+                moments_after=after.moments,
+                eps=weights_eps(run),
+            )
+        )
+        if kinds := {*before.dtypes, *after.dtypes} - {"float32"}:
+            return message("formula.moments_kept_in", types=all_of(*sorted(kinds)))
+        if not updates[-1].finite:
+            return message("formula.not_finite", step=when(step))
+    tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
+    rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
+    return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), expected_settings(optimizer, groups), rate, optimizer.clip_grad)
+
+
+def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
+    """What updates should follow; ``groups`` has the hyper-parameters of every tensor."""
+    first = groups[0]
+    assert first.betas is not None and first.eps is not None  # :func:`outside` has looked
+    return HyperParameters(
+        beta1=first.betas[0],
+        beta2=first.betas[1],
+        eps=first.eps,
+        decay=np.array([group.weight_decay for group in groups], np.float64),
+        bias_correction=bool(first.bias_correction),
+        decoupled=bool(optimizer.decoupled_weight_decay),
+    )
+
+
+def outside(groups: Sequence[ParameterGroup]) -> Message | None:
+    """Why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
+    if not groups:
+        return message("formula.none_of_its_weights")
+    for group in groups:
+        betas = group.betas or ()
+        numbers = (*betas, group.eps, group.weight_decay, group.bias_correction)
+        if len(betas) != 2 or not all(value is not None and math.isfinite(value) for value in numbers):
+            return message("formula.settings_not_on_record")
+    if len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
+        return message("formula.groups_differ")
+    return None
+
+
+def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
+    """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
+    weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
+    injected = set(run.facts.injected.steps)
+    from_partner = partner.facts.run_id == run.facts.injected.run_id
+    gradients = (set(run.gradient_steps()) - injected) | (injected & set(partner.gradient_steps()) if from_partner else set())
+    made = [step for step in sorted(rows) if not rows[step].skipped]
+    whole = {step for step in made if {step, step + 1} <= weights} & gradients
+    loaded = any(override.loads_optimizer_state for override in run.facts.overrides)
+    fresh = min(rows, default=None) == 0 and not loaded
+    first: list[int] = []
+    for step in made:
+        if step in whole and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
+            first.append(step)
+        elif first:
+            break
+        if len(first) == CHECKED:
+            break
+    last = [step for step in made if first and step > first[-1] and step in whole & states]
+    return first + last[-CHECKED:]
+
+
+def gradients(run: Run, partner: Run, step: int) -> Tensors:
+    """What went into the update of a step of the :func:`chain`: the run's own gradients, or those of ``partner`` that were injected."""
+    return (partner if step in run.facts.injected.steps else run).gradients(step)
+
+
+Sample = Mapping[str, NDArray[np.int64]]
+"""Elements of every tensor, chosen once for all updates: canonical name to flat indices."""
+
+
+def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample:
+    """About ``SAMPLED`` elements, as many of each tensor as there are, the same ones every time. Half of them have a gradient: of an
+    embedding few rows do, and only those show what Adam makes of it."""
+    generator = np.random.default_rng(0)
+    share = max(16, SAMPLED // len(names))
+    sample = {}
+    for name in names:
+        size = math.prod(tensors.shape(name))
+        if size <= share:
+            sample[name] = np.arange(size)
+            continue
+        moved = np.flatnonzero(gradients[name])
+        parts = [generator.integers(0, size, share)]
+        parts += [moved[generator.integers(0, moved.size, share)]] if moved.size else []
+        sample[name] = np.unique(np.concatenate(parts))
+    return sample
+
+
+def at_sample(tensors: Tensors, sample: Sample, work: WorkPool) -> Array:
+    """The sampled elements of all tensors in one array, fp64."""
+    pieces = [(tensors.whole(name), indices) for name, indices in sample.items()]
+    return np.concatenate([*work.map(_elements, pieces, [whole.bytes for whole, _ in pieces])])
+
+
+def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
+    whole, indices = of
+    elements: Array = whole.read().reshape(-1)[indices].astype(np.float64)
+    return elements
+
+
+@dataclass(frozen=True)
+class SampledState:
+    """What a run held between two updates, at the sampled elements; of Adam's state nothing where it is not on record."""
+
+    weights: Array
+    moments: tuple[Array, Array] | None = None
+    updates: int | None = None
+    dtypes: tuple[str, ...] = ()
+
+
+def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> SampledState:
+    """The state after so many updates; tensors are read one by one."""
+    weights = at_sample(run.weights(updates), sample, work)
+    if updates not in run.optimizer_state_steps():
+        return SampledState(weights)
+    state = run.optimizer_state(updates)
+    first, second = (at_sample(tensors, sample, work) for tensors in state.moments.values())
+    return SampledState(weights, (first, second), state.updates, tuple(state.dtypes.values()))

@@ -1,0 +1,82 @@
+"""The ladder: matched of expected, hyper-parameters, batches, weights, first loss, norms, gradients, what came later.
+
+The order is that of a training step, so the first stage that differs is the earliest place where the runs part. Exact
+steps, where both runs stand on the same weights, have tight limits; free-running ones only drift (see
+:mod:`align_hooks.comparison.pair` and :mod:`align_hooks.comparison.metrics.limits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from align_hooks.comparison.acceptance import acceptance
+from align_hooks.comparison.context import ComparisonContext, Decode
+from align_hooks.comparison.curves import curves, side
+from align_hooks.comparison.diagnosis.blame import blame
+from align_hooks.comparison.diagnosis.near_ties import opened
+from align_hooks.comparison.diagnosis.next_step import next_step
+from align_hooks.comparison.diagnosis.symptom import first_symptom
+from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.stages.registry import LADDER
+from align_hooks.comparison.stages.stage import Stage
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, decide
+from align_hooks.messages.progress import Progress, silent
+from align_hooks.process.work import WorkPool
+from align_hooks.record.reader import Run
+
+
+def compare(
+    reference: Run,
+    candidate: Run,
+    *,
+    noise: Sequence[Run] = (),
+    allow_missing: Sequence[str] = (),
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    least: int = 0,
+    decode: Decode | None = None,
+) -> ComparisonResult:
+    """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
+    match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; this process does without one, and where
+    there are fewer than ``least`` bytes of a kind. ``decode`` makes text of the ids around a late departure."""
+    pair, work = Pair(reference, candidate), WorkPool(progress, executor, least)
+    for run in (*pair.runs, *noise):
+        run.read_ahead(work)
+    ladder = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
+    stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
+    comparable = stages[0].status is not Status.NOT_COMPARABLE
+    if comparable:  # no tensor of one model says anything of another
+        stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
+    deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
+    compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
+    stages, symptom = opened(stages, first_symptom(stages, pair.first), ladder)
+    verdict, first = decide(stages, symptom, compared)
+    blamed = blame(first, stages, ladder)
+    return ComparisonResult(
+        verdict=verdict,
+        first=first,
+        stages=tuple(stages),
+        eps=pair.limits.eps,
+        acceptance=acceptance(pair.rows, ladder.noise.rows()),
+        settings=tuple(ladder.settings),
+        notes=tuple(ladder.notes()),
+        blame=blamed,
+        next=next_step(verdict, blamed, ladder, stages),
+        calibration=ladder.noise.measured(),
+        sides=tuple(map(side, pair.runs)),
+        curves=curves(ladder, judged=comparable),
+        itself=pair.is_itself,
+        looks=ladder.looks,
+    )
+
+
+def climbed(ladder: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
+    """Stages, one after the other, without those of which neither model has anything."""
+    results: list[StageResult] = []
+    for index, stage in enumerate(stages):
+        ladder.work.progress(stage.title, index, len(stages))
+        result = stage.compare(ladder)
+        results += [] if result is None else [result]
+    return results

@@ -1,0 +1,1 @@
+"""Recorded settings of both runs, side by side."""

@@ -1,0 +1,200 @@
+"""Settings of a model's parts that ``config.json`` has no place for, read from the arguments that each framework was given.
+
+Both frameworks name some of them otherwise, and give one name another meaning, so that what is compared is what a setting means. Each row
+says where in a step the setting acts: one of the auxiliary loss moves gradients and no token's loss. What a record does not say, and no
+default does, is not compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from align_hooks.comparison.verdict import Phase
+from align_hooks.record.format.schema import Facts
+
+MINDFORMERS = "ms"
+MODEL = "model.model_config."
+WORDS = {"None": None, "True": True, "False": False}
+UNKNOWN = object()
+"""The value of a setting that a record does not say."""
+OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""Keys of ``config.json``, one of which a model with experts has."""
+UNBALANCED = ("none", "sinkhorn", "quantile_balancing", None)
+"""Megatron-LM's ways of balancing without an auxiliary loss."""
+AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
+"""Megatron-LM's auxiliary losses: over a micro-batch, over each sequence, over the batch."""
+IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "gbs_aux_loss": "global_aux_loss"}
+"""MindFormers' name of an auxiliary loss to Megatron-LM's. Its loss over a sequence runs over all sequences of a micro-batch."""
+MOVES_THE_BIAS = "TopkBiasBalanceCallback"
+"""MindFormers' callback without which the bias of its experts stays."""
+RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.MULTILINE)
+"""A line of MindFormers' ``recompute_config`` that says that layers are computed again."""
+Read = Callable[[Facts], object]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSetting:
+    """A setting, by Megatron-LM's ``name``. ``means`` is what is compared of a run, ``shown`` what is shown of it, where that is another.
+
+    ``acts`` is the phase of a step in which the setting acts. ``matters`` says of each run whether it has the part that is set.
+    """
+
+    name: str
+    acts: Phase
+    matters: Callable[[Facts], bool]
+    means: Read
+    shown: Read | None = None
+
+    def compared(self, reference: Facts, candidate: Facts) -> tuple[object, object] | None:
+        """What the setting means to each side; None where a side does not have it, or does not say."""
+        sides = (reference, candidate)
+        if not all(facts.arguments is not None and self.matters(facts) for facts in sides):
+            return None
+        ours, theirs = map(self.means, sides)
+        return None if UNKNOWN in (ours, theirs) else (ours, theirs)
+
+
+def told(facts: Facts, megatron: str, mindformers: str = "", default: object = UNKNOWN) -> object:
+    """What a run was told, by the name of its framework; ``default`` is MindFormers', for Megatron-LM's record has its own."""
+    arguments = facts.arguments or {}
+    if not of_mindformers(facts):
+        return plain(arguments.get(megatron, UNKNOWN))
+    keys = (f"{MODEL}{name}" for name in (mindformers or megatron).split())
+    return plain(next((arguments[key] for key in keys if key in arguments), default))
+
+
+def plain(value: object) -> object:
+    """A word as it was before it was recorded as text."""
+    return WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def number(value: object) -> object:
+    """The number that a setting says. A list of several kinds has none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return UNKNOWN
+
+
+def of_mindformers(facts: Facts) -> bool:
+    """Whether a run is one of MindFormers."""
+    return facts.side == MINDFORMERS
+
+
+def recomputes(facts: Facts) -> bool | None:
+    """Return whether a run computes activations again in its backward pass; None where its record does not say."""
+    if facts.arguments is None:
+        return None
+    if of_mindformers(facts):  # a table as text, a setting a line
+        return RECOMPUTES.search(str(facts.arguments.get("recompute_config"))) is not None
+    return plain(facts.arguments.get("recompute_granularity")) is not None
+
+
+# ---- experts
+
+
+def has_experts(facts: Facts) -> bool:
+    """Whether a model has experts."""
+    return any(facts.model.get(key) for key in OF_EXPERTS)
+
+
+def coefficient(facts: Facts) -> object:
+    """The weight of the auxiliary loss, 0 where there is none."""
+    kind = balancing(facts)
+    if kind in UNBALANCED:
+        return 0.0
+    return number(told(facts, "moe_aux_loss_coeff", default=0.0)) if kind in AUXILIARY else UNKNOWN
+
+
+def balancing(facts: Facts) -> object:
+    """How experts are balanced, by Megatron-LM's name for it. A micro-batch may be one sequence, or the whole batch."""
+    kind, rows = told_balancing(facts), facts.training.micro_batch_size
+    if of_mindformers(facts):
+        kind = IN_MINDFORMERS.get(str(kind), kind)
+    alike = {"seq_aux_loss": 1, "global_aux_loss": facts.training.global_batch_size}
+    return "aux_loss" if rows and rows == alike.get(str(kind)) else kind
+
+
+def told_balancing(facts: Facts) -> object:
+    """How experts are balanced, by the framework's own name."""
+    return told(facts, "moe_router_load_balancing_type", default="sub_seq_aux_loss")
+
+
+def is_balanced(facts: Facts) -> bool:
+    """Whether an auxiliary loss balances the experts."""
+    return has_experts(facts) and coefficient(facts) not in (UNKNOWN, 0.0)
+
+
+def micro_batch(facts: Facts) -> object:
+    """The rows of a micro-batch; an auxiliary loss over anything else does not depend on it."""
+    return facts.training.micro_batch_size or UNKNOWN if balancing(facts) == "aux_loss" else UNKNOWN
+
+
+def logits_loss(facts: Facts) -> object:
+    """The weight of the loss of the router's logits, which MindFormers does not read."""
+    return 0.0 if of_mindformers(facts) else number(told(facts, "moe_z_loss_coeff") or 0.0)
+
+
+def has_bias(facts: Facts) -> bool:
+    """Whether experts have a bias."""
+    return has_experts(facts) and told(facts, "moe_router_enable_expert_bias", default=UNKNOWN) is True
+
+
+def bias_rate(facts: Facts) -> object:
+    """By how much the bias of experts moves after a step."""
+    if of_mindformers(facts) and MOVES_THE_BIAS not in str((facts.arguments or {}).get("callbacks")):
+        return 0.0
+    return number(told(facts, "moe_router_bias_update_rate", default=0.001))
+
+
+# ---- multi-token prediction, latent attention
+
+
+def predicts(facts: Facts) -> bool:
+    """Whether layers predict further tokens."""
+    return bool(facts.model.get("num_nextn_predict_layers"))
+
+
+def prediction_loss(facts: Facts) -> object:
+    """The weight of the loss of these layers."""
+    return number(told(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"))
+
+
+def is_latent(facts: Facts) -> bool:
+    """Whether the attention is latent."""
+    return "kv_lora_rank" in facts.model
+
+
+def latent_stretch(facts: Facts) -> tuple[object, object]:
+    """By what latent scores are scaled, with plain positions too: the factor by which YaRN stretches positions, and a weight of its
+    logarithm, ``mscale`` in MindFormers and ``mscale_all_dim`` in Megatron-LM."""
+    weight = "mscale" if of_mindformers(facts) else "mscale_all_dim"
+    scaling = facts.model.get("rope_scaling")
+    if isinstance(scaling, dict):
+        return number(scaling.get("factor")), number(scaling.get(weight))
+    return number(told(facts, "rotary_scaling_factor", default=40.0)), number(told(facts, weight, default=0.707))
+
+
+def latent_scale(facts: Facts) -> object:
+    """What latent scores are multiplied by beside the root of their size."""
+    factor, weight = latent_stretch(facts)
+    if not (isinstance(factor, float) and isinstance(weight, float)):
+        return UNKNOWN
+    scale = 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+    return scale * scale
+
+
+ARGUMENTS = (
+    ComparedSetting("rotary_scaling_factor, mscale", Phase.FORWARD, is_latent, latent_scale, lambda facts: list(latent_stretch(facts))),
+    ComparedSetting("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
+    ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, told_balancing),
+    ComparedSetting("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),
+    ComparedSetting("moe_z_loss_coeff", Phase.BACKWARD, has_experts, logits_loss),
+    ComparedSetting("mtp_loss_scaling_factor", Phase.BACKWARD, predicts, prediction_loss),
+    ComparedSetting("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
+)
+ACTS = {argument.name: argument.acts for argument in ARGUMENTS}
+"""Name of a setting to the phase in which it acts. All others are of the forward pass."""

@@ -1,0 +1,193 @@
+"""Recorded settings against each other: hyper-parameters as the optimizers hold them, and the models' configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from align_hooks.comparison.metrics.limits import SETTING
+from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.settings.arguments import ARGUMENTS
+from align_hooks.comparison.verdict import Finding, Metric, Named, Value
+from align_hooks.messages import Argument, Message, all_of, message, terms
+from align_hooks.names.blocks import PADDING
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY, not_compared
+from align_hooks.record.format.schema import Facts, OptimizerFacts, ParameterGroup, Table
+
+
+class HyperParameter(Named):
+    """A setting of an optimizer, by its name in a record."""
+
+    TYPE = "type"
+    LEARNING_RATE = "learning_rate"
+    BETAS = "betas"
+    EPS = "eps"
+    WEIGHT_DECAY = "weight_decay"
+    BIAS_CORRECTION = "bias_correction"
+    CLIP_GRAD = "clip_grad"
+    LOSS_SCALE = "loss_scale"
+    DECOUPLED_WEIGHT_DECAY = "decoupled_weight_decay"
+
+
+PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
+MICRO_BATCH = "micro_batch_size"
+FAMILY = "family"
+"""What the finding goes by that the model of one side alone is of a family."""
+OF_NONE = (NO_FAMILY, NEAREST)
+"""What a record says of a model of no family alone, which is no setting."""
+NOT_CLIPPED = "clip_grad"
+"""The setting of an optimizer that is known where it is None; any other that is None is unknown, and differs from nothing."""
+NAMED = 5
+"""The most names that stand in a row."""
+OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
+
+
+def equal(a: object, b: object, within: float = SETTING) -> bool:
+    """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(equal(*pair, within) for pair in zip(a, b, strict=True))
+    if isinstance(a, int | float) and isinstance(b, int | float) and not isinstance(a, bool):
+        return relative_difference(float(a), float(b)) <= within
+    return bool(a == b)
+
+
+def hyper_parameters(
+    reference: OptimizerFacts, candidate: OptimizerFacts, *, rates: bool = True, left_out: Container[str] = ()
+) -> list[Finding]:
+    """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
+    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step.
+    ``left_out`` are parameters that cannot be compared."""
+    kind = Metric.HYPER_PARAMETER
+    ours, theirs = str(reference.type), str(candidate.type)
+    families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
+    known = None not in (reference.type, candidate.type)
+    findings = [_setting("type", ours, theirs, kind)] if known and len(families) > 1 else []
+    overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
+    known_of = [setting for setting in overall if None not in setting or setting[0] == NOT_CLIPPED]
+    findings += [_setting(*setting, kind) for setting in known_of if not equal(*setting[1:])]
+    ours_by, theirs_by = (
+        {name: group for name, group in side.by_parameter().items() if name not in left_out} for side in (reference, candidate)
+    )
+    keys = PER_GROUP if rates else PER_GROUP[1:]
+    return [*findings, *_in_one_only(ours_by, theirs_by), *_of_parameters(ours_by, theirs_by, keys)]
+
+
+Groups = Mapping[str, ParameterGroup]
+"""Canonical name to its group."""
+
+
+def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
+    """Parameters that one optimizer holds alone; nothing where the two have none in common."""
+    findings = []
+    for in_reference, alone in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
+        if alone and ours.keys() & theirs.keys():
+            subject = message("hyper_parameters.in_one_only", names=listed(sorted(alone)))
+            findings.append(Finding(subject, *presence(in_reference), quantity=Metric.HYPER_PARAMETER))
+    return findings
+
+
+def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Finding]:
+    """Hyper-parameters of groups that differ, each with its parameters where these are not all."""
+    findings = []
+    for key in keys:
+        differing: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(ours.keys() & theirs.keys()):
+            pair = getattr(ours[name], key), getattr(theirs[name], key)
+            if not (
+                None in pair or equal(*pair) or all(value != value for value in pair)
+            ):  # NaN is a rate or a decay that follows a schedule
+                differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
+        for names in differing.values():
+            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
+            whole = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
+            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(whole))
+            findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
+    return findings
+
+
+def several(names: Sequence[Argument]) -> Argument:
+    """Some names in a row, ``one, another and a third``, the first of many; None without any."""
+    if len(names) > NAMED:
+        return message("names.and_more", name=terms(names[:NAMED]), count=len(names) - NAMED)
+    return all_of(terms(names[:-1]), names[-1]) if len(names) > 1 else next(iter(names), None)
+
+
+def listed(names: Sequence[str]) -> Message | str:
+    """The first name, and how many more there are."""
+    return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
+
+
+def can_be_given(name: str, side: str) -> bool:
+    """Whether a run of a side's framework can be given another value of a setting: whether its model is of a family is no setting, and
+    MindFormers takes all rows of a batch at once."""
+    return name != FAMILY and not (name == MICRO_BATCH and side == "ms")
+
+
+def presence(in_reference: bool) -> tuple[Value, Value]:
+    """The values of both sides of something that one side lacks."""
+    present, absent = message("match.there"), message("match.absent")
+    return (present, absent) if in_reference else (absent, present)
+
+
+def model_settings(reference: Table, candidate: Table) -> list[Finding]:
+    """What differs between two recorded model configurations: whether both are of a family, then the settings. Of a model of no family only
+    sizes are on record, so that what it does not hold is no difference. A setting that is unknown on a side is none either."""
+    known = NO_FAMILY not in reference and NO_FAMILY not in candidate
+    keys = reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()
+    pairs = {key: (reference.get(key), candidate.get(key)) for key in sorted(keys - not_compared(reference, candidate))}
+    differing = [_setting(key, *pair, Metric.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+    return [*recognised(reference, candidate), *differing]
+
+
+def recognised(reference: Table, candidate: Table) -> list[Finding]:
+    """That the model of one record is of a family and that of the other of none; nothing where both are, or neither is."""
+    if (NO_FAMILY in reference) == (NO_FAMILY in candidate):
+        return []
+    kinds = family_shown(reference), family_shown(candidate)
+    return [Finding(message("settings.family"), *kinds, name=FAMILY, quantity=Metric.MODEL_SETTING)]
+
+
+def family_shown(model: Table) -> Value:
+    """The family of a recorded model as a setting is shown, or why it has none."""
+    if NO_FAMILY in model:
+        return of_no_family(model)
+    named = model.get("architectures") or model.get("model_type")
+    return terms(map(str, named)) if isinstance(named, list) else as_written(named)
+
+
+def of_no_family(model: Table) -> Message:
+    """That a recorded model is of no family, and in what it differs from the nearest."""
+    reasons, nearest = model.get(NO_FAMILY), model.get(NEAREST)
+    why = terms(map(str, reasons)) if isinstance(reasons, list) else show(reasons)
+    return message("family.not_recognised", family=str(nearest), why=why) if nearest else message("family.none", why=why)
+
+
+def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
+    """What differs between the settings that two runs were given for parts of their models, in what they mean."""
+    findings = []
+    for argument in ARGUMENTS:
+        compared, shown = argument.compared(reference, candidate), argument.shown or argument.means
+        if compared is not None and not equal(*compared):
+            findings.append(_setting(argument.name, shown(reference), shown(candidate), Metric.MODEL_SETTING))
+    return findings
+
+
+def _setting(key: str, reference: object, candidate: object, quantity: Metric) -> Finding:
+    what = HyperParameter(key) if quantity is Metric.HYPER_PARAMETER else key
+    return Finding(what, as_written(reference), as_written(candidate), name=key, quantity=quantity)
+
+
+def as_written(value: object) -> Value:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list is text, and nothing is said in words."""
+    if value is None:
+        return message("settings.none")
+    if isinstance(value, float):
+        return float(show(value))
+    return value if isinstance(value, bool | int | str) else show(value)
+
+
+def show(value: object) -> str:
+    """The same as text."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(show, value)) + "]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

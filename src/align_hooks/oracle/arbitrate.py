@@ -1,0 +1,102 @@
+"""Two recorded runs before the same model in fp64: which side is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind
+from align_hooks.comparison.curves import side as summary
+from align_hooks.comparison.settings.recorded import argument_settings, model_settings
+from align_hooks.comparison.verdict import Words
+from align_hooks.errors import RecordError
+from align_hooks.messages import Side, message
+from align_hooks.messages.progress import Progress, silent
+from align_hooks.oracle.inputs import Inputs, alike, inputs, steps_of
+from align_hooks.oracle.measure import measured
+from align_hooks.oracle.memory import refuse_too_large
+from align_hooks.oracle.recorded import Recorded
+from align_hooks.quantities.activations import ACTIVATIONS
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.record.format.schema import Facts
+from align_hooks.record.reader import Run
+from align_hooks.settings import PREFIX
+
+
+def arbitrate(reference: Run, candidate: Run, step: int | None = None, *, progress: Progress = silent) -> Arbitration:
+    """Hold both runs' ``step``, the first that both recorded unless said, against the model of the reference's ``config.json`` in fp64.
+
+    Raises RecordError where weights or batch are not on record, or the model is none of those known; AlignHooksError where memory is short.
+    """
+    runs = dict(zip(SIDES, (reference, candidate), strict=True))
+    step = first_step(reference, candidate) if step is None else step
+    given = {side: inputs(run, step, reference.facts) for side, run in runs.items()}
+    unknown = given[Side.REFERENCE].objective.unknown
+    recorded = {side: Recorded(run, step, given[side].batch, gradients=unknown is None) for side, run in runs.items()}
+    progress(message("arbitrate.inputs"))
+    same = alike(given[Side.REFERENCE], given[Side.CANDIDATE])
+    needs = refuse_too_large(given[Side.REFERENCE], reference.facts.model)
+    progress(message("arbitrate.memory", gigabytes=needs / 1e9))
+    points = tuple(judged(reference.facts, given, recorded, same, progress))
+    return Arbitration(
+        step=step,
+        points=points,
+        alike=same,
+        compute_types={side: each.compute_type for side, each in given.items()},
+        settings=(*model_settings(reference.facts.model, candidate.facts.model), *argument_settings(reference.facts, candidate.facts)),
+        doubts=tuple(doubts(points, recorded)),
+        notes=tuple(notes(recorded, same, unknown)),
+        sides=tuple(map(summary, runs.values())),
+    )
+
+
+def first_step(reference: Run, candidate: Run) -> int:
+    """The first step whose weights and batch both runs recorded; raises RecordError where there is none."""
+    for run in (reference, candidate):
+        if not steps_of(run):
+            raise RecordError(
+                f"{run.path} has no step with both weights and batch; record it with {PREFIX}WEIGHTS=0 {PREFIX}BATCHES=0"
+                f" {PREFIX}GRADIENTS=0"
+            )
+    common = sorted(set(steps_of(reference)) & set(steps_of(candidate)))
+    if not common:
+        raise RecordError(f"no step has weights and batch in both {reference.path} and {candidate.path}; record one step of both")
+    return common[0]
+
+
+def judged(
+    facts: Facts, given: Mapping[Side, Inputs], recorded: Mapping[Side, Recorded], same: bool, progress: Progress
+) -> Iterator[JudgedPoint]:
+    """Every point, both sides by one truth where they stand on the same, else each by that of its own weights and batch."""
+    if same:
+        yield from measured(facts.model, given[Side.REFERENCE], recorded, progress)
+        return
+    apart = [
+        {(each.point, each.kind): each for each in measured(facts.model, given[side], {side: recorded[side]}, progress)} for side in SIDES
+    ]
+    for key in dict.fromkeys(key for of_side in apart for key in of_side):
+        yield JudgedPoint(*key, {side: point for of_side in apart if key in of_side for side, point in of_side[key].distances.items()})
+
+
+def doubts(points: Sequence[JudgedPoint], recorded: Mapping[Side, Recorded]) -> Iterator[Words]:
+    """Why a side that seems wrong may be right: a few of its tokens went to other experts than the truth gives them to, and the truth
+    cannot follow them, for it is not on record where each went."""
+    for side, each in recorded.items():
+        first = next((index for index, point in enumerate(points) if not point.right(side)), len(points))
+        moved = [point for point in points[:first] if point.kind is PointKind.CHOICE and side in point.distances]
+        if first < len(points) and not each.choices and any(point.distances[side].error for point in moved):
+            yield message("arbitrate.may_follow_from_choices", side=side, variable=f"{PREFIX}{ROUTING.name.upper()}")
+
+
+def notes(recorded: Mapping[Side, Recorded], same: bool, unknown: Words | None) -> Iterator[Words]:
+    """What a reader should know: what was not judged, and why."""
+    if not same:
+        yield message("arbitrate.other_inputs")
+    if unknown is not None:
+        yield unknown
+    for side, each in recorded.items():
+        if not each.holds_gradients and unknown is None:
+            yield message("arbitrate.no_gradients", side=side)
+        if each.activations is None:
+            yield message("arbitrate.no_activations", side=side, variable=f"{PREFIX}{ACTIVATIONS.name.upper()}")
+        if not each.holds_token_losses:
+            yield message("arbitrate.no_token_losses", side=side)

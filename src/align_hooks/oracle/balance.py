@@ -1,0 +1,43 @@
+"""The term that balances experts, of a layer's router logits: Switch Transformers, equations 4 to 6, as Megatron-LM weighs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from align_hooks.oracle.objective import Objective
+
+SOFTMAX, SIGMOID = "softmax", "sigmoid"
+
+
+def scores_of(configuration: Any) -> str:
+    """How a model's routers make scores of logits."""
+    return SIGMOID if configuration.model_type == "deepseek_v3" else SOFTMAX
+
+
+def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
+    """A layer's term of the objective, its coefficient included, and the derivative by the ``logits`` of each row, ``[sequence, experts]``;
+    no derivative where there is no such term."""
+    if objective.shares is None:
+        return 0.0, None
+    leaves = [each.detach().clone().requires_grad_() for each in logits]
+    total = torch.zeros((), dtype=leaves[0].dtype)
+    for piece, share in zip(objective.pieces, objective.shares, strict=True):
+        rows = leaves[piece]
+        together = rows if objective.by_sequence else [torch.cat(rows)]
+        total = total + sum(share * imbalance(each, configuration) for each in together) / len(together)
+    total.backward()
+    return float(total.detach()), [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
+    """How unevenly experts are used by some tokens, ``[tokens, experts]``; 1 where all are used alike. Tokens are counted by their best
+    scores, without bias and groups."""
+    chosen = int(configuration.num_experts_per_tok)
+    scores = logits.softmax(-1) if scores_of(configuration) == SOFTMAX else logits.sigmoid()
+    if scores_of(configuration) == SIGMOID:
+        scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    used = torch.nn.functional.one_hot(scores.topk(chosen).indices, scores.shape[-1]).sum(1).to(scores.dtype).mean(0) / chosen
+    return scores.shape[-1] * (used * scores.mean(0)).sum()

@@ -1,0 +1,153 @@
+"""What a step of a run stands on: its weights and its batch, as they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.messages import rendered
+from align_hooks.oracle.objective import Objective, objective
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.quantities.weights import UNKNOWN
+from align_hooks.record.check.gaps import why_no_mask
+from align_hooks.record.format.layout import Array
+from align_hooks.record.format.schema import Facts, Table
+from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.tensors import Tensors
+from align_hooks.record.reader import Run
+from align_hooks.settings import PREFIX
+
+HALF = ("bfloat16", "float16")
+"""Compute types to which a model's weights are rounded before it computes with them."""
+LONGEST = 1 << 16
+"""Positions of the longest sequence whose mask is made."""
+KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
+"""Models whose layers :mod:`.points` knows, by Hugging Face's ``model_type``."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A step's weights, batch and objective. ``facts`` are the run's own; ``compute_type`` names the type that it computes in. ``choices``
+    are the experts that tokens were given to, by the name of a layer's router, None where they are not on record."""
+
+    facts: Facts
+    weights: Tensors
+    batch: Batch
+    objective: Objective
+    choices: Mapping[str, Array] | None = None
+
+    @property
+    def compute_type(self) -> str:
+        """The type that the run computes in; fp32 where its record does not say."""
+        return self.facts.training.compute_type or "float32"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and positions of the batch."""
+        assert self.batch.tokens is not None
+        rows, sequence = self.batch.tokens.shape
+        return rows, sequence
+
+    def hidden(self, row: int) -> Array:
+        """Which positions a position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
+        mask, sequence = self.batch.attention_mask, self.shape[1]
+        if mask is None:
+            return ~np.tri(sequence, dtype=bool)[None, None]
+        return mask[row : row + 1] if len(mask) > 1 else mask
+
+    def rounded(self, name: str) -> str | None:
+        """The type to which the run rounds a weight before it computes, None where it computes with what is recorded.
+
+        Megatron-LM keeps all of a model in its half type; MindFormers casts what it multiplies by, and no norm or bias of experts."""
+        if self.compute_type not in HALF or name.endswith("e_score_correction_bias"):
+            return None
+        whole = self.facts.side != "ms" or len(self.weights.shape(name)) > 1
+        return self.compute_type if whole else None
+
+
+def steps_of(run: Run) -> list[int]:
+    """The steps whose weights and batch are recorded."""
+    return sorted(set(run.weight_steps()) & set(run.batch_steps()))
+
+
+def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
+    """What ``step`` of a run stands on; ``judged_by`` has the settings of the objective. Raises RecordError where something is not on
+    record, or cannot be computed again."""
+    for kind, there in (("weights", run.weight_steps()), ("batches", run.batch_steps())):
+        if step not in there:
+            raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
+    if run.facts.training.draws:
+        raise RecordError(f"{run.path}: the model draws random numbers, which nobody can draw again; record the run without dropout")
+    if reason := why_no_mask(run, step):
+        raise RecordError(f"{run.path}: step {step}: {rendered(reason.words)}")
+    batch = run.batch(step)
+    if batch.tokens is None or batch.labels is None:
+        raise RecordError(f"{run.path}: the batch of step {step} has no tokens or no labels; record every rank")
+    if batch.tokens.shape[1] > LONGEST:
+        raise RecordError(f"{run.path}: sequences of {batch.tokens.shape[1]} positions are longer than any that is judged, {LONGEST}")
+    weights = run.weights(step)
+    refuse_unknown(judged_by.model, weights)
+    refuse_odd(batch, judged_by, str(run.path))
+    choices = run.routing(step) if step in run.steps_of(ROUTING.name) else None
+    return Inputs(run.facts, weights, batch, objective(judged_by, batch), choices)
+
+
+def refuse_unknown(configuration: Table, weights: Tensors) -> None:
+    """Raise RecordError for a model of no family that is known here, and for one of more layers than its weights have, before it is
+    built."""
+    kind = configuration.get("model_type")
+    if kind not in KNOWN:
+        raise RecordError(f"{kind or 'a model without a family'} is not judged; the models that are: {', '.join(KNOWN)}")
+    if UNKNOWN in configuration:
+        raise RecordError(f"the record does not tell {configuration[UNKNOWN]} of its model, which cannot be built without; record it again")
+    experts = max(size(configuration, key) for key in ("num_experts", "n_routed_experts"))
+    layers = size(configuration, "num_hidden_layers") + size(configuration, "num_nextn_predict_layers")
+    there = {name.split(".")[2] for name in weights if name.startswith("model.layers.")}
+    if layers != len(there) or experts > len(weights):
+        raise RecordError(f"the record's config.json is of {layers} layers and {experts} experts, and its weights are of others")
+
+
+def refuse_odd(batch: Batch, facts: Facts, where: str) -> None:
+    """Raise RecordError where arrays of a batch do not fit each other, or hold ids that the vocabulary does not have."""
+    assert batch.tokens is not None
+    assert batch.labels is not None
+    vocabulary, shape = max(size(facts.model, "vocab_size"), facts.padded_vocabulary or 0), batch.tokens.shape
+    mask = np.ones(shape) if batch.loss_mask is None else batch.loss_mask
+    if batch.labels.shape != shape or mask.shape != shape or sum(map(sum, batch.rows)) != len(batch.tokens):
+        raise RecordError(f"{where}: tokens, labels and loss mask of the batch have different shapes; record the step again")
+    counted = batch.labels[mask > 0]
+    for name, ids in (("tokens", batch.tokens), ("labels", counted)):
+        if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
+            raise RecordError(f"{where}: {name} of the batch are no ids of a vocabulary of {vocabulary}")
+
+
+def size(configuration: Mapping[str, object], key: str) -> int:
+    """A size that a ``config.json`` says, 0 where it says none."""
+    value = configuration.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def alike(ours: Inputs, theirs: Inputs) -> bool:
+    """Whether two steps stand on the same weights and the same batch, to the bit, and round both alike, their tokens at the same
+    experts."""
+    of_batch = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
+    masks = [each.batch.attention_mask if not each.batch.causal else None for each in (ours, theirs)]
+    if not all(equal(*pair) for pair in (*of_batch, masks)) or not ours.objective.same(theirs.objective):
+        return False
+    if set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
+        return False
+    chosen, other = ours.choices or {}, theirs.choices or {}
+    if set(chosen) != set(other) or not all(equal(chosen[name], other[name]) for name in chosen):
+        return False
+    rounds = all(ours.rounded(name) == theirs.rounded(name) for name in ours.weights)
+    return rounds and all(equal(ours.weights[name], theirs.weights[name]) for name in ours.weights)
+
+
+def equal(ours: Array | None, theirs: Array | None) -> bool:
+    """Whether two arrays are the same to the bit, or both not there."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))

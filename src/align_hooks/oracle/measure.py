@@ -1,0 +1,188 @@
+"""How far each side is from the truth at every point: sums of squares over rows, taken while both passes go on, so that no point is whole
+in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.comparison.arbitration import SIDES, JudgedPoint, PointKind, TruthDistance, choice, distance
+from align_hooks.comparison.metrics.distances import error_of_sketches
+from align_hooks.comparison.metrics.measures import ratio
+from align_hooks.messages import Side, message
+from align_hooks.messages.progress import Progress, silent
+from align_hooks.oracle.inputs import Inputs
+from align_hooks.oracle.passes import Pass
+from align_hooks.oracle.points import PointRows
+from align_hooks.oracle.precision import TRUTH
+from align_hooks.oracle.recorded import Recorded
+from align_hooks.record.format.layout import Array
+from align_hooks.record.format.schema import Table
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import PROJECTIONS, sketch
+from align_hooks.record.read.activations import SQUARES, column_signs, row_signs
+from align_hooks.record.read.activations import measured as of_tokens
+
+Key = tuple[str, PointKind]
+Taken = dict[Key, "Sums | RouterChoices"]
+COLUMNS = lru_cache(maxsize=64)(column_signs)
+"""The signs of the columns of a point, kept for other rows."""
+
+
+@dataclass
+class Sums:
+    """Squared sums of a point over the rows that were taken: of the truth and of the honest model's distance, and of each side the truth as
+    the side counts it and the distance. ``apart`` is that of the sides from each other. ``sketches`` are those that sides recorded
+    of all rows together, each with the factor of the truth, and ``numbers`` the truth's."""
+
+    truth: float = 0.0
+    honest: float = 0.0
+    truths: dict[Side, float] = field(default_factory=dict)
+    errors: dict[Side, float] = field(default_factory=dict)
+    apart: float | None = None
+    sketches: dict[Side, tuple[float, NDArray[np.float64]]] = field(default_factory=dict)
+    numbers: NDArray[np.float64] | None = None
+
+    def sketched(self) -> dict[Side, float]:
+        """The error of each side of which there is a sketch."""
+        if self.numbers is None:
+            return {}
+        square, sums = self.numbers[:1], self.numbers[1:]
+        truths = {side: np.concatenate([square * factor**2, sums * factor]) for side, (factor, _) in self.sketches.items()}
+        return {side: error_of_sketches(truths[side], found) for side, (_, found) in self.sketches.items()}
+
+
+@dataclass
+class RouterChoices:
+    """Of a router the ``tokens`` that were taken, how many the ``honest`` model, and each side, gives to ``others`` than the truth would;
+    of a side of which only counts are on record, what the truth's ``counts`` of each expert say."""
+
+    tokens: int = 0
+    honest: int = 0
+    others: dict[Side, float] = field(default_factory=dict)
+    counts: Array | None = None
+
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
+        """Add the rows of a part, ``beside`` which are the honest model's."""
+        rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
+        self.tokens += part.array.size // width
+        self.honest += others(part.array, beside.array)
+        size = max(len(side.counts.get(part.point, ())) for side in sides.values())
+        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=size))
+        for side, recorded in sides.items():
+            if part.point in recorded.choices:
+                self.others[side] = self.others.get(side, 0) + others(part.array, recorded.choices[part.point][rows])
+            elif part.point in recorded.counts:
+                self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
+
+    def distances(self, compute_type: str) -> dict[Side, TruthDistance]:
+        """How far each side is from what the truth would have chosen."""
+        return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
+
+
+def summed(ours: Array | None, theirs: Array) -> Array:
+    """The sum of two counts of experts, the shorter of which lacks the last ones."""
+    if ours is None:
+        return theirs
+    total = np.zeros(max(len(ours), len(theirs)), np.int64)
+    total[: len(ours)] += ours
+    total[: len(theirs)] += theirs
+    return total
+
+
+def others(ours: Array, theirs: Array) -> int:
+    """How many tokens were given to other experts, ``[rows, sequence, chosen]``; all where the shapes differ."""
+    return int((ours != theirs).any(axis=-1).sum()) if ours.shape == theirs.shape else ours.size // ours.shape[-1]
+
+
+def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[JudgedPoint]:
+    """Every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
+    truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
+    yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
+    if any(side.holds_gradients for side in sides.values()):
+        yield from _judged(_summed(truth.gradients(), honest.gradients(), sides, progress, inputs.shape[1]), inputs)
+
+
+def _summed(
+    truth: Iterator[PointRows], honest: Iterator[PointRows], sides: Mapping[Side, Recorded], progress: Progress, sequence: int
+) -> Taken:
+    """The sums of all points of a pass that a side recorded."""
+    sums: Taken = {}
+    for part, beside in zip(truth, honest, strict=True):
+        progress(message("arbitrate.point", name=part.point))
+        key = part.point, part.kind
+        if part.kind is PointKind.CHOICE:
+            chosen = sums.setdefault(key, RouterChoices())
+            assert isinstance(chosen, RouterChoices)
+            chosen.add(part, beside, sides)
+            continue
+        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
+        if not (pairs or sketches):
+            continue
+        of_point = sums.setdefault(key, Sums())
+        assert isinstance(of_point, Sums)
+        add(of_point, part, beside, pairs)
+        if sketches:
+            numbers = truth_sketch(part, sequence)
+            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers
+            of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
+    return sums
+
+
+def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
+    """The sketch of some rows of a point of the truth, with the signs of the record; those of all rows add up."""
+    if part.kind is PointKind.PARAMETER:
+        return sketch(part.array, Shard(part.point, part.array.shape, part.point, "float64"))
+    tokens = part.array.reshape(-1, part.array.shape[-1] if part.array.ndim == 3 or part.tokens is not None else 1)
+    first = part.first * sequence
+    rows = row_signs(None, len(tokens)) if part.tokens is not None else row_signs(np.arange(first, first + len(tokens)))
+    numbers = of_tokens(tokens, rows, COLUMNS((0, tokens.shape[1])))
+    return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
+
+
+def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
+    """Add the rows of a point, ``beside`` which are the honest model's."""
+    sums.truth += squared(part.array)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums.honest += squared(beside.array - part.array) if beside.array.shape == part.array.shape else math.nan
+        for side, (ours, theirs) in pairs.items():
+            sums.truths[side] = sums.truths.get(side, 0.0) + squared(ours)
+            sums.errors[side] = sums.errors.get(side, 0.0) + (squared(theirs - ours) if ours.shape == theirs.shape else math.nan)
+        if len(pairs) > 1:
+            (_, first), (_, second) = pairs.values()
+            sums.apart = (sums.apart or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
+
+
+def squared(array: Array) -> float:
+    """The sum of an array's squares, fp64."""
+    flat = array.reshape(-1)
+    return float(flat @ flat)
+
+
+def _judged(sums: Taken, inputs: Inputs) -> Iterator[JudgedPoint]:
+    """Each point with the distances of its sides."""
+    layers = inputs.facts.model.get("num_hidden_layers")
+    deep = layers if isinstance(layers, int) else 1
+    for (point, kind), of_point in sums.items():
+        if isinstance(of_point, RouterChoices):
+            if of_point.others:
+                yield JudgedPoint(point, kind, of_point.distances(inputs.compute_type))
+            continue
+        honest = ratio(math.sqrt(of_point.honest), math.sqrt(of_point.truth))
+        distances: dict[Side, TruthDistance] = {}
+        sketched = of_point.sketched()
+        for side in (*of_point.errors, *sketched):
+            known = side in of_point.errors
+            norm = math.sqrt(of_point.truths[side] if known else of_point.truth)
+            error = ratio(math.sqrt(of_point.errors[side]), norm) if known else sketched[side]
+            distances[side] = distance(kind, point, error, norm, honest, compute_type=inputs.compute_type, layers=deep, estimated=not known)
+        apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
+        if len(of_point.sketches) == len(SIDES):
+            apart = error_of_sketches(*(found for _, found in of_point.sketches.values()))
+        yield JudgedPoint(point, kind, distances, apart)

@@ -1,0 +1,200 @@
+"""The canonical points of a layer: the tensors of one forward pass, in the order in which they come about.
+
+Modules' inputs and outputs are seen by hooks on a copy of the layer that is ours alone; what the attention is given and what experts are
+weighed by, by standing where ``transformers`` calls the attention and torch. Shapes are canonical: ``[rows, sequence, width]``, heads
+flattened head-major.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from align_hooks.comparison.arbitration import PointKind
+from align_hooks.record.format.layout import Array
+
+Layout = Callable[[torch.Tensor], torch.Tensor]
+OUTPUTS = (
+    *("input_layernorm", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "mlp.shared_experts"),
+    *(f"mlp.shared_experts.{name}_proj" for name in ("gate", "up", "down")),
+    *(f"self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "o_proj")),
+    *(f"self_attn.{name}" for name in ("q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj")),
+    *("enorm", "hnorm", "eh_proj", "shared_head.norm"),
+)
+"""Modules of a layer whose output is a point of that name."""
+INPUTS = {"self_attn.o_proj": "self_attn.core", "post_attention_layernorm": "residual", "mlp.down_proj": "mlp.activation"}
+INPUTS |= {"mlp.shared_experts.down_proj": "mlp.shared_experts.activation"}
+"""Modules of a layer whose input is a point."""
+WATCHED = "align_hooks_watched"
+"""The attribute of an attention that says who watches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointRows:
+    """Rows ``first`` and on of the value of a point, or of its gradient, fp64 ``[rows, sequence, width]``; token losses have no width.
+
+    The gradient of a parameter is whole, and has its own shape. ``tokens`` are the places, row by row, of the tokens that an expert was
+    given, whose array is ``[tokens, width]``. A term of the loss is a single number. The choice of a router is the experts that it would
+    give each token to, ascending, int64 ``[rows, sequence, chosen]``."""
+
+    point: str
+    kind: PointKind
+    array: Array
+    first: int = 0
+    tokens: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedTensor:
+    """A tensor at a point, and what makes its layout canonical."""
+
+    tensor: torch.Tensor
+    layout: Layout
+    tokens: torch.Tensor | None = None
+
+    def canonical(self, tensor: torch.Tensor | None) -> Array:
+        """The value, or its gradient, as fp64; 0 where nothing flows back."""
+        filled = torch.zeros_like(self.tensor) if tensor is None else tensor
+        array: Array = self.layout(filled.detach()).double().numpy()
+        return array
+
+
+def by_positions(sequence: int) -> Layout:
+    """The layout of ``[rows, sequence, …]`` and of ``[rows · sequence, …]``."""
+    return lambda tensor: tensor.reshape(-1, sequence, tensor.numel() // (tensor.shape[0] * (tensor.shape[1] if tensor.ndim > 2 else 1)))
+
+
+def by_heads(tensor: torch.Tensor) -> torch.Tensor:
+    """The layout of ``[rows, heads, sequence, head]``."""
+    return tensor.transpose(1, 2).flatten(2)
+
+
+class LayerProbe(TorchFunctionMode):
+    """Sees the points of ``layer``, called ``name``, while it is entered. ``seen`` maps the name of a point to its tensor; with
+    ``backward`` each tensor keeps its gradient. Tokens are given to the experts of ``given``, ``[sequence, chosen]``, where there are such:
+    the choice is a jump, where a rounding decides, and behind it nothing can be held against what other experts made."""
+
+    def __init__(self, name: str, layer: Any, sequence: int, *, backward: bool, given: Array | None = None) -> None:
+        super().__init__()
+        self.name, self.sequence, self.backward = name, sequence, backward
+        self.seen: dict[str, ProbedTensor] = {}
+        self.logits: torch.Tensor | None = None
+        self.choice: torch.Tensor | None = None
+        self._given = None if given is None or (given < 0).any() else torch.from_numpy(given.astype("int64"))
+        self.experts = 0
+        self._expert: tuple[int, torch.Tensor] | None = None
+        self._routes = False
+        self._weights: list[tuple[int, torch.Tensor]] = []
+        modules = dict(layer.named_modules())
+        self._removed = [modules[own].register_forward_hook(self._output_of(own)) for own in OUTPUTS if own in modules]
+        self._removed += [modules[own].register_forward_pre_hook(self._input_of(point)) for own, point in INPUTS.items() if own in modules]
+        self.routed = "mlp.experts" in modules
+        if self.routed:
+            self._removed += [modules["mlp.gate"].register_forward_pre_hook(self._routing(True))]
+            self._removed += [modules["mlp.gate"].register_forward_hook(self._routing(False))]
+            self._removed += [each.register_forward_hook(self._of_expert(index)) for index, each in enumerate(modules["mlp.experts"])]
+            self._removed += [modules["mlp"].register_forward_hook(self._output_of("mlp"))]
+            self.experts = len(modules["mlp.experts"])
+        if "self_attn" in modules:
+            setattr(modules["self_attn"], WATCHED, self)
+
+    def close(self) -> None:
+        """Take the hooks away, so that the layer can be watched again."""
+        for handle in self._removed:
+            handle.remove()
+
+    def see(self, point: str, tensor: torch.Tensor, layout: Layout | None = None, tokens: torch.Tensor | None = None) -> None:
+        """A tensor at a point of the layer; the empty point is the layer itself."""
+        if self.backward and tensor.requires_grad:
+            tensor.retain_grad()
+        name = f"{self.name}.{point}" if point else self.name
+        self.seen[name] = ProbedTensor(tensor, layout or by_positions(self.sequence), tokens)
+
+    def values(self, first: int) -> list[PointRows]:
+        """The values of all points, in their order."""
+        return self._parts(first, PointKind.VALUE, lambda tensor: tensor)
+
+    def gradients(self, first: int) -> list[PointRows]:
+        """The gradients of all points, the last point first."""
+        return self._parts(first, PointKind.GRADIENT, lambda tensor: tensor.grad)[::-1]
+
+    def _parts(self, first: int, kind: PointKind, of: Callable[[torch.Tensor], torch.Tensor | None]) -> list[PointRows]:
+        """All points in their order; the weights of chosen experts stand behind the router's logits that they are made of."""
+        parts: list[PointRows] = []
+        for name, at in self.seen.items():
+            parts.append(PointRows(name, kind, at.canonical(of(at.tensor)), first, None if at.tokens is None else at.tokens.numpy()))
+            if name == f"{self.name}.mlp.gate":
+                if self.choice is not None and kind is PointKind.VALUE:
+                    parts.append(PointRows(name, PointKind.CHOICE, self.choice.sort(-1).values[None].numpy(), first))
+                parts.append(PointRows(f"{name}.weights", kind, self._weighed(of), first))
+        return parts
+
+    def _weighed(self, of: Callable[[torch.Tensor], torch.Tensor | None]) -> Array:
+        """The weights of the experts that each token chose, 0 elsewhere, or their gradients, ``[rows, sequence, experts]``."""
+        assert self.logits is not None
+        whole = torch.zeros(self.logits.shape, dtype=torch.float64)
+        for index, weights in self._weights:
+            given = of(weights)
+            if given is not None:
+                whole[self.seen[f"{self.name}.mlp.experts.{index}"].tokens, index] = given.detach().double().reshape(-1)
+        array: Array = by_positions(self.sequence)(whole).numpy()
+        return array
+
+    def _output_of(self, point: str) -> Callable[..., None]:
+        def hook(module: Any, given: Any, output: Any) -> None:
+            self.see(point, output[0] if isinstance(output, tuple) else output)
+
+        return hook
+
+    def _input_of(self, point: str) -> Callable[..., None]:
+        return lambda module, given: self.see(point, given[0])
+
+    def _routing(self, begins: bool) -> Callable[..., None]:
+        def hook(*given: Any) -> None:
+            self._routes = begins
+
+        return hook
+
+    def _of_expert(self, index: int) -> Callable[..., None]:
+        def hook(module: Any, given: Any, output: torch.Tensor) -> None:
+            self._expert = (index, output)
+
+        return hook
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
+        if self.logits is not None and name == "topk" and self._expert is None and tuple(args[0].shape) == tuple(self.logits.shape):
+            result = self._chosen(args[0], result)
+        if self._routes and name == "linear":
+            self.logits = result
+            self.see("mlp.gate", result)
+        elif self._expert is not None and name in ("mul", "__mul__") and args[0] is self._expert[1]:
+            if self.backward:
+                args[1].retain_grad()
+            self._weights.append((self._expert[0], args[1]))
+            self._expert = (self._expert[0], result)
+        elif self._expert is not None and name == "index_add_":
+            self.see(f"mlp.experts.{self._expert[0]}", self._expert[1], lambda tensor: tensor, args[2])
+            self._expert = None
+        return result
+
+    def _chosen(self, scores: torch.Tensor, best: Any) -> Any:
+        """The scores and the numbers of the experts that each token is given to, as ``topk`` returns them."""
+        self.choice = best.indices
+        if self._given is None or self._given.shape != best.indices.shape:
+            return best
+        return (scores.gather(-1, self._given), self._given)
+
+
+def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The plain attention of the layer's own model, after whoever watches the layer has seen what it is given."""
+    watch: LayerProbe | None = getattr(module, WATCHED, None)
+    if watch is not None:
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            watch.see(f"self_attn.{name}", tensor, by_heads)
+    return sys.modules[type(module).__module__].eager_attention_forward(module, query, key, value, *args, **kwargs)

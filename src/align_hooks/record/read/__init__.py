@@ -1,0 +1,1 @@
+"""Reading a run back: files, rows, and quantities put together from all ranks."""

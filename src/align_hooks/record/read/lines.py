@@ -1,0 +1,65 @@
+"""Rows of norms and of sketches, each read when asked for: a long run has gigabytes of them.
+
+The row of scalars lists the digest of its step's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.json import decode
+
+from align_hooks.errors import RecordError
+from align_hooks.process.storage import opened
+from align_hooks.record.format import digests
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.read.files import in_words, read_lines
+
+
+class Lines:
+    """One rank's rows of one kind. ``listed`` maps a step to the digest of its line; a line that is not listed does not count."""
+
+    def __init__(self, path: Path, listed: Mapping[int, str]) -> None:
+        self.path, self.listed = path, dict(listed)
+        self._bounds: dict[int, tuple[int, int]] = {}
+        steps = {digest: step for step, digest in listed.items()}
+        offset = 0
+        for line in read_lines(path):
+            if line.endswith(b"\n"):  # a line that a killed process left torn has no end
+                step = steps.get(digests.xxh3(line[:-1]))
+                if step is not None:
+                    self._bounds[step] = offset, len(line)
+            offset += len(line)
+
+    @property
+    def steps(self) -> set[int]:
+        """Steps that have a row."""
+        return set(self._bounds)
+
+    @property
+    def lost(self) -> list[int]:
+        """Steps whose row was recorded and is gone, ascending."""
+        return sorted(self.listed.keys() - self._bounds.keys())
+
+    def row(self, step: int) -> JsonObject:
+        """The row of a step; raises RecordError where it cannot be read."""
+        return next(self.rows([step]))[1]
+
+    def rows(self, steps: Sequence[int]) -> Iterator[tuple[int, JsonObject]]:
+        """Steps, each with its row; raises RecordError as :meth:`row` does."""
+        if not steps:
+            return
+        step = steps[0]
+        try:
+            with opened(self.path) as file:
+                for step in steps:
+                    line = bytes(file.read(*self._bounds[step]))
+                    if digests.xxh3(line[:-1]) != self.listed[step]:
+                        raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
+                    row = decode(line)
+                    if not isinstance(row, dict):
+                        raise RecordError(f"{self.path}: the row of step {step} is no object; record the run again")
+                    yield step, row
+        except (OSError, ValueError, RecursionError) as error:
+            raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None

@@ -1,0 +1,136 @@
+"""The manifests of a run's ranks, refused where they are not of one job.
+
+Parameter tables are most of a manifest, and data-parallel ranks have the same tables: equal shards are kept once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from align_hooks.errors import RecordError
+from align_hooks.process.storage import exists
+from align_hooks.quantities.registry import ROWS
+from align_hooks.record.format import layout
+from align_hooks.record.format.folder import inside
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.format.schema import Facts, Manifest, ParameterGroup, structured
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.files import QUOTED, read_json, read_sealed
+
+MIXED = (
+    "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "
+    "copy all files of one run"
+)
+
+
+def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[ParameterGroup, ...]]:
+    """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks. Raises RecordError for another
+    format, a manifest that cannot be read, and ranks of different jobs."""
+    manifests: dict[int, Manifest] = {}
+    groups = _Groups()
+    known: dict[Shard, Shard] = {}
+    for rank in ranks:
+        path = layout.manifest(run, rank)
+        manifest = read_manifest(inside(run, path))
+        if manifest.rank not in (None, rank):
+            raise RecordError(f"{path} is of rank {str(manifest.rank)[:20]}; copy it again, or record the run again")
+        _refuse_strangers(run, rank, manifest, ranks[0], manifests.get(ranks[0], manifest))
+        groups.add(manifest.groups)
+        table = tuple(known.setdefault(shard, shard) for shard in manifest.parameters)
+        manifests[rank] = replace(manifest, parameters=table, groups=())
+    return manifests, groups.merged()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """One rank's manifest; raises RecordError where it cannot be read."""
+    content = read_sealed(path)
+    _refuse_format(content, path)
+    manifest = structured(Manifest, content, path, numbers=("groups",))
+    if len({shard.name for shard in manifest.parameters}) < len(manifest.parameters):
+        raise RecordError(f"{path}: parameters: it lists a name twice; copy it again, or record the run again")
+    return manifest
+
+
+def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[ParameterGroup]) -> Facts:
+    """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only. Raises RecordError where
+    ``run.json`` and the ``manifests`` are of different runs."""
+    path = layout.run_file(run)
+    if not exists(path):
+        return Facts()
+    content = read_sealed(inside(run, path))
+    _refuse_format(content, path)
+    facts = structured(Facts, content, path, numbers=("optimizer",))
+    strangers = {manifest.run_id for manifest in manifests.values() if manifest.run_id} - {facts.run_id}
+    if strangers:
+        raise RecordError(f"{path} is of run {facts.run_id} and the manifests of run {min(strangers)}: {MIXED}")
+    if facts.optimizer is None:
+        return facts
+    of_all_ranks = _Groups()
+    of_all_ranks.add(facts.optimizer.groups)
+    of_all_ranks.add(groups)
+    return replace(facts, optimizer=replace(facts.optimizer, groups=of_all_ranks.merged()))
+
+
+def _refuse_format(content: JsonObject, path: Path) -> None:
+    if content.get("format") != layout.FORMAT:
+        raise RecordError(
+            f"{path} has format {str(content.get('format'))[:20]!r}, this version reads {layout.FORMAT}; use the version that wrote it"
+        )
+
+
+def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, reference: Manifest) -> None:
+    """Raise RecordError where a rank's manifest is of another run than the first rank's. Where either names no run, the job is compared."""
+    ids = [manifest.run_id, reference.run_id]
+    launch, expected = (replace(launched, rank=0, host="", launchers={}) for launched in (manifest.launch, reference.launch))
+    if None not in ids and ids[0] != ids[1]:
+        raise RecordError(f"{run}: rank {rank} holds run {ids[0]} and rank {first} run {ids[1]}: {MIXED}")
+    if (None in ids and launch != expected) or launch.world_size != expected.world_size:
+        raise RecordError(
+            f"{run}: rank {rank} belongs to another job than rank {first} ({str(launch)[:QUOTED]} against {str(expected)[:QUOTED]}); "
+            "record into an empty directory"
+        )
+
+
+class _Groups:
+    """Parameter groups of several ranks. The n-th group of equal hyper-parameters on one rank is the n-th such group on every rank. Two
+    groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None]]] = {}
+
+    def add(self, groups: Iterable[ParameterGroup]) -> None:
+        """Add the groups of one more rank."""
+        seen: Counter[str] = Counter()
+        for group in groups:
+            alike = repr(replace(group, parameters=()))  # not the group itself: NaN is equal to nothing
+            seen[alike] += 1
+            _, names = self._known.setdefault((alike, seen[alike]), (group, {}))
+            names.update(dict.fromkeys(group.parameters))
+
+    def merged(self) -> tuple[ParameterGroup, ...]:
+        """All groups in the order in which they were added, each with the parameters of all ranks."""
+        return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
+
+
+def refuse_lost_manifests(run: Path) -> None:
+    """Raise RecordError where a record of ours has lost all of its manifests; a directory of batches that were copied is made by hand."""
+    ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
+    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
+    if left := [path for path in ours if exists(path)]:
+        raise RecordError(
+            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
+        )
+
+
+def _was_recorded(run: Path, path: Path) -> bool:
+    """Whether a batch's description names a segment, which the guide's snippet never writes, and more than a batch lies beside it."""
+    try:
+        folder = inside(run, path.parent)
+        more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in folder.iterdir())
+        return more and "segment" in read_json(inside(run, path))
+    except (OSError, RecordError):
+        return False

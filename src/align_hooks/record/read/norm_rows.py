@@ -1,0 +1,73 @@
+"""One rank's squared sums of all steps, read once and kept as one matrix: a job of 512 ranks has half a million squared sums a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.record.format.layout import Array, JsonObject
+from align_hooks.record.format.schema import LARGEST, Norm, NormRow, structured
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.lines import Lines
+
+
+@dataclass(frozen=True, slots=True)
+class NormRows:
+    """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row. ``counts`` is False for
+    a name that is a copy. ``taken`` are the framework's own norms of each step."""
+
+    path: Path
+    names: Mapping[str, int]
+    counts: Mapping[str, bool]
+    steps: Mapping[int, int]
+    squared: Array
+    taken: Mapping[int, Sequence[Norm]]
+
+    def squared_sums(self, step: int) -> Array:
+        """The squared sums of one step, in the order of ``names``; raises RecordError where the step has no row."""
+        if step not in self.steps:
+            raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
+        return np.asarray(self.squared[self.steps[step]])
+
+    def column(self, name: str, steps: Sequence[int]) -> Array:
+        """The squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
+        return np.asarray(self.squared[[self.steps[step] for step in steps], self.names[name]])
+
+    def named(self, step: int) -> dict[str, float]:
+        """Canonical name to the squared sum of one step, without copies whose sum was not recorded."""
+        values = zip(self.names, self.squared_sums(step).tolist(), strict=True)
+        return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
+
+
+def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
+    """The rows of one rank, which must have a number for every trainable shard that counts; a copy without a number gets NaN."""
+    wanted = [shard for shard in shards if shard.trainable]
+    names = {shard.name: index for index, shard in enumerate(wanted)}
+    counted = {shard.name for shard in wanted if shard.counted}
+    squared = np.full((len(lines.steps), len(wanted)), np.nan)
+    taken: dict[int, Sequence[Norm]] = {}
+    for index, (step, row) in enumerate(lines.rows(sorted(lines.steps))):
+        sums, taken[step] = _sums_and_norms(row, f"{lines.path}: step {step}")
+        if not sums.keys() >= counted:
+            missing = next(name for name in names if name in counted and name not in sums)
+            raise RecordError(f"{lines.path} lacks {missing} at step {step}; record the run again")
+        squared[index] = [sums.get(name, math.nan) for name in names]
+    counts = {shard.name: shard.counted for shard in wanted}
+    return NormRows(lines.path, names, counts, {step: index for index, step in enumerate(taken)}, squared, taken)
+
+
+def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], Sequence[Norm]]:
+    """The squared sums of a row, and the framework's own norms. Where all sums are finite numbers, as nearly always, they are not looked at
+    one by one."""
+    squared = row.get("squared")
+    if type(squared) is dict and set(map(type, squared.values())) <= {float}:
+        squares = np.array([*squared.values()])
+        if bool(np.all((squares >= 0) & (squares < LARGEST))):
+            return squared, structured(NormRow, {**row, "squared": {}}, where, numbers=("taken",)).taken
+    norms = structured(NormRow, row, where, numbers=("squared", "taken"))
+    return norms.squared, norms.taken

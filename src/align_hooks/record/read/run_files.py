@@ -1,0 +1,145 @@
+"""The files of a run by rank, and what counts in them: what :class:`.reader.Run` is made of. Nobody who reads a run needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.process.storage import size_of
+from align_hooks.process.work import WorkPool
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.record.format import layout
+from align_hooks.record.format.folder import inside
+from align_hooks.record.format.layout import Array
+from align_hooks.record.format.schema import Description, Facts, Manifest, NormRow, structured
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.read.committed import Committed, read_committed
+from align_hooks.record.read.files import read_array, read_json
+from align_hooks.record.read.lines import Lines
+from align_hooks.record.read.norm_rows import NormRows, read_norm_rows
+from align_hooks.record.read.rank_rows import RowColumns
+
+SLOWER = 64
+"""How many times longer a byte of a row takes to read than one of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSource:
+    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
+
+    run: Path
+    place: Path
+    digest: str | None = None
+
+    def array(self, name: str, digest: str | None = None, *, headers_only: bool = False) -> Array:
+        """An array by name; ``digest`` is that of its file."""
+        return read_array(inside(self.run, self.place / f"{name}.npy"), digest, headers_only=headers_only)
+
+    def described(self) -> Description:
+        """A rank's description of its batch."""
+        path = self.place / layout.BATCH
+        return structured(Description, read_json(inside(self.run, path), self.digest), path)
+
+
+@dataclass(frozen=True, repr=False)
+class RunFiles:
+    """``path`` is where the run lies, ``facts`` its ``run.json``, and ``manifests`` maps each rank to its manifest."""
+
+    path: Path
+    facts: Facts
+    manifests: Mapping[int, Manifest]
+    _norm_rows: dict[int, NormRows] = field(default_factory=dict, init=False, compare=False)
+    _lines: dict[tuple[str, int], Lines] = field(default_factory=dict, init=False, compare=False)
+
+    @cached_property
+    def committed(self) -> dict[int, Committed]:
+        """Rank to the rows that count, with the names that they list."""
+        return {rank: _committed(self.path, rank, manifest) for rank, manifest in self.manifests.items()}
+
+    def columns(self, steps: Sequence[int]) -> dict[int, RowColumns]:
+        """What each rank's rows of scalars hold side by side, of whole steps."""
+        return {rank: committed.rows.columns(np.array(steps, np.int64)) for rank, committed in self.committed.items()}
+
+    def shards(self, rank: int) -> Sequence[Shard]:
+        """A rank's parameter table."""
+        return self.manifests[rank].parameters
+
+    def counted(self, rank: int, *, trainable: bool = True) -> list[Shard]:
+        """The shards of a rank that are no copies; with ``trainable`` only those of trainable parameters."""
+        return [shard for shard in self.shards(rank) if shard.counted and (shard.trainable or not trainable)]
+
+    def read_ahead(self, work: WorkPool) -> None:
+        """Read the rows of all ranks by the workers of ``work``, where they are long; a row that cannot be read raises RecordError here."""
+        paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}
+        sizes = [SLOWER * sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
+        if not work.is_shared(sizes):
+            return
+        read = work.map(partial(_rows, self.path), list(self.manifests.items()), sizes)
+        of_ranks = dict(zip(self.manifests, read, strict=True))
+        self.__dict__["committed"] = {rank: committed for rank, (committed, _) in of_ranks.items()}
+        self._norm_rows.update({rank: norms for rank, (_, norms) in of_ranks.items() if norms is not None})
+
+    def norm_rows(self, rank: int) -> NormRows:
+        """A rank's squared sums of all steps."""
+        if rank not in self._norm_rows:
+            self._norm_rows[rank] = read_norm_rows(self.lines(LOCAL_NORMS.name, rank), self.shards(rank))
+        return self._norm_rows[rank]
+
+    def weight_squares(self, rank: int, step: int) -> dict[str, float]:
+        """Canonical name to the squared sum of a rank's part of the weights after ``step`` updates, copies included."""
+        if not self.has_file(rank, step, layout.SQUARED):
+            return {}
+        path, digest = self.file(rank, step, layout.SQUARED)
+        return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
+
+    def batch_descriptions(self, step: int) -> dict[int, Description]:
+        """Each rank's batch.json."""
+        return {rank: self.source(step, rank).described() for rank in self.manifests}
+
+    def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
+        """Return the path of a step's file, by its name in :mod:`.layout`, and its digest; raises RecordError where the file is missing or
+        not listed, and where a link leads out of the run."""
+        path, digest = inside(self.path, layout.step(self.path, step, rank) / name), self.recorded(rank, name).get(step)
+        if digest is None or not path.exists():
+            raise RecordError(f"{path} is missing; copy it again, or record step {step} again")
+        return path, digest
+
+    def has_file(self, rank: int, step: int, name: str) -> bool:
+        """Whether a file was recorded: a row lists it."""
+        return step in self.committed[rank].listed.get(name, {})
+
+    def recorded(self, rank: int, name: str) -> Mapping[int, str]:
+        """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`, each with its digest."""
+        return self.committed[rank].listed.get(name, {})
+
+    def source(self, step: int, rank: int) -> BatchSource:
+        """The directory of a rank's batch."""
+        return BatchSource(self.path, layout.step(self.path, step, rank), self.recorded(rank, layout.BATCH).get(step))
+
+    def lines(self, name: str, rank: int) -> Lines:
+        """A rank's rows of a quantity, by its name."""
+        if (name, rank) not in self._lines:
+            self._lines[name, rank] = _lines(self.path, name, rank, self.committed[rank])
+        return self._lines[name, rank]
+
+
+def _committed(run: Path, rank: int, manifest: Manifest) -> Committed:
+    return read_committed(inside(run, layout.scalars(run, rank)), manifest)
+
+
+def _lines(run: Path, name: str, rank: int, committed: Committed) -> Lines:
+    return Lines(inside(run, layout.rows(run, name, rank)), committed.listed.get(name, {}))
+
+
+def _rows(run: Path, of_rank: tuple[int, Manifest]) -> tuple[Committed, NormRows | None]:
+    """A rank's rows of scalars and of norms, None where it has no norms."""
+    rank, manifest = of_rank
+    committed = _committed(run, rank, manifest)
+    lines = _lines(run, LOCAL_NORMS.name, rank, committed)
+    return committed, read_norm_rows(lines, manifest.parameters) if lines.steps else None

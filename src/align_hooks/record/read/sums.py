@@ -1,0 +1,109 @@
+"""Norms and sketches of whole tensors: sums over all ranks that hold a shard which counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.errors import RecordError
+from align_hooks.messages import rendered
+from align_hooks.quantities.registry import SKETCHES
+from align_hooks.record.format.schema import SketchRow, structured
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.read.lines import Lines
+from align_hooks.record.read.run_rows import RunRows
+from align_hooks.record.read.tensors import Tensors
+
+Sketches: TypeAlias = dict[str, NDArray[np.float64]]
+"""Canonical name to squared sum and signed sums of a whole tensor, fp64 ``[1 + PROJECTIONS]``."""
+
+
+def norms(run: RunRows, step: int) -> dict[str, float]:
+    """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
+    refuse_parts(run, "norm")
+    total: dict[str, float] = {}
+    for rank in run.manifests:
+        rows = run.norm_rows(rank)
+        squared = rows.squared_sums(step).tolist()
+        for shard in run.counted(rank):
+            total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
+    return {name: math.sqrt(squared) for name, squared in total.items()}
+
+
+def norm_columns(run: RunRows, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """Canonical name to the norms of its whole gradient at ``steps``, each of which must have a row; raises RecordError as :func:`norms`
+    does."""
+    refuse_parts(run, "norm")
+    total: dict[str, NDArray[np.float64]] = {}
+    for rank in run.manifests:
+        rows = run.norm_rows(rank)
+        for shard in run.counted(rank):
+            column = rows.column(shard.name, steps)
+            total[shard.name] = total[shard.name] + column if shard.name in total else column
+    return {name: np.sqrt(squared) for name, squared in total.items()}
+
+
+def weight_norms(run: RunRows, step: int) -> dict[str, float]:
+    """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
+    chunks."""
+    if run.made_by_hand or run.missing is not None:
+        return {}
+    total: dict[str, float] = {}
+    unknown: set[str] = set()
+    for rank in run.manifests:
+        squares = run.weight_squares(rank, step)
+        for shard in run.counted(rank, trainable=False):
+            total[shard.name] = total.get(shard.name, 0.0) + squares.get(shard.name, 0.0)
+            unknown |= {shard.name} - squares.keys()
+    return {name: math.sqrt(squared) for name, squared in total.items() if name not in unknown}
+
+
+def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
+    """Step to the sum of all squared sums that count."""
+    total = np.zeros(len(steps))
+    for rank in run.manifests:
+        rows = run.norm_rows(rank)
+        columns = [rows.names[shard.name] for shard in run.counted(rank)]
+        total += rows.squared[[rows.steps[step] for step in steps]][:, columns].sum(axis=1)
+    return dict(zip(steps, total.tolist(), strict=True))
+
+
+def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
+    """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up. Raises RecordError for a
+    shard that is missing and for sums that are none."""
+    whole: Sketches = {}
+    for rank, lines in files.items():
+        row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
+        if row.definition != DEFINITION:
+            raise RecordError(f"{lines.path}: its signed sums are of another definition than this version's; record the run again")
+        for shard in run.counted(rank, trainable=SKETCHES[kind].trainable):
+            if shard.name not in row.sums:
+                raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")
+            part = np.array(row.sums[shard.name])
+            whole[shard.name] = whole[shard.name] + part if shard.name in whole else part
+    return whole
+
+
+def sketches_of(tensors: Tensors) -> Sketches:
+    """The sketches of recorded tensors, each read once."""
+    return {name: sketch(tensors[name], Shard(name, tensors.shape(name), name, "float32")) for name in tensors}
+
+
+def refuse_parts(run: RunRows, quantity: str) -> None:
+    """Raise RecordError where a missing rank holds a part of a tensor, whose ``quantity`` is then not whole."""
+    if run.missing is None:
+        return
+    recorded: dict[str, int] = {}
+    whole: dict[str, int] = {}
+    for shard in (shard for rank in run.manifests for shard in run.counted(rank, trainable=False)):
+        recorded[shard.name] = recorded.get(shard.name, 0) + shard.elements
+        whole[shard.name] = math.prod(shard.shape)
+    name = next((name for name in recorded if recorded[name] < whole[name]), None)
+    if name is not None:
+        why = rendered(run.missing.message)
+        raise RecordError(f"{run.path}: the {quantity} of {name} is not whole: {why}; copy or record every rank")

@@ -1,0 +1,122 @@
+"""The rows of a run that may still be recorded, as they come: what was read once is not read again.
+
+A row is one line, written whole and sealed with its digest, so a line that has its end may be read while the next is being written. A step
+is given out once every rank has its row. A start that goes on from an earlier step (``ALIGN_HOOKS_RUN_EXISTS=continue``) changes which
+rows count: the files are read from their beginning then, and steps that were given out are not given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from align_hooks.errors import RecordError
+from align_hooks.process.storage import opened, size_of
+from align_hooks.record.format import layout
+from align_hooks.record.format.ending import Ending, ending
+from align_hooks.record.format.folder import inside
+from align_hooks.record.format.schema import Manifest, RankRow, ScalarRow
+from align_hooks.record.read.committed import rank_row, written
+from align_hooks.record.read.files import in_words
+from align_hooks.record.read.scalar_rows import merged_row
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.write import crash_stack
+
+PIECE = 1 << 24
+"""Bytes of one rank's rows that are read at once."""
+
+
+@dataclass(slots=True)
+class Tail:
+    """How far a rank's rows were read: bytes, and lines."""
+
+    offset: int = 0
+    lines: int = 0
+
+
+@dataclass
+class Followed:
+    """A run that is followed. ``last`` is the last step that was given out."""
+
+    path: Path
+    last: int = -1
+    run: Run | None = None
+    _stamp: tuple[object, ...] = ()
+    _tails: dict[int, Tail] = field(default_factory=dict)
+    _waiting: dict[int, dict[int, RankRow]] = field(default_factory=dict)
+
+    def rows(self) -> list[ScalarRow]:
+        """The rows of the steps that were completed since the last call, ascending; empty where the run has not begun. Raises RecordError
+        for what is no record, or cannot be read."""
+        try:
+            return self._rows()
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{getattr(error, 'filename', None) or self.path} cannot be read: {in_words(error)}") from None
+
+    def _rows(self) -> list[ScalarRow]:
+        ranks = layout.ranks(self.path)
+        if not ranks:
+            return []
+        self._look_again(ranks)
+        assert self.run is not None
+        if self.run.missing is not None:  # a rank has not begun
+            return []
+        for rank, manifest in self.run.manifests.items():
+            self._read(rank, manifest)
+        per_token = bool(self.run.facts.training.per_token_loss)
+        whole = sorted(step for step, rows in self._waiting.items() if len(rows) == len(self.run.manifests))
+        given = []
+        for step in whole:
+            rows = self._waiting.pop(step)
+            if step > self.last:
+                given.append(merged_row(rows, self.run.manifests, per_token=per_token))
+                self.last = step
+        return given
+
+    def endings(self) -> list[Ending] | None:
+        """How every rank ended, by its manifest or its last words; None while one has said neither, so that more may come."""
+        if self.run is None or self.run.missing is not None:
+            return None
+        found = []
+        for rank, manifest in self.run.manifests.items():
+            words = None if manifest.ended else crash_stack.read(self.path, rank)
+            if not manifest.ended and words is None:
+                return None
+            found.append(ending(rank, manifest.end, manifest.ended, words))
+        return found
+
+    def _look_again(self, ranks: Sequence[int]) -> None:
+        """Read the manifests again where any was written since."""
+        paths = [layout.manifest(self.path, rank) for rank in ranks]
+        stamp = tuple((facts.st_ino, facts.st_mtime_ns, facts.st_size) for facts in (path.lstat() for path in paths))
+        if stamp == self._stamp:
+            return
+        before = self.run and {rank: manifest.segment for rank, manifest in self.run.manifests.items()}
+        self.run, self._stamp = open_run(self.path), stamp
+        if before != {rank: manifest.segment for rank, manifest in self.run.manifests.items()}:
+            self._tails, self._waiting = {}, {}
+
+    def _read(self, rank: int, manifest: Manifest) -> None:
+        """Take in the whole lines that a rank wrote since."""
+        path = inside(self.path, layout.scalars(self.path, rank))
+        tail = self._tails.setdefault(rank, Tail())
+        if not path.exists():
+            return
+        size = size_of(path)
+        if size < tail.offset:
+            raise RecordError(f"{path} became shorter while it was followed; start again")
+        segments = {segment.id: segment for segment in manifest.starts()}
+        while tail.offset < size:
+            with opened(path) as file:
+                piece = bytes(file.read(tail.offset, min(PIECE, size - tail.offset)))
+            lines = piece.split(b"\n")[:-1]
+            if not lines:
+                return
+            for line in lines:
+                tail.lines += 1
+                segment, row = written(line, path, tail.lines, manifest)
+                row.pop("files", None)
+                if segment in segments and segments[segment].counts("scalars", row["step"]) and row["step"] > self.last:
+                    self._waiting.setdefault(row["step"], {})[rank] = rank_row(row, path)
+            tail.offset += sum(len(line) + 1 for line in lines)

@@ -1,0 +1,199 @@
+"""A rank's claim on its part of a run's directory, for as long as the job lives.
+
+A file beside the manifest, ``manifest/rank_M.claim``, is locked (POSIX ``fcntl``) from the start of recording to its end. The kernel
+drops the lock when the process ends, however it ends, so a killed job blocks nobody. Forked processes do not inherit the lock. They would
+inherit a lock by ``flock``: a data loader that outlives a job would hold the directory. The kernel also drops the lock when the process
+closes the claim by any other descriptor, as a script does that copies its own run's directory. So a claim also says when it was released.
+A claim that was not released, of a living process of this machine, is held whatever the lock says.
+
+The lock holds among the containers of one machine, and among machines where the file system passes locks on: NFS 4, NFS 3 with its lock
+manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where it is switched on. Elsewhere a lock is one machine's own, or there is
+none; :attr:`DirectoryLock.weaker` says so where that can be seen. So the claim is read again whenever a step is written: a later job has
+written itself into it, and the earlier job stops recording. A network file system may show that late, by as long as it keeps
+attributes (NFS: 3 to 60 seconds); the digests in the rows tell apart what the two jobs wrote in that time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.process.ranks import LOOPBACK, Launch
+from align_hooks.process.restarts import born
+from align_hooks.record.format.folder import is_shared
+from align_hooks.record.format.layout import JsonObject
+from align_hooks.record.write.atomic import NO_LOCKS
+
+LONGEST = 4096
+"""Bytes of the longest claim."""
+FLOCK = "hhqqi4x"
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
+RELEASED = "released"
+"""The fact that a job adds to its claim when it releases it."""
+HELD = {errno.EACCES, errno.EAGAIN}
+
+
+@dataclass(eq=False)
+class DirectoryLock:
+    """One rank's claim; made by :func:`take`. ``weaker`` says what the file system lacks for it, empty where it lacks nothing."""
+
+    path: Path
+    facts: JsonObject
+    weaker: str = ""
+    _file: int = field(default=-1, repr=False)
+    _before: bytes = b""
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether no other process can hold this rank: the lock was granted by a file system that has locks."""
+        return not self.weaker
+
+    def check(self) -> None:
+        """Raise RecordError where the directory was taken over, or away, since it was claimed."""
+        if self.facts.get("pid") != os.getpid():
+            raise RecordError(
+                f"{self.path} is of process {self.facts.get('pid')}, which this one was forked from; one process records a rank"
+            )
+        try:
+            named, claimed = self.path.lstat(), os.fstat(self._file)
+            content = os.pread(self._file, LONGEST, 0)
+        except OSError as error:
+            raise RecordError(f"{self.path} is gone ({error.strerror}): somebody moved or deleted the run while it was recorded") from None
+        if (named.st_dev, named.st_ino) != (claimed.st_dev, claimed.st_ino) or content != self._content():
+            raise RecordError(f"{self.path} is another job's by now ({holder(self.path)}); give every job a directory of its own")
+
+    def add(self, **facts: object) -> None:
+        """Write more facts into the claim."""
+        self.facts |= facts
+        self._write(self._content())
+
+    def release(self, *, unused: bool = False) -> None:
+        """Release the directory, and say so in the claim; ``unused`` leaves the claim as it was before. The file stays: a process that
+        deletes it could delete another job's lock."""
+        if self._file < 0:
+            return
+        with contextlib.suppress(OSError):  # a full disk, or a directory that is gone: the next job sees that this process has ended
+            if os.pread(self._file, LONGEST, 0) == self._content() and self.facts["pid"] == os.getpid():
+                after = self._before if unused and self._before else json.dumps(self.facts | {RELEASED: True}).encode()
+                self._write(after)
+        os.close(self._file)
+        self._file = -1
+
+    def _content(self) -> bytes:
+        return json.dumps(self.facts).encode()
+
+    def _write(self, content: bytes) -> None:
+        os.pwrite(self._file, content, 0)
+        os.ftruncate(self._file, len(content))
+
+
+def take(path: Path, launch: Launch) -> DirectoryLock:
+    """Claim a rank's place, and write nothing: :meth:`DirectoryLock.add` does. Raises RefusedRun where another living process holds the
+    place, OSError where it cannot be written."""
+    if path.is_symlink():
+        raise RefusedRun(f"{path} is a link, and nothing is written through one; remove it")
+    if is_shared(path):  # with a snapshot: our lock and our facts are for this directory alone
+        path.unlink(missing_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": born(os.getpid()), "inode": os.fstat(file).st_ino}
+    claim = DirectoryLock(path, {**job(launch), "rank": launch.rank, **process}, "", file)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise RefusedRun(f"{path} is no file; remove it")
+        claim.weaker = _lock(file, path)
+        if os.fstat(file).st_ino != path.stat().st_ino:
+            raise refusal(path)
+        claim._before = os.pread(file, LONGEST, 0)
+        if _lives(parsed(claim._before), path):  # read() would drop the lock
+            raise refusal(path)
+    except BaseException:
+        os.close(file)
+        raise
+    return claim
+
+
+def read(path: Path) -> JsonObject:
+    """The facts of a claim; empty where there is no whole claim."""
+    try:
+        if path.is_symlink() or not stat.S_ISREG(path.stat().st_mode):
+            return {}
+        with path.open("rb") as file:
+            return parsed(file.read(LONGEST))
+    except (OSError, ValueError):
+        return {}
+
+
+def parsed(content: bytes) -> JsonObject:
+    """The facts in a claim's content; empty where it is no claim."""
+    try:
+        facts = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def is_held(path: Path) -> bool:
+    """Whether another living process has locked a claim, as far as the file system tells."""
+    try:
+        with path.open("rb") as file:
+            lock = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError:
+        return False
+    return bool(struct.unpack(FLOCK, lock)[0] != fcntl.F_UNLCK)
+
+
+def has_ended(path: Path, claim: Mapping[str, object]) -> bool:
+    """Whether another process's claim has surely ended: it was released, or its process was on this machine and is gone."""
+    if claim.get("pid") == os.getpid():
+        return False
+    return bool(claim.get(RELEASED)) or (claim.get("host") == os.uname().nodename and not is_held(path) and not _lives(claim, path))
+
+
+def job(launch: Launch) -> JsonObject:
+    """The facts by which ranks know a start of their job. Jobs that meet at a machine's own address are told apart by the machine."""
+    local = not launch.job or any(f"={address}" in launch.job for address in LOOPBACK)
+    return {"job": launch.job[:1000], "world_size": launch.world_size} | ({"machine": launch.host} if local else {})
+
+
+def is_of(claim: Mapping[str, object], launch: Launch) -> bool:
+    """Whether a claim is that of a rank of this job."""
+    return bool(claim) and all(claim.get(key) == value for key, value in job(launch).items())
+
+
+def _lock(file: int, path: Path) -> str:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in HELD:
+            raise refusal(path) from None
+        return f"{NO_LOCKS}: {error.strerror}"
+    return ""
+
+
+def refusal(path: Path) -> RefusedRun:
+    """The error for a claim that another living process holds."""
+    return RefusedRun(f"{path.parent.parent} is being recorded into by {holder(path)}; choose another directory, or end that job")
+
+
+def holder(path: Path) -> str:
+    """The process that wrote a claim, in words."""
+    facts = read(path)
+    process = f"pid {facts.get('pid', 'unknown')} of {facts.get('host', 'an unknown host')}"
+    return f"{process}, since {facts['started']}" if "started" in facts else process
+
+
+def _lives(claim: Mapping[str, object], path: Path) -> bool:
+    """Whether the process that wrote a claim lives on this machine and has not released it; a copy of a claim holds nothing."""
+    since = claim.get("born")
+    if claim.get(RELEASED) or claim.get("inode") != path.stat().st_ino:
+        return False
+    return bool(since) and claim.get("host") == os.uname().nodename and claim.get("pid") != os.getpid() and born(claim.get("pid")) == since

@@ -1,0 +1,37 @@
+"""A file that somebody asked for, a report say: written as a whole or not at all, through no link, and over no file of a record."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from align_hooks.process.paths import path_of, well_formed
+from align_hooks.record.format import layout
+from align_hooks.record.write import atomic
+
+OWN = ("manifest", "last_words", *layout.ROW_FOLDERS)
+"""Folders of a record that hold nothing but its own."""
+
+
+def place_of(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a file, or of a folder, that is to be written; raises ValueError where it is a link or a file of a record."""
+    place = path_of(path)
+    if Path(path).expanduser().is_symlink():
+        raise ValueError("is a link, and nothing is written through one; name a file of its own")
+    for run in place.parents:
+        name = place.relative_to(run).as_posix()
+        if _is_own(name) and (layout.run_file(run).exists() or layout.ranks(run) or next(layout.step_folders(run), None)):
+            raise ValueError(f"is a file of the record {run}, which stays as it is; name a file beside it")
+    return place
+
+
+def _is_own(name: str) -> bool:
+    """Whether a record alone may have a file by a name in it."""
+    is_of_step = layout.number(name.partition("/")[0], "step_") is not None
+    return layout.is_file_of_record(name) or is_of_step or any(name.startswith(f"{folder}/") for folder in OWN)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file; raises OSError where that fails, and ValueError as :func:`place_of` does."""
+    place = place_of(path)
+    atomic.write_bytes(place, content if isinstance(content, bytes) else atomic.encoded(well_formed(content)))

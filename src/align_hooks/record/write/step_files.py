@@ -1,0 +1,149 @@
+"""The files of a step that are no rows: the batch and the tensors. Each function returns the digests that the step's row lists."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.quantities import activations
+from align_hooks.record.format import digests, folder, layout
+from align_hooks.record.format.layout import Array, JsonObject
+from align_hooks.record.read.files import DIGESTS, EMPTY
+from align_hooks.record.read.stored_tensor import STORED, head
+from align_hooks.record.write import atomic
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One rank's batch of a step, its micro-batches joined along the batch axis."""
+
+    arrays: Mapping[str, Array]
+    """``[rows, sequence]`` by name; none on a pipeline stage that sees nothing of the batch. The attention
+    mask is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``."""
+    rows: Sequence[int]
+    """Rows of each micro-batch."""
+    slices: Sequence[Sequence[int]] | None = None
+    """Positions [start, stop) of the sequence that a context-parallel rank has; None for all."""
+    joined_first: Mapping[str, object] | None = None
+    """Given where ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their order, are one batch,
+    which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch."""
+    experts: Mapping[str, Sequence[int]] | None = None
+    """How many of the tokens that this rank routed each expert was given, by the name of a layer's router."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepChoices:
+    """The experts that one rank's tokens of a step were given to."""
+
+    experts: Mapping[str, Array]
+    """Name of a layer's router to int16 ``[rows, positions, experts a token]``."""
+    rows: Sequence[int]
+    """Rows of each micro-batch."""
+    slices: Sequence[Sequence[int]] | None = None
+    """Positions [start, stop) of the sequence that this rank routes, None for all: a context-parallel rank
+    routes its own, a rank of sequence parallelism a part of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepActivations:
+    """What one rank's points put out in a step."""
+
+    sums: Mapping[str, Array]
+    """fp64 ``[micro-batches, NUMBERS]`` by the name of a point or of its gradient."""
+    tensors: Mapping[str, Array]
+    """fp32 ``[rows, positions, columns]`` of those that are kept whole."""
+    points: Mapping[str, object]
+    """The members of :class:`.schema.ActivationHeader`."""
+
+
+def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str | None = None) -> dict[str, str]:
+    """Write a batch. A causal mask is written once for the run, for other readers: ours makes it from the length. ``batch.json``, which
+    holds the digests of the arrays, comes last and makes the batch whole."""
+    place, arrays = folder.make(run, layout.step(run, step, rank)), batch.arrays
+    facts: JsonObject = {"rows": list(batch.rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
+    cuts = None if batch.slices is None else [list(bounds) for bounds in batch.slices]
+    optional = {"slices": cuts, "joined_first": batch.joined_first, "experts": batch.experts or None, "segment": segment}
+    facts |= {key: value for key, value in optional.items() if value is not None}
+    for name in layout.BATCH_ARRAYS:
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        if name == "attention_mask":
+            facts["attention_mask"] = "causal" if is_causal(array) else "own"
+            if facts["attention_mask"] == "causal":
+                if rank == 0 and not layout.causal_mask(run).exists():
+                    atomic.write_array(layout.causal_mask(run), array[:1])
+                continue
+        written = atomic.write_array(place / f"{name}.npy", array)
+        facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": sha256(array), "file": written}
+    return {layout.BATCH: atomic.write_json(place / layout.BATCH, facts)}
+
+
+def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
+    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype. Each tensor's
+    digest stands in the header's metadata; the digest of the header is returned."""
+    return _write_safetensors(run, layout.step(run, step, rank) / name, tensors, np.float32, {"segment": segment})
+
+
+def write_routing(run: Path, step: int, rank: int, choices: StepChoices, segment: str | None = None) -> dict[str, str]:
+    """Write the experts that tokens were given to."""
+    cuts = None if choices.slices is None else json.dumps([list(bounds) for bounds in choices.slices])
+    facts = {"rows": json.dumps(list(choices.rows)), "slices": cuts, "segment": segment}
+    path = layout.step(run, step, rank) / layout.CHOICES
+    return {layout.CHOICES: _write_safetensors(run, path, choices.experts, np.int16, facts)}
+
+
+def write_activations(run: Path, step: int, rank: int, made: StepActivations, segment: str | None = None) -> dict[str, str]:
+    """Write what points put out; the sums come last and make the step's activations whole."""
+    place, written = layout.step(run, step, rank), {}
+    if made.tensors:
+        written[activations.TENSORS] = _write_safetensors(run, place / activations.TENSORS, made.tensors, np.float32, {"segment": segment})
+    facts = {key: json.dumps(value) for key, value in made.points.items()} | {"segment": segment}
+    written[activations.SUMS] = _write_safetensors(run, place / activations.SUMS, made.sums, np.float64, facts)
+    return written
+
+
+def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtype: type, facts: Mapping[str, str | None]) -> str:
+    """Write tensors of one ``dtype``, with the ``facts`` that are not None in the header's metadata; the digest of the header."""
+    wrong = [key for key, tensor in tensors.items() if tensor.dtype != dtype]
+    if wrong:
+        raise RecordError(f"{path.name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps {np.dtype(dtype)}")
+    contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
+    folder.make(run, path.parent)
+    metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
+    metadata |= {key: value for key, value in facts.items() if value is not None}
+
+    kind = next(kind for kind, stored in STORED.items() if np.dtype(stored) == dtype)
+    before = head(((key, kind, tensor.shape, tensor.nbytes) for key, tensor in contiguous.items()), metadata) if contiguous else EMPTY
+
+    def write(temporary: Path) -> str:
+        atomic.write_buffers(temporary, [before, *map(digests.bytes_of, contiguous.values())])
+        return digests.xxh3(before)
+
+    return atomic.replace(path, write)
+
+
+def is_causal(mask: Array) -> bool:
+    """Whether a bool mask, True where attention is forbidden, forbids exactly the positions after each position."""
+    size = mask.shape[-1]
+    return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
+
+
+def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
+    """Lowest and highest id among tokens and the labels that the loss mask lets count; None without tokens and labels."""
+    labels, mask = arrays.get("labels"), arrays.get("loss_mask")
+    if labels is not None and mask is not None:
+        labels = labels[mask > 0]
+    ids = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
+    return [int(min(array.min() for array in ids)), int(max(array.max() for array in ids))] if ids else None
+
+
+def sha256(array: Array) -> str:
+    """SHA-256 of an array's bytes in C order, by which two runs are compared that should have been fed alike."""
+    return hashlib.sha256(digests.bytes_of(array)).hexdigest()

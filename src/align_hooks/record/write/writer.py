@@ -1,0 +1,397 @@
+"""One rank's writer: numpy in, files out.
+
+The row of scalars is written last in a step and makes the step count: it lists everything that the step wrote, with digests. So
+a job killed at any moment leaves a record that is readable up to its last whole step.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.names.blocks import PADDING
+from align_hooks.process.ranks import Launch
+from align_hooks.quantities.activations import ACTIVATIONS
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.kind import Quantity
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.registry import SKETCHES, TENSORS
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN, WEIGHTS
+from align_hooks.record.format import digests, folder, layout
+from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.layout import Array, JsonObject
+from align_hooks.record.format.schema import Facts, structured
+from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.sketch import DEFINITION
+from align_hooks.record.read.committed import Committed
+from align_hooks.record.read.files import read_sealed
+from align_hooks.record.write import atomic, directory_lock, start
+from align_hooks.record.write.plan import ELEMENT
+from align_hooks.record.write.plan import tensors as tensors_planned
+from align_hooks.record.write.step_files import (
+    StepActivations,
+    StepBatch,
+    StepChoices,
+    write_activations,
+    write_batch,
+    write_routing,
+    write_tensors,
+)
+from align_hooks.settings import PREFIX, Settings
+
+Content = TypeVar("Content")
+
+
+@dataclass
+class Writer:
+    """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
+    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` names
+    what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
+
+    run: Path
+    launch: Launch
+    side: str
+    settings: Settings
+    written: Counter[str] = field(default_factory=Counter)
+    weaker: list[str] = field(default_factory=list)
+    segment: str = field(default_factory=lambda: secrets.token_hex(8))
+    restarts: int = 0
+    """How often the job was started again by its launcher and went on with this record, or replaced it."""
+    kept: set[str] = field(default_factory=set)
+    """Names of :mod:`.layout` that were recorded of the steps of earlier starts that stay."""
+    _claim: directory_lock.DirectoryLock | None = None
+    _rows: dict[Path, BinaryIO] = field(default_factory=dict)
+    _manifest: JsonObject = field(default_factory=dict)
+    _earlier: start.Earlier | None = None
+    _listed: dict[str, str] = field(default_factory=dict)
+    _described: bool = False
+    _holds_all: bool = False
+
+    def begin(self) -> None:
+        """Claim this rank's place in the directory, honouring ``RUN_EXISTS``. The files of an earlier run stay as they are."""
+        rank, run = self.launch.rank, self.run
+        self._manifest = {
+            "format": layout.FORMAT,
+            "side": self.side,
+            "rank": rank,
+            "launch": self.launch.facts(),
+            "settings": self.settings.as_text(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "ended": None,
+        }
+        path = layout.manifest(run, rank)
+        try:
+            start.earlier(run, self.launch, self.settings.run_exists)  # before a claim: a directory that is refused stays unchanged
+            folder.make(run, path.parent)
+            self._claim = directory_lock.take(layout.claim(run, rank), self.launch)
+            self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
+            self.weaker = [*filter(None, [self._claim.weaker]), *atomic.weaknesses(path)]
+            if self.weaker:
+                self._manifest["weaker"] = self.weaker
+            ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
+            self._claim.add(started=self._manifest["started"], **ids)
+            if self._earlier is None and rank == 0:  # other ranks wait until rank 0 is known to be of this job
+                (atomic.write_sealed if path.exists() else atomic.create)(path, self._manifest)
+        except FileExistsError:
+            raise self._refused(f"{path} was made by another job in this moment; choose another directory") from None
+        except RecordError as error:
+            raise self._refused(f"{PREFIX}RUN: {error}") from None
+        except OSError as error:
+            raise self._refused(
+                f"{PREFIX}RUN={run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
+            ) from None
+        except RefusedRun:
+            self._refused("")
+            raise
+
+    def _refused(self, why: str) -> RefusedRun:
+        """Release the claim; the error to raise."""
+        if self._claim is not None:
+            self._claim.release(unused=True)
+            self._claim = None
+        return RefusedRun(why)
+
+    def _run_id(self) -> str:
+        """The id of the run that this start begins or goes on with; rank 0's id alone counts."""
+        earlier = self._earlier
+        if earlier is not None and earlier.manifest is not None and (earlier.is_own or self.settings.run_exists == "continue"):
+            return earlier.manifest.run_id or self._run_facts().run_id or self.segment
+        return self.segment
+
+    def goes_on(self, first: int) -> bool:
+        """Return whether steps of an earlier start stay in the record when this start begins with step ``first``."""
+        earlier = self._earlier
+        if earlier is None or self.settings.run_exists == "continue":
+            return earlier is not None
+        rows = start.counted(self.run, self.launch.rank, earlier.manifest, replaced=True) if earlier.is_own else None
+        return rows is not None and min(rows.rows, default=first) < first
+
+    def resumes(self, first: int) -> bool:
+        """Return whether the job was started again and resumes its own training with step ``first``, from a checkpoint."""
+        return self._earlier is not None and self._earlier.is_own and self.goes_on(first)
+
+    def _run_facts(self) -> Facts:
+        """The earlier record's ``run.json``."""
+        path = layout.run_file(self.run)
+        return structured(Facts, read_sealed(path), path, numbers=("optimizer",)) if path.exists() else Facts()
+
+    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: JsonObject, steps: range) -> bool:
+        """Write the facts that are known once model and optimizer are built, before the first step. Here an earlier record in the directory
+        is replaced or continued; returns whether it is continued.
+
+        ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
+        ``steps`` are the steps that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
+        continued run is another model or was injected from another run.
+        """
+        whole = all(shard.local_shape == shard.shape for shard in shards if shard.counted)
+        self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
+        elements = sum(shard.elements for shard in shards if shard.counted)
+        planned = ELEMENT * elements * tensors_planned(self.settings, steps)
+        try:
+            free = shutil.disk_usage(self.run).free
+            if planned > free:
+                *variables, last = (PREFIX + kind.variable.upper() for kind in TENSORS)
+                raise RefusedRun(
+                    f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
+                    f"choose fewer steps in {', '.join(variables)} and {last}, or another disk"
+                )
+            groups = (facts.get("optimizer") or {}).get("groups", [])
+            self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "groups": groups}
+            self._manifest |= {"planned_bytes": planned, "first_step": steps.start, **self._ids()}
+            run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
+            run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
+            run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps), **facts}
+            earlier = self._earlier.manifest if self._earlier is not None else None
+            # a killed start may have replaced the record of rank 0 and not this rank's
+            is_this_run = earlier is None or len({earlier.run_id, self._manifest["run_id"]} - {None}) < 2
+            continuing = is_this_run and self.goes_on(steps.start)
+            before = self._run_facts() if continuing else Facts()
+            if earlier is not None and self._earlier is not None and self._earlier.is_own:
+                self._manifest["restarts"] = self.restarts = earlier.restarts + 1
+            rows = start.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
+            # run.json may be of a run that a killed start has replaced
+            if before.is_there and self._manifest["run_id"] in (None, before.run_id):
+                kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
+                run_facts = start.continued(before, run_facts, steps.start, self.run, kept=kept)
+            deleting = self._put_manifest(steps, shards, rows, continuing)
+            if self.launch.rank == 0:  # at once: until then a record that is being replaced is refused
+                atomic.write_sealed(layout.run_file(self.run), run_facts)
+            self._delete(deleting, rows, continuing)
+        except OSError as error:
+            raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
+        except RefusedRun:
+            if self._earlier is not None and not self._described:  # the earlier record stays, and nobody holds it any more
+                self._refused("")
+            raise
+        return continuing
+
+    def _ids(self) -> dict[str, str | None]:
+        """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them. A rank
+        that sees no claim of its job's rank 0, on a disk of its own, draws a segment of its own and has no run id."""
+        path = layout.claim(self.run, 0)
+        if self.launch.rank == 0:
+            return {"run_id": self._run_id(), "segment": self.segment}
+        first = directory_lock.read(path)
+        if directory_lock.is_of(first, self.launch) and "segment" in first:
+            if self._claim is not None and self._claim.is_proof and directory_lock.has_ended(path, first):
+                raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of this job does not record here any more; start the job again")
+            earlier = self._earlier.manifest if self._earlier is not None else None
+            if earlier is None or earlier.segment != first["segment"]:  # else this rank alone was started again
+                self.segment = first["segment"]
+            return {"run_id": first.get("run_id"), "segment": self.segment}
+        if directory_lock.is_held(path):
+            raise RefusedRun(
+                f"{PREFIX}RUN={self.run}: rank 0 of another job records here, {directory_lock.holder(path)}; choose another directory"
+            )
+        return {"run_id": None, "segment": self.segment}
+
+    def _is_of_this_job(self) -> bool:
+        """Whether rank 0, as far as this rank sees its claim, is of this rank's job."""
+        first = directory_lock.read(layout.claim(self.run, 0)) if self.launch.rank else {}
+        return not first or directory_lock.is_of(first, self.launch)
+
+    def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> list[int]:
+        """Make the manifest of this start count, in one rename; returns the steps whose files do not count any more."""
+        run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
+        path = layout.manifest(run, rank)
+        self._check()
+        start.refuse_links(run, rank, steps)
+        known = [] if earlier is None else start.steps_of(earlier.manifest, rows)
+        start.refuse_unwritable(run, rank, {*known}, steps)
+        deleting = [step for step in known if not continuing or step > first]
+        if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
+            names = {SCALARS.name: rows.rows, **rows.listed}
+            self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
+            start.refuse_other(earlier.manifest, self.side, shards, run)
+            self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
+        atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
+        self._described = True
+        return deleting
+
+    def _delete(self, steps: Sequence[int], rows: Committed | None, continuing: bool) -> None:
+        """Delete the files of ``steps``, and what else an earlier record and killed processes left that does not count any more."""
+        run, rank, earlier = self.run, self.launch.rank, self._earlier
+        start.sweep(run, rank, [] if earlier is None else start.steps_of(earlier.manifest, rows))
+        start.remove(run, rank, steps)
+        if earlier is not None and not continuing:
+            folder.remove(run, start.rows_of(run, rank)[::-1])
+            folder.remove(run, [layout.causal_mask(run)] if rank == 0 else [])
+        if rank == 0:
+            start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
+
+    def _check(self) -> None:
+        """Raise RecordError where another job has the directory now."""
+        if self._claim is not None:
+            self._claim.check()
+
+    def scalars(self, row: Mapping[str, object]) -> None:
+        """Append the row that completes a step; it lists everything that was written since the last."""
+        path = layout.scalars(self.run, self.launch.rank)
+        listed, self._listed = self._listed, {}
+        wrote_files = any(key.partition("/")[2] not in layout.LINES for key in listed)
+        if wrote_files:  # files are synced; so is the row that lists them, after the other rows that it lists
+            self._sync()
+        self._append(path, digests.seal(self._line({**row, "files": listed})))
+        if wrote_files:
+            self._sync()
+        self._count(SCALARS)
+
+    def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
+        """Append one step's squared sums, canonical name to fp64, of this rank's shards, copies included. ``taken`` are the global norms
+        that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it."""
+        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]})
+
+    def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
+        """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
+        named = {name: list(of_tensor) for name, of_tensor in sums.items()}
+        self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
+
+    def row(self, kind: Quantity, step: int, content: Mapping[str, object]) -> None:
+        """Append the row of one step of a quantity that is rows."""
+        line = self._line({"step": step, **content})
+        self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
+        self._listed[f"{step}/{kind.name}"] = digests.xxh3(line)
+        self._count(kind)
+
+    def _line(self, row: Mapping[str, object]) -> bytes:
+        return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
+
+    def _count(self, kind: Quantity) -> None:
+        """Count a written quantity, by the variable that asked for it."""
+        self.written[kind.variable] += 1
+
+    def _append(self, path: Path, line: bytes) -> None:
+        self._check()
+        if path not in self._rows:
+            folder.make(self.run, path.parent)
+            _make_ready(path)
+            self._rows[path] = path.open("ab")
+        self._rows[path].write(line + b"\n")
+        self._rows[path].flush()
+
+    def _sync(self) -> None:
+        for file in self._rows.values():
+            atomic.sync(file.fileno())
+
+    def batch(self, step: int, batch: StepBatch) -> None:
+        """Write a step's batch."""
+        self._files(BATCHES, step, write_batch, batch)
+
+    def routing(self, step: int, choices: StepChoices) -> None:
+        """Write the experts of each token of a step."""
+        self._files(ROUTING, step, write_routing, choices)
+
+    def activations(self, step: int, made: StepActivations) -> None:
+        """Write what the points of a step put out."""
+        self._files(ACTIVATIONS, step, write_activations, made)
+
+    def _files(
+        self, kind: Quantity, step: int, write: Callable[[Path, int, int, Content, str], Mapping[str, str]], content: Content
+    ) -> None:
+        self._check()
+        written = write(self.run, step, self.launch.rank, content, self.segment)
+        self._listed |= {f"{step}/{name}": digest for name, digest in written.items()}
+        self._count(kind)
+
+    def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
+        """Write a step's gradients, canonical name to fp32."""
+        self._tensors(step, layout.GRADIENTS, tensors)
+        self._count(GRADIENTS)
+
+    def weights(
+        self, step: int, tensors: Mapping[str, Array], config: Mapping[str, object], squared: Mapping[str, float] | None = None
+    ) -> None:
+        """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory. Padded vocabulary rows
+        go to a file of their own: no Hugging Face tensor has them. The model file is written last and makes the set whole. A rank that
+        holds only copies of other ranks' tensors passes none; ``squared`` are the squared sums of all its shards, copies included."""
+        if squared:
+            self._json(step, layout.SQUARED, squared)
+        padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
+        if tensors and self._holds_all and not {NO_FAMILY, UNKNOWN} & config.keys():  # of a part, or of no family, no model can load it
+            self._json(step, layout.CONFIG, config)
+        if padding:
+            self._tensors(step, layout.WEIGHT_PADDING, padding)
+        self._tensors(step, layout.MODEL, {name: tensor for name, tensor in tensors.items() if name not in padding})
+        self._count(WEIGHTS)
+
+    def optimizer_state(
+        self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
+    ) -> None:
+        """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32. ``updates`` is the optimizer's own
+        count, the exponent of its bias correction. ``dtypes`` maps each moment to the type in which the optimizer keeps it."""
+        for moment, tensors in moments.items():
+            self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
+        state = {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {}), "segment": self.segment}
+        self._json(step, layout.STATE, state)
+        self._count(OPTIMIZER_STATE)
+
+    def _tensors(self, step: int, name: str, tensors: Mapping[str, Array]) -> None:
+        self._check()
+        self._listed[f"{step}/{name}"] = write_tensors(self.run, step, self.launch.rank, name, tensors, self.segment)
+
+    def _json(self, step: int, name: str, content: Mapping[str, object]) -> None:
+        self._check()
+        path = layout.step(self.run, step, self.launch.rank) / name
+        folder.make(self.run, path.parent)
+        self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
+
+    def finish(self, how: HowEnded, *, hooks: Mapping[str, object]) -> None:
+        """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too. A start
+        that failed before the model was built leaves the record that it would have replaced or continued as it was."""
+        try:
+            for file in self._rows.values():
+                file.flush()
+                atomic.sync(file.fileno())
+                file.close()
+            self._rows.clear()
+            self._check()
+            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "files": self._listed}
+            self._manifest |= {"ended": str(how), "end": how.facts()}
+            if self._described or (self._earlier is None and self._is_of_this_job()):
+                atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
+        finally:
+            if self._claim is not None:
+                self._claim.release(unused=self._earlier is not None and not self._described)
+
+
+def _make_ready(path: Path) -> None:
+    """Cut a last line that a killed run left torn, so that the next row starts on a line of its own; end a row that lacks only the end of
+    its line. A file that has another name elsewhere, in a snapshot, is copied first: rows are added to the copy."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    last = content.rfind(b"\n") + 1
+    whole = content + b"\n" if digests.WHOLE_ROW.search(content[last:]) else content[:last]
+    if whole != content or folder.is_shared(path):
+        atomic.write_bytes(path, whole)
