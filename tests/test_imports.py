@@ -73,7 +73,7 @@ IMPORTED_ONLY_BY = {
     "transformers": "oracle",
     "mindspore mindformers": "ms_side",
     "wrapt": "hooking",
-    "xxhash": "record.digests",
+    "xxhash": "record.format.digests",
     "rich": "cli report",
     "jinja2 markupsafe vl_convert": "report.frame",  # the html extra: the terminal's report needs none of it
     "tree_sitter": "configuration.bash",  # and the tables of the CheckList, and what judges by them, read no language
@@ -176,21 +176,17 @@ def test_nothing_imports_an_entrance() -> None:
     assert importers(*(name for name in MODULES if name.endswith(ENTRANCE))) == set()
 
 
-READS = "reader schema batch batch_digests shard tensors self_check holdings problems routing terms activations ending state look weighing"
-"""What of a record its readers import: what a run is and what it gives, and nothing that writes one."""
-LAID_OUT = "layout part"
-"""The same, for the type of an array, and the size of a block."""
 IMPORTS_OF_OURS = {
-    "comparison": f"""
+    "comparison": """
         comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
-        {" ".join(f"record.{module}" for module in f"{READS} {LAID_OUT}".split())}
+        record.reader record.read record.check record.format
     """,
     "report": """
-        comparison.verdict comparison.stages comparison.health comparison.limits comparison.places comparison.settings
-        comparison.arbitration comparison.band.watching comparison.shared_ids comparison.signed comparison.unmoved
+        comparison.verdict comparison.stages comparison.health comparison.metrics comparison.settings comparison.arbitration
+        comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
-        record.holdings record.schema record.atomic record.layout
+        record.check.inventory record.format record.write.atomic
     """,
 }
 """Room to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""
