@@ -143,8 +143,8 @@ NAMES = [*(f"model.layers.{layer}.{kind}.weight" for layer in range(2) for kind 
 
 def seen(stage: Any, names: list[str]) -> Observations:
     """What a comparison saw of a model of one layer and one that predicts, in which these tensors differ, the first most."""
-    excess = dict(zip(names, range(len(names) + 2, 2, -1), strict=True))
-    findings = [Finding(name, error=float(excess.get(name, 0)), limit=1.0, name=name, step=0) for name in names + NAMES]
+    limit_ratio = dict(zip(names, range(len(names) + 2, 2, -1), strict=True))
+    findings = [Finding(name, error=float(limit_ratio.get(name, 0)), limit=1.0, name=name, step=0) for name in names + NAMES]
     of_tensors = StageResult(gradients, Status.DIFFERENT, "", tuple(dict.fromkeys(findings)))
     first = of_tensors if stage is gradients else StageResult(stage, Status.DIFFERENT, "")
     return Observations(first, {stage: first, gradients: of_tensors}, (), LossDivergence(), None, 1)

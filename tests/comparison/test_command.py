@@ -286,7 +286,7 @@ def test_everything_is_written_as_json(reference: Path, tmp_path: Path) -> None:
     assert [stage["id"] for stage in outcome["stages"]][:3] == ["match", "self_check", "hyper_parameters"]
     loss = next(stage for stage in outcome["stages"] if stage["id"] == "step_0_loss")["findings"][0]
     assert loss["messages"]["what"] == as_data(at_step("objective_loss", 0))
-    assert (loss["error"], loss["excess"]) == (1.0, 1 / loss["limit"])
+    assert (loss["error"], loss["limit_ratio"]) == (1.0, 1 / loss["limit"])
     assert outcome["messages"]["headline"]["id"] == "sharding.objective_scaled"
     assert outcome["commands"] == [] and outcome["messages"]["next"]["id"] == "next.look_at_divisors"
     assert 0 < outcome["calibration"]["gradients of step 1"]["lm_head.weight"] < 1e-3

@@ -136,7 +136,7 @@ def test_weights_that_went_further_than_rates_allow_are_told(compared: Compared)
     candidate = of_rounding(2)
     candidate.weights[2][NAME] = candidate.weights[2][NAME] + np.float32(0.04)
     findings = stage(compared(candidate, of_rounding(1)), "free-running steps").findings
-    assert [found.excess > 1 for found in findings if found.name == NAME and found.step == 2] == [True]
+    assert [found.limit_ratio > 1 for found in findings if found.name == NAME and found.step == 2] == [True]
 
 
 def test_only_of_what_was_rounding_at_every_step_before(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from align_hooks.comparison.diagnosis.symptom import first_symptom
-from align_hooks.comparison.findings import furthest, telling, telling_of, without_reference
+from align_hooks.comparison.findings import furthest, keep_worst, kept_indices, without_reference
 from align_hooks.comparison.metrics.limits import DEFAULTS, limits_for
 from align_hooks.comparison.metrics.measures import BLOCK, ratio, relative_difference
 from align_hooks.comparison.settings.recorded import FAMILY, as_written, equal, hyper_parameters, model_settings, show
@@ -81,11 +81,11 @@ def test_ratio_is_plain_division_of_healthy_numbers(distance: float, size: float
 
 
 @pytest.mark.parametrize(
-    ("error", "limit", "excess"),
+    ("error", "limit", "limit_ratio"),
     [(0.0, 0.0, 0.0), (1e-9, 0.0, math.inf), (2.0, 4.0, 0.5), (1.0, None, math.inf), (math.nan, 1.0, math.inf), (None, 1.0, math.inf)],
 )
-def test_excess_is_error_over_limit(error: float | None, limit: float | None, excess: float) -> None:
-    assert Finding("x", error=error, limit=limit).excess == excess
+def test_excess_is_error_over_limit(error: float | None, limit: float | None, limit_ratio: float) -> None:
+    assert Finding("x", error=error, limit=limit).limit_ratio == limit_ratio
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_findings_that_are_chosen_before_they_are_made_are_those_that_tell(steps
     findings = [
         Finding("", math.nan if lost else 1.0, 1.0, math.nan if lost else error, 1.0, step=step) for step, (error, lost) in enumerate(steps)
     ]
-    chosen = [findings[index] for index in telling_of([each.excess for each in findings], [*map(without_reference, findings)])]
+    chosen = [findings[index] for index in kept_indices([each.limit_ratio for each in findings], [*map(without_reference, findings)])]
     assert furthest(chosen) == furthest(findings)
     assert any(map(without_reference, chosen)) == any(map(without_reference, findings))
-    assert {*map(id, telling(findings))} <= {*map(id, chosen)} and len(chosen) <= len(telling(findings)) + 1
+    assert {*map(id, keep_worst(findings))} <= {*map(id, chosen)} and len(chosen) <= len(keep_worst(findings)) + 1

@@ -169,7 +169,7 @@ def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[ComparisonContext]
 @pytest.mark.parametrize("advice", sorted(PASTED))
 def test_a_printed_command_runs_as_it_is_pasted(ladders: list[ComparisonContext], advice: str) -> None:
     """With the command on record; else the shell itself says what its variable is for, and starts nothing."""
-    unknown, known = ([rendered(line) for line in commands_of(advice, ladder, [])] for ladder in ladders)
+    unknown, known = ([rendered(line) for line in commands_of(advice, context, [])] for context in ladders)
     for line in known:
         assert "<" not in line
         done = pasted(line, CANDIDATE="elsewhere")

@@ -22,8 +22,8 @@ FORWARD, BACKWARD = activations.name, activation_gradients.name
 POINTS = ("model.embed_tokens", f"{LAYER}.input", ATTENTION, RESIDUAL, MLP, LAYER, NORM)
 
 
-def found(excess: dict[str, float], *, backward: bool = False) -> list[str]:
-    findings = {name: Finding(name, error=value, limit=1.0, name=name) for name, value in excess.items()}
+def found(limit_ratio: dict[str, float], *, backward: bool = False) -> list[str]:
+    findings = {name: Finding(name, error=value, limit=1.0, name=name) for name, value in limit_ratio.items()}
     ordered, made_from = (backward_order if backward else forward_order)(list(findings))
     return [origin.finding.name for origin in origins(findings, ordered, made_from)]
 
@@ -45,9 +45,9 @@ def test_the_first_points_beyond_their_limits_are_origins_and_what_follows_is_no
     assert found(dict.fromkeys(POINTS, 0.2) | beyond) == first
 
 
-def otherwise(excess: dict[str, float], *, backward: bool = False) -> list[str]:
-    ordered, made_from = (backward_order if backward else forward_order)(list(excess))
-    return healed(excess, ordered, consumers(made_from))
+def otherwise(limit_ratio: dict[str, float], *, backward: bool = False) -> list[str]:
+    ordered, made_from = (backward_order if backward else forward_order)(list(limit_ratio))
+    return healed(limit_ratio, ordered, consumers(made_from))
 
 
 def test_a_point_is_written_otherwise_where_all_that_is_made_from_it_agrees() -> None:

@@ -64,13 +64,13 @@ def test_a_finding_says_what_the_pattern_means() -> None:
     assert isinstance(outcome.what, Message)
     assert (outcome.what.id, outcome.what.arguments["position"]) == ("token_losses.from_one_on", 16)
     assert (outcome.step, outcome.quantity) == (2, Metric.TOKEN_LOSSES)
-    assert outcome.excess > 10
+    assert outcome.limit_ratio > 10
     assert finding((LOSSES, LOSSES), 0, 1e-5).what == message("token_losses.of", step=when(0))
 
 
 def test_a_loss_that_is_not_finite_is_out() -> None:
     outcome = finding((LOSSES, changed(1, 3, math.nan)), 0, 1e-5)
-    assert outcome.excess == float("inf")
+    assert outcome.limit_ratio == float("inf")
     assert math.isnan(outcome.candidate)
 
 
@@ -79,7 +79,7 @@ def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -
     candidate = SimpleNamespace(token_losses=changed(slice(None), slice(30, None), math.nan), loss_mask=None)
     masks = None if mask is None else np.broadcast_to(mask, LOSSES.shape).astype(np.float32)
     outcome = compared(SimpleNamespace(token_losses=LOSSES, loss_mask=masks), candidate)
-    assert (finding(outcome, 0, 1e-5).excess > 1) == (mask is None or bool(mask.all()))
+    assert (finding(outcome, 0, 1e-5).limit_ratio > 1) == (mask is None or bool(mask.all()))
 
 
 def documents(*ends: int) -> SimpleNamespace:

@@ -288,7 +288,7 @@ def test_one_parameter_among_many_is_named(compared: Compared, honest: Synthetic
     finding = stage(compared(run, against=honest)).findings[0]
     assert arguments(finding.what, "after_update.no_adamw_of") == [{"side": Side.CANDIDATE, "names": NORM}]
     assert (finding.name, finding.quantity, finding.unit, finding.limit) == (NORM, Metric.UPDATES, Unit.ROUNDINGS, FITS)
-    assert finding.excess > 1
+    assert finding.limit_ratio > 1
 
 
 def test_decay_on_one_parameter_of_a_hundred_is_seen_at_a_rate_of_1e_5(compared: Compared) -> None:

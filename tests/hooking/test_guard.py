@@ -74,7 +74,7 @@ def test_on_error_raise_raises_and_what_must_succeed_does_so_from_anywhere() -> 
     ours = recording()
 
     def feeds(call: Any, instance: Any, args: Any, kwargs: Any) -> object:
-        with ours.surviving("the step"), ours.must_succeed(RefusedRun):
+        with ours.isolate_failures("the step"), ours.must_succeed(RefusedRun):
             raise RefusedRun("nothing is left to inject")
 
     with pytest.raises(RefusedRun):

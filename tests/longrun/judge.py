@@ -55,7 +55,7 @@ def said(reference: Run, run: Run, repeats: list[Run]) -> list[str]:
     first = f": {comparison.first.name}" if comparison.first is not None else ""
     suspect = f" ({rendered(comparison.blame.suspects[0].what)})" if comparison.blame and comparison.blame.suspects else ""
     stage = next((stage for stage in comparison.stages if stage.stage is band), None)
-    beyond = [str(finding.step) for finding in stage.findings if finding.excess > 1] if stage else []
+    beyond = [str(finding.step) for finding in stage.findings if finding.limit_ratio > 1] if stage else []
     watch, pair = JobWatch(reference, repeats), Pair(reference, run)
     for row in run.rows:
         watch.see(row)

@@ -132,7 +132,7 @@ def test_a_frame_has_a_row_a_finding(faulty: Comparison) -> None:
     assert len(frame) == len(faulty.findings)
     assert list(frame.columns[:4]) == ["stage", "status", "quantity", "name"]
     worst, finding = frame[frame.stage == "token_losses"].iloc[0], faulty.stage("token_losses").findings[0]
-    assert (worst.step, worst.error, worst.limit, worst.times_its_limit) == (0, finding.error, finding.limit, finding.excess)
+    assert (worst.step, worst.error, worst.limit, worst.times_its_limit) == (0, finding.error, finding.limit, finding.limit_ratio)
     assert worst.what == rendered(finding.what)
     assert {"Int64", "float64", "object"} >= {str(kind).replace("str", "object") for kind in frame.dtypes}
     norm = frame[frame.stage == "local_norms"].set_index("name").reference[NAMES[0]]

@@ -108,7 +108,7 @@ def test_a_count_that_was_not_restored_is_named_with_its_step(side: str, fault: 
 def test_moments_that_were_exchanged_are_named(side: str, request: pytest.FixtureRequest) -> None:
     found = diverged(request.getfixturevalue(side).resumed("moments_exchanged"), "initial optimizer state", "state")
     if side == "mindformers":
-        moved = {rendered(finding.what) for finding in found if finding.excess > 1}
+        moved = {rendered(finding.what) for finding in found if finding.limit_ratio > 1}
         assert len(moved) == 4 and all("self_attn.o_proj.weight" in what for what in moved), moved
 
 

@@ -158,7 +158,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stops(tmp_path: Path, without_locks: None) -> None:
     first = described(tmp_path / "run", range(3))
     first.scalars(row(0))
-    assert first.weaker[0] == "no_locks: Operation not supported"
+    assert first.storage_limitations[0] == "no_locks: Operation not supported"
     second = described(tmp_path / "run", range(3), run_exists="replace")
     for write in (lambda: first.scalars(row(1)), lambda: first.gradients(1, {}), lambda: first.finish(HowEnded("finished"), hooks={})):
         with pytest.raises(RecordError, match="is another job's by now"):
@@ -166,7 +166,7 @@ def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stop
     finished(second, range(3))
     run = open_run(tmp_path / "run")
     assert is_whole(tmp_path / "run") and not_whole(run) == ()
-    assert run.weaker == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]
+    assert run.storage_limitations == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]
 
 
 def test_where_there_are_no_locks_a_living_process_of_this_machine_is_seen(tmp_path: Path, without_locks: None) -> None:
@@ -208,15 +208,15 @@ def test_without_hard_links_or_synced_directories_a_run_is_recorded(
     monkeypatch.setattr(os, call, does)
     run = open_run(Synthetic().write(tmp_path / "run"))
     assert is_whole(tmp_path / "run")
-    assert run.weaker == [message("weakness.no_links" if call == "link" else "weakness.no_sync")]
-    assert message("run.weaker", weakness=run.weaker[0]) in health(run, (), ()).remarks
+    assert run.storage_limitations == [message("weakness.no_links" if call == "link" else "weakness.no_sync")]
+    assert message("run.storage_limitations", weakness=run.storage_limitations[0]) in health(run, (), ()).remarks
     with pytest.raises(RefusedRun, match="already holds a run"):
         begun(tmp_path / "run")
 
 
 def test_where_everything_is_there_nothing_is_said(honest: Path) -> None:
     run = open_run(honest)
-    assert run.weaker == [] and "run.weaker" not in [remark.id for remark in health(run, (), ()).remarks]
+    assert run.storage_limitations == [] and "run.storage_limitations" not in [remark.id for remark in health(run, (), ()).remarks]
 
 
 @pytest.mark.parametrize("call", ["link", "fsync"])

@@ -282,5 +282,5 @@ def test_a_run_tells_of_each_rank(tmp_path: Path) -> None:
 def test_what_was_being_written_is_worded_whatever_it_is() -> None:
     """Each text that the source gives to what survives a failure has its word in both languages."""
     source = Path(align_hooks.__file__).parent
-    texts = [text for file in source.rglob("*.py") for text in re.findall(r'(?:surviving|survive)\(\s*"([^"]+)"', file.read_text())]
+    texts = [text for file in source.rglob("*.py") for text in re.findall(r'(?:isolate_failures|survive)\(\s*"([^"]+)"', file.read_text())]
     assert len(texts) > 20 and set(texts) <= {writing.value for writing in InterruptedWrite}

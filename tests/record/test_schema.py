@@ -82,7 +82,7 @@ def test_a_key_of_a_later_version_is_passed_over_and_null_is_not_there(run: Path
     for file in ("run.json", "manifest/rank_0.json"):
         edit(run / file, of_a_later_version={"deep": DEEP})
     edit(run / "run.json", injected=None, overrides=None, resolution=None)
-    edit(run / "manifest/rank_0.json", weaker=None, hooks=None, deleting=None, segments=None)
+    edit(run / "manifest/rank_0.json", storage_limitations=None, hooks=None, deleting=None, segments=None)
     edit_rows(run / "scalars/rank_0.jsonl", of_a_later_version=DEEP, random=None, unrecorded_inputs=None)
     after = open_run(run)
     assert (after.facts, after.manifests, after.rows) == whole

@@ -148,7 +148,7 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     path = Synthetic(rows=rows, batches={}).write(tmp_path / "run")
     if spoiled:
         (path / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
-    edit(path / "manifest" / "rank_0.json", weaker=WEAKER)
+    edit(path / "manifest" / "rank_0.json", storage_limitations=WEAKER)
     edit(path / "run.json", overrides=[{"what": "seed"}])
     run = open_run(path)
     checked = verify(run) if verified else None
@@ -158,7 +158,7 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     sentences += [*state.remarks, state.checked, headline(state), *(rank.ended for rank in state.ranks), state.condition]
     assert ProblemKind.NOT_RECORDED in {problem.kind for problem in state.problems}
     ids = {remark.id for remark in state.remarks}
-    assert ids >= {"health.not_finite", "health.skipped", "run.weaker", "health.overrides", "health.seconds"}
+    assert ids >= {"health.not_finite", "health.skipped", "run.storage_limitations", "health.overrides", "health.seconds"}
     named = {"batches", "overrides", "OSError", "MB"}
     assert {rendered(text): words for text in sentences if (words := set(english(text)) - named)} == {}
 

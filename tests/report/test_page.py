@@ -136,7 +136,7 @@ def test_a_colour_says_how_far_out(error: float, limit: float, expected: Bin) ->
 
 def test_what_stands_out_is_framed_and_what_is_as_far_out_as_all_is_not() -> None:
     def framed(*excesses: float) -> list[bool]:
-        rows = [(gradients, tensor_finding(f"model.layers.{layer}.x.weight", excess)) for layer, excess in enumerate(excesses)]
+        rows = [(gradients, tensor_finding(f"model.layers.{layer}.x.weight", limit_ratio)) for layer, limit_ratio in enumerate(excesses)]
         return [star for *_, star in picture(gradients, rows)["cells"]]
 
     assert framed(500.0, 490.0, 100.0, 0.5) == [True, True, False, False]

@@ -146,7 +146,7 @@ def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> 
     one = described(session(tmp_path, batches="all"), range(3))
     one.step = 1
     assert one.recording.wants(BATCHES)
-    with one.recording.surviving("the batch"):
+    with one.recording.isolate_failures("the batch"):
         raise OSError("No space left on device")
     assert not one.recording.wants(BATCHES) and not one.recording.is_on
     assert finish(one) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
@@ -154,7 +154,7 @@ def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> 
 
 def test_a_capture_that_fails_stops_the_run_where_that_was_asked_for(tmp_path: Path) -> None:
     one = session(tmp_path, on_error="raise")
-    with pytest.raises(OSError, match="No space"), one.recording.surviving("the batch"):
+    with pytest.raises(OSError, match="No space"), one.recording.isolate_failures("the batch"):
         raise OSError("No space left on device")
 
 

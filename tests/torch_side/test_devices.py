@@ -140,7 +140,7 @@ def test_all_numbers_of_a_step_cross_as_they_are() -> None:
 
 def test_a_device_without_fp64_keeps_the_digest_of_tokens() -> None:
     batch = np.random.default_rng(0).integers(0, 150_000, (4, 33))
-    recording = SimpleNamespace(attempt=lambda name, look, otherwise: look(), given_up=set())
+    recording = SimpleNamespace(best_effort=lambda name, look, otherwise: look(), given_up=set())
     current = CurrentStep(ForwardBackward(tokens=TokenDigest()))
     current.attempt.tokens.add(torch.from_numpy(batch))  # type: ignore[union-attr]
     session = SimpleNamespace(current=current, digests=None, recording=recording, say=pytest.fail)

@@ -95,7 +95,7 @@ def opinions() -> str:
         faults, honest = ([row for row in rows if bool(row["expected"]) is fault] for fault in (True, False))
         wrong = sum(row["ruling"] == "candidate wrong" for row in faults)
         refused = sum(row["ruling"] == "refused" for row in honest)
-        right = [row["excess"] for row in honest if row["ruling"] == "both right"]
+        right = [row["limit_ratio"] for row in honest if row["ruling"] == "both right"]
         numbers = f"{wrong} of {len(faults)} | {len(right)} of {len(honest) - refused} | {refused}"
         lines.append(f"| {precision} | {numbers} | {max(right):.2f} of its limit |")
     return "\n".join(lines) + "\n"

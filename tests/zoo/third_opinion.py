@@ -41,8 +41,8 @@ def judged(case: Case, reference: Path, run: Path) -> Row:
         return {"name": case.name, "expected": case.stage, "ruling": REFUSED, "note": str(error).partition(": ")[2]}
     assert said is not None, f"{case.name} has no step with weights and batch on both sides"
     first = said.first(Side.CANDIDATE)
-    right = [distance.excess for point in said.points for distance in point.distances.values() if distance.right]
-    told = {"ruling": said.ruling.text, "step": said.step, "point": first.point if first else "", "excess": max(right, default=0.0)}
+    right = [distance.limit_ratio for point in said.points for distance in point.distances.values() if distance.right]
+    told = {"ruling": said.ruling.text, "step": said.step, "point": first.point if first else "", "limit_ratio": max(right, default=0.0)}
     return {"name": case.name, "expected": case.stage, **told}
 
 

@@ -75,7 +75,7 @@ class TruthDistance:
         return self.error / self.eps
 
     @property
-    def excess(self) -> float:
+    def limit_ratio(self) -> float:
         """The error over its limit; NaN is infinitely far."""
         return self.error / self.limit if math.isfinite(self.error) else math.inf
 
@@ -137,7 +137,7 @@ class JudgedPoint:
     @property
     def worst(self) -> float:
         """The error of the side that is further away, over its limit; NaN and infinity are infinitely far."""
-        return max((each.excess for each in self.distances.values()), default=0.0)
+        return max((each.limit_ratio for each in self.distances.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,8 @@ class Arbitration:
             of_kind = {judged.point: judged for judged in self.points if side in judged.distances and judged.kind is kind}
             made_from = sources(of_kind)
             behind = consumers(made_from) if kind is PointKind.VALUE else made_from
-            excess = {name: judged.distances[side].excess for name, judged in of_kind.items()}
-            found += [of_kind[name] for name in healed(excess, list(of_kind), behind)]
+            limit_ratio = {name: judged.distances[side].limit_ratio for name, judged in of_kind.items()}
+            found += [of_kind[name] for name in healed(limit_ratio, list(of_kind), behind)]
         return found
 
     @property

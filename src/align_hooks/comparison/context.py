@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from align_hooks.comparison.control_band.banded import Banded, banded
+from align_hooks.comparison.data.batches import BatchEvidence
 from align_hooks.comparison.data.overridden import DataOverride, changes
 from align_hooks.comparison.data.random_states import Drawn, first_difference
-from align_hooks.comparison.data.token_losses import LossDivergence
-from align_hooks.comparison.findings import Limit, as_finding, tensor_errors, told_otherwise, worse_loss, worst_findings
+from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
 from align_hooks.comparison.metrics import distances, rounding_alone
 from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.arguments import recomputes
 from align_hooks.comparison.settings.recorded import argument_settings, model_settings
-from align_hooks.comparison.verdict import Finding, Metric, Words, excess, fed_sides, when
+from align_hooks.comparison.verdict import Finding, Metric, Words, limit_ratio, replayed_sides, when
 from align_hooks.messages import Message, Side, all_of, message, terms
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.weights import unknown_of
 from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.batch_statistics import BatchStatistics, problems_of
+from align_hooks.record.read.batch_statistics import problems_of
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 """What makes text of ids."""
@@ -32,19 +31,16 @@ Decode: TypeAlias = Callable[[Sequence[int]], str]
 
 @dataclass
 class ComparisonContext:
-    """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
-    findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named. ``looks`` are at the
-    batches of both sides, once their stage has compared them, and ``concerned`` counts their tokens that a changed setting is about."""
+    """What every stage is handed."""
 
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
     work: WorkPool
-    parted: LossDivergence = field(default_factory=LossDivergence)
     points: dict[int, list[Finding]] = field(default_factory=dict)
+    """The findings of the points of a step, which two stages read; kept, for they take all tensors."""
     decode: Decode | None = None
-    looks: dict[Side, BatchStatistics] = field(default_factory=dict)
-    concerned: Counter[tuple[Side, str]] = field(default_factory=Counter)
+    """A tokenizer's, where one was named."""
 
     @cached_property
     def first_batches(self) -> list[Batch]:
@@ -68,7 +64,7 @@ class ComparisonContext:
     @cached_property
     def changes(self) -> dict[Side, tuple[DataOverride, ...]]:
         """What was changed of the configuration of each side that changes numbers."""
-        fed = fed_sides(*(run.facts for run in self.pair.runs))
+        fed = replayed_sides(*(run.facts for run in self.pair.runs))
         return {side: tuple(one for one in changes(run.facts) if not (fed and one.row.is_of_order)) for side, run in self.pair.sides}
 
     @cached_property
@@ -84,10 +80,10 @@ class ComparisonContext:
         clear = 1.0 if self.noise.repeats else pair.limits.clear
         for ours, theirs in pair.rows[1:]:
             distance = worse_loss(ours, theirs, limit := self.loss_limit(ours.step))
-            if not pair.is_exact(ours.step) and distance and excess(distance.error, limit(distance.name)) > clear:
+            if not pair.is_exact(ours.step) and distance and limit_ratio(distance.error, limit(distance.name)) > clear:
                 known = ours.step in pair.known("weights")
                 weights = self.tensors(Metric.WEIGHTS.value, ours.step, pair.limits.free) if known else []
-                return ours.step if weights and all(finding.excess <= 1 for finding in weights) else None
+                return ours.step if weights and all(finding.limit_ratio <= 1 for finding in weights) else None
         return None
 
     @cached_property
@@ -104,12 +100,12 @@ class ComparisonContext:
         limits = self.pair.limits
         return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
 
-    def norms(self, step: int, default: float, *, telling: bool = False) -> list[Finding]:
-        """Relative differences of the norms of a step, by measured limits, or by ``default``; with ``telling`` those alone that a judgement
-        of all of them needs."""
+    def norms(self, step: int, default: float, *, worst_only: bool = False) -> list[Finding]:
+        """Relative differences of the norms of a step, by measured limits, or by ``default``; with ``worst_only`` those alone that a
+        judgement of all of them needs."""
         limit = self.noise.limits("local_norms", step, default)
         measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
-        if telling:
+        if worst_only:
             return worst_findings([(step, distance, limit) for distance in measured], Metric.LOCAL_NORMS)
         return [as_finding(distance, step, limit, Metric.LOCAL_NORMS) for distance in measured]
 
@@ -120,9 +116,9 @@ class ComparisonContext:
         apart = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if drifts else {}
         return tensor_errors(self.pair, kind, step, limit, self.work, apart)
 
-    def notes(self) -> list[Words]:
+    def notes(self, batches: BatchEvidence) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
-        notes: list[Words] = [*self.notes_of_data(), self._limits_note()]
+        notes: list[Words] = [*self.notes_of_data(batches), self._limits_note()]
         sides = self.pair.sides
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
         if types := self.pair.unlike_types:
@@ -153,22 +149,22 @@ class ComparisonContext:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))
         return notes
 
-    def notes_of_data(self) -> list[Words]:
+    def notes_of_data(self, batches: BatchEvidence) -> list[Words]:
         """What is wrong with the batches of each side, once where it is the same of both; a loss function that does not fit its mask; that
         batches were fed, so that how they are made was not compared; and what a replay changed that matters without it."""
-        problems = [problems_of(self.looks.get(side)) for side in Side]
+        problems = [problems_of(batches.statistics.get(side)) for side in Side]
         notes: list[Words] = []
         if problems[0] == problems[1]:
             notes += [message("notes.of_both", problem=problem) for problem in problems[0]]
             problems = [[], []]
         for (side, run), of_side in zip(self.pair.sides, problems, strict=True):
             notes += [message("notes.of_side", side=side, problem=problem) for problem in of_side]
-            notes += [told_otherwise(side, contradiction) for contradiction in (run.self_check.of_losses if run.manifests else [])[:1]]
-        if fed := fed_sides(*(run.facts for run in self.pair.runs)):
+            notes += [contradicted_by(side, contradiction) for contradiction in (run.self_check.of_losses if run.manifests else [])[:1]]
+        if fed := replayed_sides(*(run.facts for run in self.pair.runs)):
             notes.append(message("notes.fed", sides=all_of(*fed)))
         for side, changed in self.changes.items():
-            tokens = self.looks[side].tokens if side in self.looks else 0
-            told = (change.words(side, self.concerned[side, change.row.what], tokens) for change in changed)
+            tokens = batches.statistics[side].tokens if side in batches.statistics else 0
+            told = (change.words(side, batches.affected_tokens[side, change.row.what], tokens) for change in changed)
             notes += [words for words in told if words is not None]
         return notes
 

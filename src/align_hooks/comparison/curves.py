@@ -14,32 +14,32 @@ from align_hooks.record.format.schema import Rate, ScalarRow
 from align_hooks.record.reader import Run
 
 CURVES: dict[str, Callable[[ComparisonContext, int], float]] = {
-    "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
-    "grad_norm": lambda ladder, step: CLIPPING,
-    "learning_rate": lambda ladder, step: SETTING,
+    "loss": lambda context, step: context.loss_limit(step)("loss"),
+    "grad_norm": lambda context, step: CLIPPING,
+    "learning_rate": lambda context, step: SETTING,
 }
 """Numbers of a step that make a curve, and the limit of their relative difference at a step."""
 
 
-def curves(ladder: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
+def curves(context: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
     """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
-    steps = [ours.step for ours, _ in ladder.pair.rows]
+    steps = [ours.step for ours, _ in context.pair.rows]
     drawn = []
     for name, limit in CURVES.items():
-        pairs = [values(getattr(ours, name), getattr(theirs, name)) for ours, theirs in ladder.pair.rows]
+        pairs = [values(getattr(ours, name), getattr(theirs, name)) for ours, theirs in context.pair.rows]
         reference, candidate = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
-        limits = [limit(ladder, step) for step in steps] if judged else []
+        limits = [limit(context, step) for step in steps] if judged else []
         if any(number is not None for number in (*reference, *candidate)):
-            drawn.append(Curve(name, steps, reference, candidate, limits, noise(ladder, name, steps)))
+            drawn.append(Curve(name, steps, reference, candidate, limits, noise(context, name, steps)))
     return tuple(drawn)
 
 
-def noise(ladder: ComparisonContext, name: str, steps: Sequence[int]) -> list[float | None]:
+def noise(context: ComparisonContext, name: str, steps: Sequence[int]) -> list[float | None]:
     """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
-    repeats = [] if ladder.noise.problem else ladder.noise.repeats
+    repeats = [] if context.noise.problem else context.noise.repeats
     worst: list[float | None] = []
     for step in steps if repeats else ():
-        reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (ladder.pair.reference, *repeats))
+        reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (context.pair.reference, *repeats))
         apart = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
         worst.append(max(apart, default=None))
     return worst

@@ -13,7 +13,7 @@ from align_hooks.comparison.metrics.distances import Distance
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import equal
-from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words, at_step, excess, when
+from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words, at_step, limit_ratio, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import WorkPool
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind
@@ -69,7 +69,7 @@ def judged(
 ) -> StageResult:
     """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable. ``short`` is
     the summary in a few words."""
-    bad = [finding for finding in findings if finding.excess > 1]
+    bad = [finding for finding in findings if finding.limit_ratio > 1]
     if any(map(without_reference, bad)):
         why = sentences(message("stage.reference_not_finite"), summary)
         return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad), short=short)
@@ -79,13 +79,13 @@ def judged(
 
 def worse_loss(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> Distance | None:
     """The first of :func:`losses` as a distance; None where there is none. A long run has one at every step, and shows few."""
-    return max(distances.of_losses(ours, theirs), key=lambda distance: excess(distance.error, limit(distance.name)), default=None)
+    return max(distances.of_losses(ours, theirs), key=lambda distance: limit_ratio(distance.error, limit(distance.name)), default=None)
 
 
 def losses(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     findings = [as_finding(distance, ours.step, limit, Metric.LOSS) for distance in distances.of_losses(ours, theirs)]
-    return sorted(findings, key=lambda finding: -finding.excess)
+    return sorted(findings, key=lambda finding: -finding.limit_ratio)
 
 
 def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) -> list[Finding]:
@@ -100,7 +100,7 @@ def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) 
     return findings
 
 
-def told_otherwise(side: Side, contradiction: Contradiction) -> Message:
+def contradicted_by(side: Side, contradiction: Contradiction) -> Message:
     """What a side's loss function makes otherwise than its tokens' losses and its mask say."""
     if contradiction.kind is ContradictionKind.WEIGHTS_OF_TOKENS:
         return message("first_loss.weighs_otherwise", side=side, made=contradiction.second.words, said=contradiction.first.words)
@@ -142,10 +142,10 @@ def in_short(steps: Sequence[int]) -> Message:
 
 def of_tensors(stage: StageInfo, findings: Sequence[Finding]) -> Message | None:
     """Of how many tensors a stage differs at the first step at which it does, and of which most; None where it does not."""
-    beyond = [finding for finding in findings if finding.excess > 1 and finding.name]
+    beyond = [finding for finding in findings if finding.limit_ratio > 1 and finding.name]
     step = min((finding.step or 0 for finding in beyond), default=0)
     tensors = {finding.name for finding in findings if (finding.step or 0) == step and finding.name}
-    worst = sorted((finding for finding in beyond if (finding.step or 0) == step), key=lambda finding: -finding.excess)
+    worst = sorted((finding for finding in beyond if (finding.step or 0) == step), key=lambda finding: -finding.limit_ratio)
     if not worst:
         return None
     return message("differs.tensors", what=stage.title, count=len(worst), all=len(tensors), name=worst[0].name, step=when(step))
@@ -159,8 +159,8 @@ def from_step(what: Words | str, step: int, *, on: bool) -> Message:
 def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
     """The findings that are furthest beyond their limits, the worst first; all of them where ``most`` is None. The earliest that is beyond
     its limit is always among them: it says when a difference begins."""
-    ordered = sorted(findings, key=lambda finding: -finding.excess)
-    begun = [finding for finding in ordered if finding.excess > 1 and finding.step is not None]
+    ordered = sorted(findings, key=lambda finding: -finding.limit_ratio)
+    begun = [finding for finding in ordered if finding.limit_ratio > 1 and finding.step is not None]
     earliest = min(begun, key=lambda finding: finding.step or 0, default=None)
     kept = ordered[:most]
     return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])
@@ -171,7 +171,7 @@ def without_reference(finding: Finding | Distance) -> bool:
     return isinstance(finding.reference, float) and not math.isfinite(finding.reference)
 
 
-def telling(findings: Sequence[Finding]) -> list[Finding]:
+def keep_worst(findings: Sequence[Finding]) -> list[Finding]:
     """Those of many findings that a judgement of all of them needs: the furthest, and one without a reference."""
     kept = furthest(findings)
     lost = next(filter(without_reference, findings), None)
@@ -180,14 +180,14 @@ def telling(findings: Sequence[Finding]) -> list[Finding]:
 
 def worst_findings(of: Sequence[StepDistance], quantity: Metric) -> list[Finding]:
     """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
-    excesses = [excess(distance.error, limit(distance.name)) for _, distance, limit in of]
-    chosen = telling_of(excesses, [without_reference(distance) for _, distance, _ in of])
+    excesses = [limit_ratio(distance.error, limit(distance.name)) for _, distance, limit in of]
+    chosen = kept_indices(excesses, [without_reference(distance) for _, distance, _ in of])
     return [as_finding(distance, step, limit, quantity) for step, distance, limit in (of[index] for index in chosen)]
 
 
-def telling_of(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:
-    """The indices of what :func:`telling` keeps, ascending, where findings are not made before they are known to be shown: by the excess of
-    each, in the order of their steps, and whether it is ``lost``, which is without a reference."""
+def kept_indices(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:
+    """The indices of what :func:`keep_worst` keeps, ascending, where findings are not made before they are known to be shown: by the
+    limit_ratio of each, in the order of their steps, and whether it is ``lost``, which is without a reference."""
     far, without = np.array(excesses, np.float64), np.array(lost, bool)
     kept = set(np.argsort(-far, kind="stable")[:WORST].tolist())
     return sorted(kept.union(np.flatnonzero(far > 1)[:1].tolist(), np.flatnonzero(without)[:1].tolist()))

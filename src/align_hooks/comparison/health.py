@@ -143,8 +143,8 @@ def remarks(run: Run, rows: Sequence[ScalarRow]) -> Iterator[Words]:
         yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
     if run.facts.distilled is not None:
         yield message("health.distilled", names=terms(run.facts.distilled.left_out))
-    for weakness in run.weaker:
-        yield message("run.weaker", weakness=weakness)
+    for weakness in run.storage_limitations:
+        yield message("run.storage_limitations", weakness=weakness)
     skipped = [row.step for row in rows if row.skipped]
     if skipped:
         yield message("health.skipped", count=len(skipped), first=when(skipped[0]))

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from align_hooks.comparison.acceptance import acceptance
 from align_hooks.comparison.context import ComparisonContext, Decode
 from align_hooks.comparison.curves import curves, side
+from align_hooks.comparison.data.batches import BatchEvidence
 from align_hooks.comparison.diagnosis.blame import blame
 from align_hooks.comparison.diagnosis.near_ties import opened
 from align_hooks.comparison.diagnosis.next_step import next_step
@@ -21,7 +22,7 @@ from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, decide
+from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, decide, evidence_of
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.work import WorkPool
 from align_hooks.record.reader import Run
@@ -44,39 +45,39 @@ def compare(
     pair, work = Pair(reference, candidate), WorkPool(progress, executor, least)
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
-    ladder = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
-    stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
+    context = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
+    stages = climbed(context, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another
-        stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
+        stages += climbed(context, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
-    stages, symptom = opened(stages, first_symptom(stages, pair.first), ladder)
+    stages, symptom = opened(stages, first_symptom(stages, pair.first), context)
     verdict, first = decide(stages, symptom, compared)
-    blamed = blame(first, stages, ladder)
+    blamed, batches = blame(first, stages, context), evidence_of(stages, BatchEvidence) or BatchEvidence()
     return ComparisonResult(
         verdict=verdict,
         first=first,
         stages=tuple(stages),
         eps=pair.limits.eps,
-        acceptance=acceptance(pair.rows, ladder.noise.rows()),
-        settings=tuple(ladder.settings),
-        notes=tuple(ladder.notes()),
+        acceptance=acceptance(pair.rows, context.noise.rows()),
+        settings=tuple(context.settings),
+        notes=tuple(context.notes(batches)),
         blame=blamed,
-        next=next_step(verdict, blamed, ladder, stages),
-        calibration=ladder.noise.measured(),
+        next=next_step(verdict, blamed, context, stages),
+        calibration=context.noise.measured(),
         sides=tuple(map(side, pair.runs)),
-        curves=curves(ladder, judged=comparable),
+        curves=curves(context, judged=comparable),
         itself=pair.is_itself,
-        looks=ladder.looks,
+        looks=batches.statistics,
     )
 
 
-def climbed(ladder: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
+def climbed(context: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
     """Stages, one after the other, without those of which neither model has anything."""
     results: list[StageResult] = []
     for index, stage in enumerate(stages):
-        ladder.work.progress(stage.title, index, len(stages))
-        result = stage.compare(ladder)
+        context.work.progress(stage.title, index, len(stages))
+        result = stage.compare(context)
         results += [] if result is None else [result]
     return results

@@ -19,21 +19,21 @@ Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
 SHOWN = 3
 
 
-def point_stage(ladder: ComparisonContext, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
     """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
     last; the origins of the error stand first."""
-    pair = ladder.pair
+    pair = context.pair
     if not any(run.asked("activations") for run in pair.runs):
         return None
     recorded = pair.steps("activations")
-    steps = [step for step in recorded if (pair.is_exact(step) or step == ladder.near_step) and step not in pair.skipped]
+    steps = [step for step in recorded if (pair.is_exact(step) or step == context.near_step) and step not in pair.skipped]
     if not steps:
         gaps = pair.gaps("activations")
         if gaps:
             return StageResult(stage, Status.INCOMPLETE, gaps[0])
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
     for step in steps:
-        seen = look(ladder, step, chosen, order)
+        seen = look(context, step, chosen, order)
         if seen.origins:
             break
     if not seen.count:
@@ -42,7 +42,7 @@ def point_stage(ladder: ComparisonContext, stage: StageInfo, chosen: Callable[[s
     compared = message("activations.compared", count=seen.count, steps=steps_text(until))
     norms = message("activations.by_norms", count=len(seen.by_norms)) if seen.by_norms else None
     agreeing = message("activations.healed", count=len(seen.otherwise), name=seen.otherwise[0]) if seen.otherwise else None
-    summary = sentences(compared, norms, agreeing, _alone(ladder, step, chosen))
+    summary = sentences(compared, norms, agreeing, _alone(context, step, chosen))
     short = message("short.points", count=seen.count, steps=in_short(until))
     if not seen.origins:
         unseen = list(dict.fromkeys(name for run in pair.runs for name in run.activations(step).unseen if chosen(name)))
@@ -52,7 +52,7 @@ def point_stage(ladder: ComparisonContext, stage: StageInfo, chosen: Callable[[s
     told = seen.origins if pair.is_taught(step) else seen.origins[:1]
     shown = {origin.finding.name: origin.finding for origin in told}
     shown |= {each.name: each for each in furthest(list(seen.findings.values()), None)}
-    jumps = tuple(jump(ladder, origin, step) for origin in told[:SHOWN])
+    jumps = tuple(jump(context, origin, step) for origin in told[:SHOWN])
     backward = told[0].finding.name.endswith(GRADIENT)
     differs = message("activations.differ_backward" if backward else "activations.differ", name=told[0].name, step=when(step))
     jumped = sentences(summary, *jumps)
@@ -72,55 +72,55 @@ class PassComparison:
     by_norms: Sequence[str]
 
 
-def look(ladder: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
+def look(context: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
     """Hold the points of one pass against each other. What is behind a point says something of it only where it was made from the point,
     and not given by a teacher, and where more than norms agrees."""
-    findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
+    findings = {finding.name: finding for finding in of_step(context, step) if chosen(finding.name)}
     ordered, made_from = order(list(findings))
-    by_norms = _by_norms(ladder, step, ordered)
-    excess = {name: finding.excess for name, finding in findings.items()}
-    telling = not by_norms and not ladder.pair.is_taught(step)
-    otherwise = healed(excess, ordered, consumers(made_from)) if telling else []
+    by_norms = _by_norms(context, step, ordered)
+    limit_ratio = {name: finding.limit_ratio for name, finding in findings.items()}
+    telling = not by_norms and not context.pair.is_taught(step)
+    otherwise = healed(limit_ratio, ordered, consumers(made_from)) if telling else []
     others = {name: finding for name, finding in findings.items() if name not in otherwise}
     return PassComparison(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
 
 
-def of_step(ladder: ComparisonContext, step: int) -> list[Finding]:
+def of_step(context: ComparisonContext, step: int) -> list[Finding]:
     """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
-    if step in ladder.points:
-        return ladder.points[step]
-    limits = ladder.pair.limits
-    limit = ladder.noise.limits("activations", step, limits.gradient if ladder.pair.is_exact(step) else limits.free)
-    measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.work)
+    if step in context.points:
+        return context.points[step]
+    limits = context.pair.limits
+    limit = context.noise.limits("activations", step, limits.gradient if context.pair.is_exact(step) else limits.free)
+    measured = distances.activations(*context.pair.runs, step, context.pair.limits.eps, context.work)
     findings = [as_finding(distance, step, limit, Metric.ACTIVATIONS) for distance in measured]
-    whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points
-    for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)) if whole else ():
+    whole = not context.pair.dumped  # a dump may have no gradients, or none of some points
+    for name, ours in without_gradient(*(run.activations(step) for run in context.pair.runs)) if whole else ():
         there, absent = message("activations.has_gradient"), message("activations.no_gradient")
         values = (there, absent) if ours else (absent, there)
         by: Mapping[str, object] = {"name": name, "step": step, "quantity": Metric.ACTIVATIONS}
         findings.append(Finding(at_step(name, step), *values, math.inf, limit(name), **by))  # type: ignore[arg-type]
-    ladder.points[step] = findings
+    context.points[step] = findings
     return findings
 
 
-def jump(ladder: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
+def jump(context: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
     """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
     finding, backward, users = origin.finding, origin.finding.name.endswith(GRADIENT), _listed(origin)
-    if finding.error is None or math.isinf(finding.excess):
+    if finding.error is None or math.isinf(finding.limit_ratio):
         id = "activations.begins_backward" if backward else "activations.begins"
-        return sentences(message(id, name=origin.name, users=users), _parts(ladder, finding, step))
+        return sentences(message(id, name=origin.name, users=users), _parts(context, finding, step))
     id = "activations.jump_backward" if backward else "activations.jump"
-    told = message(id, name=origin.name, times=finding.excess, inputs=origin.inputs, users=users)
-    return sentences(told, _parts(ladder, finding, step))
+    told = message(id, name=origin.name, times=finding.limit_ratio, inputs=origin.inputs, users=users)
+    return sentences(told, _parts(context, finding, step))
 
 
 def _listed(origin: ErrorOrigin) -> Words:
     return terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]]) if origin.made_from else message("activations.nothing")
 
 
-def _parts(ladder: ComparisonContext, finding: Finding, step: int) -> Message | None:
+def _parts(context: ComparisonContext, finding: Finding, step: int) -> Message | None:
     """Micro-batches or ranks that a point is wrong in, where it is not wrong in all."""
-    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    ours, theirs = (run.activations(step) for run in context.pair.runs)
     if finding.limit is None or finding.name not in ours.names or finding.name not in theirs.names:
         return None
     wrong, count = wrong_parts(ours, theirs, finding.name, finding.limit)
@@ -130,15 +130,15 @@ def _parts(ladder: ComparisonContext, finding: Finding, step: int) -> Message | 
     return message("activations.in_parts", count=len(wrong), all=count, micro_batches=terms(micro_batches), ranks=terms(ranks))
 
 
-def _alone(ladder: ComparisonContext, step: int, chosen: Callable[[str], bool]) -> Message | None:
+def _alone(context: ComparisonContext, step: int, chosen: Callable[[str], bool]) -> Message | None:
     """How many points one run alone has, and which is the first."""
-    ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in ladder.pair.runs)
+    ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in context.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
 
 
-def _by_norms(ladder: ComparisonContext, step: int, names: Sequence[str]) -> list[str]:
+def _by_norms(context: ComparisonContext, step: int, names: Sequence[str]) -> list[str]:
     """The points of which one run has statistics alone, so that their norms are compared."""
-    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    ours, theirs = (run.activations(step) for run in context.pair.runs)
     common = [name for name in names if name in ours.names and name in theirs.names]
     return [name for name in common if not (ours[name].sketched and theirs[name].sketched)]

@@ -12,13 +12,13 @@ from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResu
 from align_hooks.messages import Message, message, sentences
 
 
-def exact_stage(ladder: ComparisonContext, stage: StageInfo, kind: Metric, wanted: Callable[[int], bool], default: float) -> StageResult:
+def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, wanted: Callable[[int], bool], default: float) -> StageResult:
     """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
-    pair, gaps = ladder.pair, ladder.pair.gaps(kind)
+    pair, gaps = context.pair, context.pair.gaps(kind)
     known = pair.known(kind)
     steps = [step for step in known if wanted(step)]
     norms = kind is Metric.LOCAL_NORMS
-    by_step = {step: ladder.norms(step, default) if norms else ladder.tensors(kind, step, default) for step in steps}
+    by_step = {step: context.norms(step, default) if norms else context.tensors(kind, step, default) for step in steps}
     findings = [finding for of_step in by_step.values() for finding in of_step]
     if findings:
         equal = sum(finding.by_digest for finding in findings)
@@ -27,7 +27,7 @@ def exact_stage(ladder: ComparisonContext, stage: StageInfo, kind: Metric, wante
         short = message("short.tensors", count=len(findings), steps=in_short(steps))
         result = judged(stage, summary, findings, short, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
-        told = result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+        told = result.with_common(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
         return told if told.common else replace(told, differs=of_tensors(stage, findings) if differs else None)
     if steps and pair.nameless and not gaps:
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
@@ -46,13 +46,13 @@ def _tensors(kind: Metric, count: int, steps: Sequence[int], *, sketched: bool) 
 
 
 def drifting(
-    ladder: ComparisonContext, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
+    context: ComparisonContext, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
 ) -> StageResult:
     """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
     that a band judges are not judged here."""
-    free = [finding for finding in free if not ladder.is_banded(finding.step)]
+    free = [finding for finding in free if not context.is_banded(finding.step)]
     findings = [*exact, *free]
-    worst = max((finding.excess for finding in free), default=0.0)
-    if any(finding.excess > 1 for finding in exact) or worst > ladder.pair.limits.clear:
+    worst = max((finding.limit_ratio for finding in free), default=0.0)
+    if any(finding.limit_ratio > 1 for finding in exact) or worst > context.pair.limits.clear:
         return judged(stage, summary, findings, short)
     return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings), short=short)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum, IntEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch_statistics import BatchStatistics
+
+Evidence = TypeVar("Evidence")
 
 
 class Status(Enum):
@@ -164,13 +166,13 @@ class Finding:
     by_digest: bool = False
 
     @property
-    def excess(self) -> float:
+    def limit_ratio(self) -> float:
         """Error over limit: above 1 it is out. NaN and infinity count as infinitely far out."""
-        return excess(self.error, self.limit)
+        return limit_ratio(self.error, self.limit)
 
 
-def excess(error: float | None, limit: float | None) -> float:
-    """Error over limit; see :attr:`Finding.excess`."""
+def limit_ratio(error: float | None, limit: float | None) -> float:
+    """Error over limit; see :attr:`Finding.limit_ratio`."""
     if error is None or not math.isfinite(error):
         return float("inf")
     if not limit:
@@ -245,7 +247,7 @@ class StageInfo:
 
 @dataclass(frozen=True, slots=True)
 class ErrorOrigin:
-    """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest excess among these."""
+    """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest limit_ratio among these."""
 
     finding: Finding
     made_from: tuple[str, ...]
@@ -284,6 +286,8 @@ class StageResult:
     jumps: tuple[Words, ...] = ()
     place: FaultLocation | None = None
     """Where the fault sits by what was found, None where the stage and the diagnosis say it."""
+    evidence: object = None
+    """What the stage knows beside its findings, for the diagnosis and notes (:func:`evidence_of`); None where that is nothing."""
 
     @property
     def name(self) -> str:
@@ -298,7 +302,7 @@ class StageResult:
     @property
     def beyond(self) -> list[Finding]:
         """The findings beyond their limits, in their order."""
-        return [finding for finding in self.findings if finding.excess > 1]
+        return [finding for finding in self.findings if finding.limit_ratio > 1]
 
     @property
     def headline(self) -> Words:
@@ -308,7 +312,7 @@ class StageResult:
             return self.differs or message("differs.why", stage=self.title, summary=self.summary)
         return message("differs.one" if self.status is Status.DIFFERENT else "differs.unclear", what=worst.what)
 
-    def telling(self, common: Words | None) -> StageResult:
+    def with_common(self, common: Words | None) -> StageResult:
         """The same stage with what its findings have in common, in its summary too, and the first of it as what differs where nothing else
         says that; nothing changes where nothing is known."""
         if common is None:
@@ -468,10 +472,10 @@ class ComparisonResult:
         """What there is to say where no stage differs."""
         if self.itself:
             return message("comparison.itself")
-        return message("comparison.agrees_fed" if fed_sides(*(side.facts for side in self.sides)) else "comparison.agrees")
+        return message("comparison.agrees_fed" if replayed_sides(*(side.facts for side in self.sides)) else "comparison.agrees")
 
 
-def fed_sides(*facts: Facts) -> list[Side]:
+def replayed_sides(*facts: Facts) -> list[Side]:
     """The sides that trained on recorded batches, so that their own data set made none."""
     return [side for side, run in zip(Side, facts, strict=False) if run.settings.get("replay_batches")]
 
@@ -479,6 +483,11 @@ def fed_sides(*facts: Facts) -> list[Side]:
 def first_different(results: Sequence[StageResult]) -> StageResult | None:
     """The first stage that differs; None where none does."""
     return next((result for result in results if result.status is Status.DIFFERENT), None)
+
+
+def evidence_of(results: Iterable[StageResult], kind: type[Evidence]) -> Evidence | None:
+    """Return what a stage knows of a kind; None where no stage of this comparison knows such a thing."""
+    return next((result.evidence for result in results if isinstance(result.evidence, kind)), None)
 
 
 def differing(results: Sequence[StageResult], stage: StageInfo) -> tuple[Finding, ...]:

@@ -120,7 +120,7 @@ def _row(result: StageResult, finding: Finding) -> dict[str, Any]:
         "candidate": _value(finding.candidate),
         "error": finding.error,
         "limit": finding.limit,
-        "times_its_limit": finding.excess if measured else math.nan,
+        "times_its_limit": finding.limit_ratio if measured else math.nan,
         "unit": finding.unit.value,
         "what": rendered(finding.what),
     }

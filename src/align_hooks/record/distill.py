@@ -47,7 +47,7 @@ KEPT: tuple[Quantity, ...] = tuple(kind for kind in KINDS if not kind.copies)
 CHOICES = tuple(switch.name for switch in SWITCHES if all(kind in KEPT for kind in asked_by(switch)))
 """The names of those of which steps can be chosen, as variables ask for them."""
 ALL = Steps.parse("all")
-DROPPED = ("segments", "files", "deleting", "weaker", "planned_bytes")
+DROPPED = ("segments", "files", "deleting", "storage_limitations", "planned_bytes")
 """Members of a manifest that speak of the directory in which the run was recorded."""
 
 

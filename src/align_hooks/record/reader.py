@@ -112,9 +112,11 @@ class Run(RunRows):
         return self_check(self)
 
     @property
-    def weaker(self) -> list[Message | str]:
+    def storage_limitations(self) -> list[Message | str]:
         """What a record needs of its file system and did not get where this run was recorded."""
-        return [weakness(text) for text in dict.fromkeys(text for manifest in self.manifests.values() for text in manifest.weaker)]
+        return [
+            weakness(text) for text in dict.fromkeys(text for manifest in self.manifests.values() for text in manifest.storage_limitations)
+        ]
 
     @property
     def stale_main_parameters(self) -> list[str]:

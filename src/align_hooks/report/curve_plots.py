@@ -137,7 +137,7 @@ def norms_plot(comparison: ComparisonResult) -> Table | None:
     norms = sorted((finding for finding in norms if finding.step == first), key=lambda finding: place(finding.name))
     layers = [place(finding.name).column for finding in norms]
     starts = [index for index, layer in enumerate(layers) if index == 0 or layers[index - 1] != layer]
-    furthest = max(norms, key=lambda finding: finding.excess)
+    furthest = max(norms, key=lambda finding: finding.limit_ratio)
     series: dict[str, list[Value]] = {
         "a": [finding.reference for finding in norms],
         "b": [finding.candidate for finding in norms],
@@ -159,7 +159,7 @@ def furthest_norm(finding: Finding) -> Message:
     if not finding.error:
         return message("page.all_equal")
     return message(
-        "page.norm_furthest_beyond" if finding.excess > 1 else "page.norm_closest",
+        "page.norm_furthest_beyond" if finding.limit_ratio > 1 else "page.norm_closest",
         name=finding.name,
         reference=shown(finding.reference),
         candidate=shown(finding.candidate),

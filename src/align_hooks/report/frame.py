@@ -157,7 +157,7 @@ def times(finding: Finding) -> Message | None:
         return None
     if not math.isfinite(finding.error):
         return message("page.not_finite" if math.isnan(finding.error) else "page.on_one_side")
-    return message("page.times", times=finding.excess) if math.isfinite(finding.excess) else message("page.any_is_too_much")
+    return message("page.times", times=finding.limit_ratio) if math.isfinite(finding.limit_ratio) else message("page.any_is_too_much")
 
 
 GLOBALS: dict[str, Callable[..., object]] = {

@@ -132,5 +132,5 @@ def finding_as_json(finding: Finding) -> Table:
         "term": finding.term or "",
         "by_digest": finding.by_digest,
         "messages": {"what": as_data(finding.what)},
-        "excess": finding.excess,
+        "limit_ratio": finding.limit_ratio,
     }

@@ -121,7 +121,7 @@ def suspects(comparison: ComparisonResult) -> list[Table]:
                 "text": plain(suspect.name) if tensor else suspect.what,
                 "tensor": tensor is not None,
                 "link": quote(suspect.name.encode("utf-8", "backslashreplace"), safe="") if tensor else "",
-                "times": tensor.excess if tensor and math.isfinite(tensor.excess) else None,
+                "times": tensor.limit_ratio if tensor and math.isfinite(tensor.limit_ratio) else None,
             }
         )
     return suspected
@@ -135,11 +135,11 @@ def evidence(comparison: ComparisonResult) -> tuple[Finding, ...]:
 def closest(comparison: ComparisonResult) -> list[Table]:
     """The stages that came closest to a limit, of a comparison in which everything agrees."""
     measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
-    furthest = sorted(measured, key=lambda pair: -pair[0].excess)[:EVIDENCE] if comparison.first is None else []
+    furthest = sorted(measured, key=lambda pair: -pair[0].limit_ratio)[:EVIDENCE] if comparison.first is None else []
     return [
-        {"name": stage.title, "slug": slug(stage.name), "what": finding.what, "times": finding.excess}
+        {"name": stage.title, "slug": slug(stage.name), "what": finding.what, "times": finding.limit_ratio}
         for finding, stage in furthest
-        if finding.excess
+        if finding.limit_ratio
     ]
 
 

@@ -65,7 +65,10 @@ def columns(rows: Rows) -> Table:
         "name": [names[finding.name] for _, finding in rows],
         "stage": [TENSORS.index(stage) for stage, _ in rows],
         "step": [finding.step for _, finding in rows],
-        **{key: [rounded(getattr(finding, key), 7) for _, finding in rows] for key in ("error", "limit", "excess", "scale", "direction")},
+        **{
+            key: [rounded(getattr(finding, key), 7) for _, finding in rows]
+            for key in ("error", "limit", "limit_ratio", "scale", "direction")
+        },
     }
 
 
@@ -76,7 +79,7 @@ def pictures_of(comparison: ComparisonResult, rows: Rows) -> list[Table]:
     """
     with_rows = {stage for stage, _ in rows}
     pictured = [stage for stage in PICTURED if stage in with_rows]
-    beyond = {stage for stage, finding in rows if finding.excess > 1}
+    beyond = {stage for stage, finding in rows if finding.limit_ratio > 1}
     deciding = [stage for stage in pictured if comparison.first and stage is comparison.first.stage]
     walked = [stage for stage in pictured if stage in beyond and stage in (registry.activation_gradients, registry.activations)]
     telling = [stage for stage in pictured if stage in beyond and stage in (registry.gradients, registry.local_norms)]
@@ -96,13 +99,13 @@ def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Tabl
     cells: dict[tuple[str, str], int] = {}
     for index, where in places.items():
         worst_index = cells.setdefault((where.column, where.kind), index)
-        if rows[index][1].excess > rows[worst_index][1].excess:
+        if rows[index][1].limit_ratio > rows[worst_index][1].limit_ratio:
             cells[where.column, where.kind] = index
-    excesses = {index: rows[index][1].excess for index in cells.values()}
+    excesses = {index: rows[index][1].limit_ratio for index in cells.values()}
     largest = max(filter(math.isfinite, excesses.values()), default=0.0)
     across = list(dict.fromkeys(where.column for where in sorted(places.values())))
     down = list(dict.fromkeys(where.kind for where in sorted(places.values(), key=lambda where: (where.order, where.kind))))
-    near = [index for index, excess in excesses.items() if excess > max(1.0, NEAR * largest)]
+    near = [index for index, limit_ratio in excesses.items() if limit_ratio > max(1.0, NEAR * largest)]
     starred = [index for index in cells.values() if rows[index][1].name in origins] or (near if len(near) <= STARS else [])
     return {
         "title": stage.title,
@@ -117,9 +120,9 @@ def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Tabl
 
 
 def bin_of(finding: Finding, largest: float) -> Bin:
-    """Which colour a finding has, where ``largest`` is the largest finite excess of its picture."""
+    """Which colour a finding has, where ``largest`` is the largest finite limit_ratio of its picture."""
     if finding.error is None or not math.isfinite(finding.error):
         return Bin.NOT_FINITE
-    if finding.excess <= 1:
-        return Bin.EQUAL if finding.error == 0 else Bin.FAR_WITHIN if finding.excess <= WITHIN else Bin.WITHIN
-    return Bin(Bin.THOUSANDTH + bisect_left(OF_THE_WORST, finding.excess / largest if math.isfinite(finding.excess) else 1.0))
+    if finding.limit_ratio <= 1:
+        return Bin.EQUAL if finding.error == 0 else Bin.FAR_WITHIN if finding.limit_ratio <= WITHIN else Bin.WITHIN
+    return Bin(Bin.THOUSANDTH + bisect_left(OF_THE_WORST, finding.limit_ratio / largest if math.isfinite(finding.limit_ratio) else 1.0))

@@ -202,11 +202,11 @@ def times(finding: Finding | None) -> Argument:
         return None
     if not math.isfinite(finding.error):
         return message("terminal.not_finite" if math.isnan(finding.error) else "terminal.on_one_side")
-    if not math.isfinite(finding.excess):
+    if not math.isfinite(finding.limit_ratio):
         return message("terminal.not_equal")
-    if finding.excess < ROUNDING:
+    if finding.limit_ratio < ROUNDING:
         return message("terminal.rounding" if finding.error else "terminal.equal")
-    return message("terminal.times", times=two_digits(finding.excess))
+    return message("terminal.times", times=two_digits(finding.limit_ratio))
 
 
 def describe(finding: Finding) -> Argument:
@@ -217,9 +217,9 @@ def describe(finding: Finding) -> Argument:
         return line
     if not math.isfinite(finding.error):  # infinite where the reference has nothing, as both values say
         return message("terminal.finding_not_finite", finding=line) if math.isnan(finding.error) else line
-    if not math.isfinite(finding.excess):
+    if not math.isfinite(finding.limit_ratio):
         return message("terminal.finding_unequal", finding=line, error=finding.error)
-    return message("terminal.finding_times", finding=line, times=two_digits(finding.excess))
+    return message("terminal.finding_times", finding=line, times=two_digits(finding.limit_ratio))
 
 
 def two_digits(number: float) -> float:

@@ -90,7 +90,7 @@ class Recording:
         self._stop(what, self.step, error)
 
     @contextmanager
-    def surviving(self, what: str) -> Iterator[None]:
+    def isolate_failures(self, what: str) -> Iterator[None]:
         """Run a capture so that training survives its failure, unless ``ON_ERROR=raise``.
 
         Any exception of the body, a full disk or a bug of ours alike, ends recording and is reported at once, in the
@@ -113,7 +113,7 @@ class Recording:
             self.fatal = error
             raise
 
-    def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
+    def best_effort(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
         """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.
 
         A first failure is printed and is the last: nothing tries it again. With ``ON_ERROR=raise`` it is raised.

@@ -141,10 +141,10 @@ class Session:
         if self.settings.run is not None:
             self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.recording.writer.begin()
-            for lack in self.recording.writer.weaker:
+            for lack in self.recording.writer.storage_limitations:
                 self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {rendered(weakness(lack))}")
             self.recording.words = LastWords(self.settings.run, self.launch.rank)
-            self.recording.attempt("last words", self.recording.words.prepare, None)
+            self.recording.best_effort("last words", self.recording.words.prepare, None)
         self.begun = True
         for change in self.overrides:
             self.say_override(change)

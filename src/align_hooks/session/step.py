@@ -76,13 +76,13 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     _record(session, BATCHES, step, "the batch", produced.batch, lambda writer, batch: writer.batch(step, batch))
     _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
     _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
-    with recording.surviving("local norms"):
+    with recording.isolate_failures("local norms"):
         _record_local_norms(session, step, produced)
     sketches = produced.gradient_sketches
     _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
     record_state(session, step + 1, moments)
     if recording.is_on:
-        with recording.surviving("scalars"):
+        with recording.isolate_failures("scalars"):
             recording.write("scalars", step, produced.row(), Writer.scalars)
 
 
@@ -126,7 +126,7 @@ def _record(
     recording = session.recording
     if recording.writer is None or not recording.wants(kind, step):
         return
-    with recording.surviving(what):
+    with recording.isolate_failures(what):
         produced = produce()
         if produced is not None:
             recording.write(what, recording.step, produced, write)

@@ -19,15 +19,15 @@ from align_hooks.torch_side.probes import ProbePoint, is_given, of_chunk
 from align_hooks.torch_side.session import TorchSession
 
 
-def seams_of(session: TorchSession) -> list[ProbePoint]:
-    """The seams of this rank's model, those alone of which a point is wanted."""
+def probes_of(session: TorchSession) -> list[ProbePoint]:
+    """The probe points of this rank's model, those alone of which a point is wanted."""
     asked = wanted(session.settings) if session.settings.steps(ACTIVATIONS) else lambda name: False
     forced = session.teacher.forces if session.teacher is not None else lambda name: False
-    return [seam for seam in every_seam(session) if any(asked(value.name) or forced(value.name) for value in seam.values)]
+    return [probe for probe in every_probe(session) if any(asked(value.name) or forced(value.name) for value in probe.values)]
 
 
-def every_seam(session: TorchSession) -> Iterator[ProbePoint]:
-    """The seams of this rank's model, whatever is asked for."""
+def every_probe(session: TorchSession) -> Iterator[ProbePoint]:
+    """The probe points of this rank's model, whatever is asked for."""
     assert session.parameters is not None
     names = {id(parameter.model): parameter.whole for parameter in session.parameters}
     for chunk in session.chunks:
@@ -40,7 +40,7 @@ def refuse_unmatched(session: TorchSession) -> None:
     assert session.parameters is not None
     if getattr(get_args(), "mtp_use_repeated_layer", False) and (get_args().mtp_num_layers or 0) > 1:
         raise RefusedRun(f"{PREFIX}ACTIVATIONS: --mtp-use-repeated-layer passes a layer several times a micro-batch; drop it, or unset it")
-    here = {value.name for seam in every_seam(session) for value in seam.values}
+    here = {value.name for probe in every_probe(session) for value in probe.values}
     elsewhere = {re.sub(r"(?<=\blayers\.)\d+", str(layer), name) for name in here for layer in range(session.parameters.layers)}
     known = here | elsewhere | {points.EMBEDDING, points.FINAL_NORM, points.LOGITS, points.TOKEN_LOSSES}
     session.refuse_unmatched(known, lambda pattern: points.EXPERT.search(pattern) is not None)
@@ -51,9 +51,9 @@ def router_logits(session: TorchSession, router: Module, logits: Tensor) -> None
     watch = session.current.probes
     if watch is None:
         return
-    for index, seam in enumerate(watch.seams):
-        if seam.module is router and seam.values[0].name.endswith(".gate"):
-            watch.pass_on(index, seam, logits)
+    for index, probe in enumerate(watch.probe_points):
+        if probe.module is router and probe.values[0].name.endswith(".gate"):
+            watch.pass_on(index, probe, logits)
 
 
 def check_teacher(session: TorchSession, planned: range) -> None:
@@ -65,7 +65,7 @@ def check_teacher(session: TorchSession, planned: range) -> None:
         raise RefusedRun(
             f"{PREFIX}TEACHER: with --calculate-per-token-loss gradients are divided by the tokens behind the backward pass; drop either"
         )
-    widths = {seam.values[0].name: seam.values[0].width for seam in session.seams if is_given(seam, teacher.forces)}
+    widths = {probe.values[0].name: probe.values[0].width for probe in session.probe_points if is_given(probe, teacher.forces)}
     rows = None if getattr(args, "rampup_batch_size", None) else args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
     session.check_teacher(widths, planned, rows, args.seq_length)
 
@@ -76,8 +76,8 @@ def begin(session: TorchSession) -> None:
         return
     recording = session.recording
     forced = session.teacher is not None and session.step in session.teacher.steps
-    with recording.must_succeed() if forced else recording.surviving("activations"):
-        watch = ProbeRecorder(session, session.place, session.seams, scale=scale(session))
+    with recording.must_succeed() if forced else recording.isolate_failures("activations"):
+        watch = ProbeRecorder(session, session.place, session.probe_points, scale=scale(session))
         if watch.records or forced:
             session.current.probes = watch
             watch.begin()
@@ -101,5 +101,5 @@ def scale(session: TorchSession) -> Tensor | float:
 def bytes_of(session: TorchSession, rows: Iterable[int]) -> int:
     """What a selected step writes of whole tensors on this rank, in bytes: values and gradients."""
     kept = points.chosen(session.settings.patterns(WHOLE).parts)
-    widths = sum(value.columns[1] - value.columns[0] for seam in session.seams for value in seam.values if kept(value.name))
+    widths = sum(value.columns[1] - value.columns[0] for probe in session.probe_points for value in probe.values if kept(value.name))
     return 2 * 4 * widths * sum(rows) * rank_length(session.place)

@@ -47,12 +47,12 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 @dataclass
 class ProbeRecorder:
     """The points of one step. ``sums`` are device vectors by name and micro-batch, ``tensors`` host arrays, ``extents`` what part of each
-    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again. ``reached`` are the seams
-    whose module was called, whether or not it showed a value; ``scale`` is what a gradient that flows is too large by."""
+    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again. ``reached`` are the probe
+    points whose module was called, whether or not it showed a value; ``scale`` is what a gradient that flows is too large by."""
 
     session: Session
     place: Mapping[str, int]
-    seams: Sequence[ProbePoint]
+    probe_points: Sequence[ProbePoint]
     sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     tensors: dict[tuple[str, int], Array] = field(default_factory=dict)
     extents: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class ProbeRecorder:
 
     def begin(self) -> None:
         """Put the hooks in place, for this step alone. A module's own hooks run first."""
-        for index, seam in enumerate(self.seams):
-            if seam.before:
-                hook = functools.partial(self._before, index, seam)
-                self.handles.append(seam.module.register_forward_pre_hook(hook, with_kwargs=True))
+        for index, probe in enumerate(self.probe_points):
+            if probe.before:
+                hook = functools.partial(self._before, index, probe)
+                self.handles.append(probe.module.register_forward_pre_hook(hook, with_kwargs=True))
             else:
-                hook = functools.partial(self._after, index, seam)
-                self.handles.append(seam.module.register_forward_hook(hook, with_kwargs=True))
+                hook = functools.partial(self._after, index, probe)
+                self.handles.append(probe.module.register_forward_hook(hook, with_kwargs=True))
 
     def end(self) -> None:
         """Take the hooks away."""
@@ -85,29 +85,29 @@ class ProbeRecorder:
         for gathered in (self.sums, self.tensors, self.calls):
             gathered.clear()
 
-    def _before(self, index: int, seam: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
-        with self.session.recording.surviving("activations"):
+    def _before(self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
+        with self.session.recording.isolate_failures("activations"):
             self.reached.add(index)
-            tensor = seam.pick(args, kwargs, None)
-            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            tensor = probe.pick(args, kwargs, None)
+            passed = self.pass_on(index, probe, tensor, args, kwargs)
             if passed is not tensor:
                 instead = {name: passed if value is tensor else value for name, value in kwargs.items()}
                 return tuple(passed if value is tensor else value for value in args), instead
         return None
 
     def _after(
-        self, index: int, seam: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
+        self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
     ) -> Result:
-        with self.session.recording.surviving("activations"):
+        with self.session.recording.isolate_failures("activations"):
             self.reached.add(index)
-            tensor = seam.pick(args, kwargs, result)
-            passed = self.pass_on(index, seam, tensor, args, kwargs)
+            tensor = probe.pick(args, kwargs, result)
+            passed = self.pass_on(index, probe, tensor, args, kwargs)
             if passed is not tensor:
                 return (passed, *result[1:]) if isinstance(result, tuple) else passed
         return None
 
     def pass_on(
-        self, index: int, seam: ProbePoint, tensor: Tensor, args: Sequence[Tensor] = (), kwargs: Mapping[str, Tensor] | None = None
+        self, index: int, probe: ProbePoint, tensor: Tensor, args: Sequence[Tensor] = (), kwargs: Mapping[str, Tensor] | None = None
     ) -> Tensor:
         """Take the numbers of a tensor's values, and those of its gradient once it is there. Returns the tensor, or what a teacher gives in
         its place, whose gradient is then read."""
@@ -117,22 +117,22 @@ class ProbeRecorder:
         again = torch._C._current_graph_task_id() != -1
         call = self.calls[index, again]
         self.calls[index, again] += 1
-        micro_batch, of_micro_batch = divmod(call, seam.every)
-        if of_micro_batch != seam.which:
+        micro_batch, of_micro_batch = divmod(call, probe.every)
+        if of_micro_batch != probe.which:
             return tensor
         sizes: list[int] | None = None
-        with recording.surviving("activations"):
-            if points.is_of_experts(seam.values[0].name):
-                sizes = segments(seam, args, kwargs or {})
+        with recording.isolate_failures("activations"):
+            if points.is_of_experts(probe.values[0].name):
+                sizes = segments(probe, args, kwargs or {})
             if not again and self.records:
-                self._take(seam, tensor.detach(), micro_batch, sizes, "")
+                self._take(probe, tensor.detach(), micro_batch, sizes, "")
         passed = tensor
         if self.session.teacher is not None:
             with recording.must_succeed():
-                passed = self._taught(seam, tensor, micro_batch)
-        with recording.surviving("activations"):
+                passed = self._taught(probe, tensor, micro_batch)
+        with recording.isolate_failures("activations"):
             if passed.requires_grad and self.records:
-                passed.register_hook(functools.partial(self._gradient, seam, micro_batch, sizes))
+                passed.register_hook(functools.partial(self._gradient, probe, micro_batch, sizes))
         return passed
 
     @property
@@ -140,12 +140,12 @@ class ProbeRecorder:
         """Whether numbers are taken in this step; a step may be forced and not recorded."""
         return self.session.recording.wants(ACTIVATIONS)
 
-    def _taught(self, seam: ProbePoint, tensor: Tensor, micro_batch: int) -> Tensor:
+    def _taught(self, probe: ProbePoint, tensor: Tensor, micro_batch: int) -> Tensor:
         """What a teacher gives in the place of a tensor; the tensor itself where it gives nothing."""
         teacher, step = self.session.teacher, self.session.step
-        if teacher is None or step not in teacher.steps or not is_given(seam, teacher.forces):
+        if teacher is None or step not in teacher.steps or not is_given(probe, teacher.forces):
             return tensor
-        value, gradient = (self._part(seam.values[0], tensor, micro_batch, suffix) for suffix in ("", GRADIENT))
+        value, gradient = (self._part(probe.values[0], tensor, micro_batch, suffix) for suffix in ("", GRADIENT))
         teacher.made.add(step)
         return ForcedActivation.apply(tensor, value, gradient * self.scale)
 
@@ -162,13 +162,13 @@ class ProbeRecorder:
         given = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
         return given.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else given[..., 0].transpose(0, 1)
 
-    def _gradient(self, seam: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
-        with self.session.recording.surviving("activations"):
+    def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
+        with self.session.recording.isolate_failures("activations"):
             if self.records:
-                self._take(seam, gradient.detach(), micro_batch, sizes, GRADIENT)
+                self._take(probe, gradient.detach(), micro_batch, sizes, GRADIENT)
 
-    def _take(self, seam: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
-        for value, part in zip(seam.values, seam.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
+    def _take(self, probe: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
+        for value, part in zip(probe.values, probe.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
             if self.wanted(value.name):
                 name = value.name + suffix
                 self.sums[name, micro_batch] = self._numbers(value, part, micro_batch, free=sizes is not None)
@@ -196,7 +196,7 @@ class ProbeRecorder:
     def made(self) -> StepActivations:
         """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
         factor = 1.0 / float(self.scale)
-        if not self.sums and self.seams:
+        if not self.sums and self.probe_points:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
         if not self.sums:  # a stage that has none of the points that are asked for
             return StepActivations({}, {}, {"length": get_args().seq_length, "scale": factor})
@@ -230,8 +230,8 @@ class ProbeRecorder:
     def unseen(self) -> list[str]:
         """The points that were asked for and whose modules were not called in the step, as what is fused or captured passes them; said at
         the first recorded step, by the first of ranks that are alike."""
-        passed = [seam for index, seam in enumerate(self.seams) if index not in self.reached]
-        names = [value.name for seam in passed for value in seam.values if self.wanted(value.name)]
+        passed = [probe for index, probe in enumerate(self.probe_points) if index not in self.reached]
+        names = [value.name for probe in passed for value in probe.values if self.wanted(value.name)]
         session, first = self.session, ACTIVATIONS.switch not in self.session.recording.captured
         if names and first and not any(self.place.get(axis, 0) for axis in ("dp", "tp", "cp")):
             of = f"{len(names)} points of rank {session.launch.rank}, first {names[0]}"
@@ -270,7 +270,7 @@ def in_rows(part: Tensor, value: ProbeSlice, rows: int) -> Tensor:
     return part.reshape(part.shape[0], part.shape[1], -1)
 
 
-def segments(seam: ProbePoint, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> list[int]:
+def segments(probe: ProbePoint, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> list[int]:
     """How many tokens each expert of this rank is given."""
     counts = given(1, "tokens_per_expert")(args, kwargs, None)
     return [int(count) for count in (counts.tolist() if isinstance(counts, torch.Tensor) else counts)]

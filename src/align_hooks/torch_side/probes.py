@@ -25,7 +25,7 @@ BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class ProbeSlice:
-    """A point in a tensor that a seam shows: its columns [start, stop) of its whole ``width`` on this rank."""
+    """A point in a tensor that a probe point shows: its columns [start, stop) of its whole ``width`` on this rank."""
 
     name: str
     columns: tuple[int, int]
@@ -83,7 +83,7 @@ def heads(position: int, name: str) -> Pick:
 
 
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Place) -> Iterator[ProbePoint]:
-    """The seams of one chunk of a model."""
+    """The probe points of one chunk of a model."""
     config, args = gpt.config, get_args()
     hidden = config.hidden_size
     predicted = (getattr(args, "mtp_num_layers", None) or 0) if getattr(gpt, "mtp_process", False) else 0
@@ -105,12 +105,13 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
 
 
 def is_elsewhere(native: str, module: Module) -> bool:
-    """Whether a module with a weight has a seam of another kind, or none: the model's ends, routers, and what is inside experts."""
+    """Whether a module with a weight has a probe point of another kind, or none: the model's ends, routers, and what is inside experts."""
     return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
 
 
 def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
-    """The seam of a module that multiplies by a weight: its output has a column for each row of the weight, or is as wide as a norm's."""
+    """The probe point of a module that multiplies by a weight: its output has a column for each row of the weight, or is as wide as a
+    norm's."""
     pieces = [(piece, rows) for piece, rows in zip(fused.parts, fused.blocks.rows, strict=True) if rows]
     values = tuple(ProbeSlice(piece.name.removesuffix(".weight"), piece.box[0], piece.shape[0]) for piece, _ in pieces)
 
@@ -122,7 +123,7 @@ def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
 
 
 def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator[ProbePoint]:
-    """The seam of a norm that is taken of each of ``count`` heads."""
+    """The probe point of a norm that is taken of each of ``count`` heads."""
     (piece,) = fused.parts
     width = piece.shape[0] * count
     yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),), output, uncut)
@@ -139,7 +140,7 @@ def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
 
 
 def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
-    """The seams of a block beside those of its weights."""
+    """The probe points of a block beside those of its weights."""
     yield ProbePoint(layer, (whole(f"{block}.input"),), given(0, "hidden_states"), uncut, before=True)
     yield ProbePoint(layer, (whole(block),), output, uncut)
     core = getattr(layer.self_attention, "core_attention", None)
@@ -178,7 +179,7 @@ def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
 
 
 def of_experts(mlp: Module, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
-    """The seams of a layer with experts. What a router makes of its input is seen by a hook of its own (:mod:`.hooks.routing`)."""
+    """The probe points of a layer with experts. What a router makes of its input is seen by a hook of its own (:mod:`.hooks.routing`)."""
     experts = config.num_moe_experts
     yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate", (0, experts), experts),), lambda args, kwargs, result: None, uncut)
     yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate.weights", (0, experts), experts),), output, uncut)
@@ -211,9 +212,10 @@ def token_losses(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: T
     return result if fits else None
 
 
-def is_given(seam: ProbePoint, forces: Callable[[str], bool]) -> bool:
-    """Whether a teacher gives the value that a seam shows: one value, of tokens in their order, of which nothing is read elsewhere."""
-    (value, *others) = seam.values
-    if others or not seam.gives or points.is_of_experts(value.name) or value.name.endswith((".gate", ".gate.weights")):
+def is_given(probe: ProbePoint, forces: Callable[[str], bool]) -> bool:
+    """Whether a teacher gives the value that a probe point shows: one value, of tokens in their order, of which nothing is read
+    elsewhere."""
+    (value, *others) = probe.values
+    if others or not probe.gives or points.is_of_experts(value.name) or value.name.endswith((".gate", ".gate.weights")):
         return False
     return forces(value.name)

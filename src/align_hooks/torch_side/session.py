@@ -33,7 +33,7 @@ class TorchSession(Session):
     """The chunks of the model on this pipeline stage."""
     routers: dict[Module, str] = field(default_factory=dict)
     """The modules that choose experts, with their names."""
-    seams: Sequence[ProbePoint] = ()
+    probe_points: Sequence[ProbePoint] = ()
     """Where the points of the model are seen that are wanted."""
     buffers: Buffers | None = None
     """What a checkpoint holds of the model beside parameters."""

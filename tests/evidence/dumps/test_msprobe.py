@@ -192,7 +192,7 @@ def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
     comparison = compare(converted(GOLDEN / "torch_statistics", tmp_path / "one"), converted(dump, tmp_path / "other"))
     found = stage(comparison, "activations")
     assert found.status is Status.DIFFERENT
-    assert [finding.name for finding in found.findings if finding.excess > 1] == ["model.embed_tokens"]
+    assert [finding.name for finding in found.findings if finding.limit_ratio > 1] == ["model.embed_tokens"]
     assert ids(comparison.next)[0] == "next.record_dumped"
 
 

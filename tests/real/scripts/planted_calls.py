@@ -37,7 +37,7 @@ SURVIVES = (
 """Files of ours whose calls never fail here."""
 STANDS_FOR = ("Session.survive", "_around", "listened.<locals>.listening", "forward_step.<locals>.listening")
 """Functions that call a framework's own function and nothing else outside of what is survived."""
-GUARDS = (Recording.surviving, Recording.must_succeed, Recording.attempt)
+GUARDS = (Recording.isolate_failures, Recording.must_succeed, Recording.best_effort)
 ONLY = tuple(os.environ.get("PLANTED_ONLY", "").split(","))
 """Beginnings of the files whose calls fail, of all unless some are named."""
 KNOWN = int(os.environ.get("PLANTED_FROM", "2"))

@@ -24,23 +24,23 @@ WORDS = 24
 """Tokens that are decoded of each sample."""
 
 
-def departure(ladder: ComparisonContext) -> Iterator[Words]:
+def departure(context: ComparisonContext) -> Iterator[Words]:
     """Sentences on the first departure of any number; on a drift of parts alone only what is usual."""
-    left = [band for band in ladder.bands if band.start is not None]
+    left = [band for band in context.bands if band.start is not None]
     first = min(left, key=lambda band: band.start or 0, default=None)
     if first is not None and first.start is not None and first.alarm is not None:
         yield message("departure.jump" if first.is_jump else "departure.drift", step=when(first.start))
-        yield from moved_first(ladder, first.start)
-        yield from skipped(ladder, first.start)
-        yield from decoded(ladder, first.start)
+        yield from moved_first(context, first.start)
+        yield from skipped(context, first.start)
+        yield from decoded(context, first.start)
         if first.is_jump or abs(first.series.candidate[first.alarm.start :]).mean() >= SMALL:
             return
     yield message("departure.small")
 
 
-def moved_first(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+def moved_first(context: ComparisonContext, step: int) -> Iterator[Words]:
     """The tensors whose norms were beyond what repeats show first, around a step."""
-    pair, repeats = ladder.pair, ladder.noise.repeats
+    pair, repeats = context.pair, context.noise.repeats
     steps = [
         each for each in pair.steps("local_norms") if abs(each - step) <= AROUND and all(run.has("local_norms", each) for run in repeats)
     ]
@@ -70,21 +70,21 @@ def differences(reference: dict[str, float], run: Run, step: int) -> Iterator[tu
     yield from ((name, relative_difference(norm, norms[name])) for name, norm in reference.items() if name in norms)
 
 
-def skipped(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+def skipped(context: ComparisonContext, step: int) -> Iterator[Words]:
     """Updates near a step that a side skipped for an overflow."""
-    near = [(ours, theirs) for ours, theirs in ladder.pair.rows if abs(ours.step - step) <= AROUND]
+    near = [(ours, theirs) for ours, theirs in context.pair.rows if abs(ours.step - step) <= AROUND]
     steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
     if steps:
         yield message("departure.skipped", steps=terms(map(when, steps)))
 
 
-def decoded(ladder: ComparisonContext, step: int) -> Iterator[Words]:
+def decoded(context: ComparisonContext, step: int) -> Iterator[Words]:
     """The beginning of each sample of the step's batch, as text, where a tokenizer is named and the batch was recorded."""
-    run = next((run for run in reversed(ladder.pair.runs) if run.has("batches", step)), None)
-    if ladder.decode is None or run is None:
+    run = next((run for run in reversed(context.pair.runs) if run.has("batches", step)), None)
+    if context.decode is None or run is None:
         return
     for row, sample in enumerate(run.batch(step).arrays()["tokens"][:FIRST]):
-        yield message("departure.text", row=row, text=repr(ladder.decode(ids_of(sample))))
+        yield message("departure.text", row=row, text=repr(context.decode(ids_of(sample))))
 
 
 def ids_of(sample: Sequence[int]) -> list[int]:

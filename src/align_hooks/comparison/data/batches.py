@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +15,18 @@ from align_hooks.messages import Message, Side, message
 from align_hooks.record.format.batch_digests import digests_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch_statistics import BatchStatistics
 from align_hooks.record.read.loss_weights import counts_agree
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEvidence:
+    """What the recorded batches of both sides show beside where they differ."""
+
+    statistics: dict[Side, BatchStatistics] = field(default_factory=dict)
+    """Statistics of each side's batches; empty where none are compared."""
+    affected_tokens: Counter[tuple[Side, str]] = field(default_factory=Counter)
+    """How many tokens of a side an overridden setting is about."""
 
 
 def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True) -> tuple[list[Finding], list[str]]:

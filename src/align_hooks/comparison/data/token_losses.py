@@ -104,7 +104,7 @@ such. A fault of far positions, as a window of the attention, or of single token
 of the ranks, micro-batches and steps that they stand in."""
 
 
-def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
+def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
     """How token losses that differ part, at one step; ``batches`` are the reference's and the candidate's."""
     where, _ = positions(losses, limit)
     begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]

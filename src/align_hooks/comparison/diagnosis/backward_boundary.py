@@ -41,13 +41,13 @@ class Frontier:
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:
     """The boundary in the gradients, or their norms, of the earliest step that differs; None where a single tensor or scattered ones do."""
-    step = min((finding.step for finding in findings if finding.excess > 1 and finding.step is not None), default=None)
+    step = min((finding.step for finding in findings if finding.limit_ratio > 1 and finding.step is not None), default=None)
     levels: dict[tuple[float, int], list[Finding]] = {}
     for finding in findings:
         if finding.step == step and (where := level(finding.name)) is not None:
             levels.setdefault(where, []).append(finding)
     backwards = [levels[where] for where in sorted(levels, reverse=True)]
-    wrong = [[finding.name for finding in row if finding.excess > 1] for row in backwards]
+    wrong = [[finding.name for finding in row if finding.limit_ratio > 1] for row in backwards]
     first = next((index for index, names in enumerate(wrong) if names), None)
     if first is None:
         return None

@@ -37,6 +37,7 @@ from align_hooks.comparison.verdict import (
     Suspect,
     Words,
     differing,
+    evidence_of,
 )
 from align_hooks.messages import Message, Side, message, sentences, terms
 
@@ -51,44 +52,42 @@ MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
 
-def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: ComparisonContext) -> Blame | None:
+def blame(first: StageResult | None, stages: Sequence[StageResult], context: ComparisonContext) -> Blame | None:
     """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
     forward_agrees = any(result.stage is registry.token_losses and result.status is Status.SAME for result in stages)
     steps = [finding.step for finding in first.beyond if finding.step is not None]
-    drawn = ladder.drawn
+    drawn = context.drawn
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, registry.first_loss))):
         drawn = None  # too late to be the cause, or of no effect
-    parted = (
-        ladder.parted if first.stage is registry.token_losses else LossDivergence()
-    )  # how they part later follows from the first difference
-    tied = all(run.facts.model.get("tie_word_embeddings") for run in ladder.pair.runs)
-    by_stage, own = {result.stage: result for result in stages}, own_optimizers(ladder)
+    divergence = evidence_of([first], LossDivergence) or LossDivergence()  # how they part later follows from the first difference
+    tied = all(run.facts.model.get("tie_word_embeddings") for run in context.pair.runs)
+    by_stage, own = {result.stage: result for result in stages}, own_optimizers(context)
     seen = Observations(
-        *(first, by_stage, ladder.settings, parted, drawn, ladder.pair.layers, own, tied),
-        logits_agree=first.stage is registry.first_loss and logits_agree(by_stage, ladder),
-        estimated=not ladder.pair.steps("gradients"),
-        draws=ladder.pair.draws,
+        *(first, by_stage, context.settings, divergence, drawn, context.pair.layers, own, tied),
+        logits_agree=first.stage is registry.first_loss and logits_agree(by_stage, context),
+        estimated=not context.pair.steps("gradients"),
+        draws=context.pair.draws,
     )
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
-    one_sided = lone_token_losses(ladder) if place is FaultLocation.FORWARD and not seen.signs["LOGITS_AGREE"] else None
+    one_sided = lone_token_losses(context) if place is FaultLocation.FORWARD and not seen.signs["LOGITS_AGREE"] else None
     if one_sided is not None:  # a loss function may differ as well, and no tensor tells the two apart
         culprits, fitting = tuple(suspect(finding) for finding in seen.acting(place)), ()
     likely: list[Words] = [first.common] if place is FaultLocation.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
-    likely += not_ruled_out(seen, place, ladder)
+    likely += not_ruled_out(seen, place, context)
     if (
         place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
-        and not ladder.noise.repeats
+        and not context.noise.repeats
         and first.place is None
         and (times := largest(stages)) < NEAR
     ):
         likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
     for cause in fitting:
-        part = part_that_is_off(ladder) if cause == "tied_weight" else None
+        part = part_that_is_off(context) if cause == "tied_weight" else None
         likely.append(sentences(message("blame.cause", cause=message(f"cause.{cause}"), look=message(f"look.{cause}")), part))
     later = [] if first.stage is registry.hyper_parameters else [finding.what for finding in differing(stages, registry.hyper_parameters)]
     if later:  # they can have had no effect yet where the runs part first
@@ -100,36 +99,36 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Comp
 
 def largest(stages: Sequence[StageResult]) -> float:
     """Return how many times its limit the worst finding of all stages that differ is."""
-    return max(finding.excess for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
+    return max(finding.limit_ratio for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
 
 
-def own_optimizers(ladder: ComparisonContext) -> tuple[Suspect, ...]:
+def own_optimizers(context: ComparisonContext) -> tuple[Suspect, ...]:
     """The optimizers that are a class of the user's own, where the other side's is a framework's."""
-    types = {side: str(run.facts.optimizer.type) for side, run in zip(Side, ladder.pair.runs, strict=True) if run.facts.optimizer}
+    types = {side: str(run.facts.optimizer.type) for side, run in zip(Side, context.pair.runs, strict=True) if run.facts.optimizer}
     own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
     if len(own) == len(types):
         return ()
     return tuple(Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in own.items())
 
 
-def logits_agree(stages: Mapping[StageInfo, StageResult], ladder: ComparisonContext) -> bool:
+def logits_agree(stages: Mapping[StageInfo, StageResult], context: ComparisonContext) -> bool:
     """Whether all points of the first step agree, and the logits are among them."""
-    looked_at = ladder.points.get(ladder.pair.first or 0, ())
+    looked_at = context.points.get(context.pair.first or 0, ())
     compared = stages.get(registry.activations)
     return compared is not None and compared.status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
 
 
-def lone_token_losses(ladder: ComparisonContext) -> Message | None:
+def lone_token_losses(context: ComparisonContext) -> Message | None:
     """That one side alone has token losses at the first step, where both recorded its batch; None otherwise."""
-    if ladder.pair.first not in ladder.pair.steps("batches"):
+    if context.pair.first not in context.pair.steps("batches"):
         return None
-    without = [side for side, batch in zip(Side, ladder.first_batches, strict=True) if batch.token_losses is None]
+    without = [side for side, batch in zip(Side, context.first_batches, strict=True) if batch.token_losses is None]
     return message("blame.no_token_losses", side=without[0]) if len(without) == 1 else None
 
 
-def not_ruled_out(seen: Observations, place: FaultLocation, ladder: ComparisonContext) -> list[Message]:
+def not_ruled_out(seen: Observations, place: FaultLocation, context: ComparisonContext) -> list[Message]:
     """Other sources of a fault of the forward pass, which no record rules out."""
-    inputs = sorted({name for run in ladder.pair.runs for name in run.unrecorded_inputs})
+    inputs = sorted({name for run in context.pair.runs for name in run.unrecorded_inputs})
     unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
     if seen.status(registry.initial_weights) is Status.NOT_COMPARED:
         unseen.append(message("blame.weights_not_compared"))
@@ -138,10 +137,10 @@ def not_ruled_out(seen: Observations, place: FaultLocation, ladder: ComparisonCo
 
 def place_of(seen: Observations) -> FaultLocation:
     """Where the fault sits."""
-    stage, rows = seen.first.stage, seen.parted.rows.rows
+    stage, rows = seen.first.stage, seen.divergence.rows.rows
     if seen.drawn is not None and stage.draws and not seen.acting(FaultLocation.FORWARD):
         return FaultLocation.STATE
-    carried = rows is AffectedRows.LATER or (seen.parted.later and rows is not AffectedRows.RANK)
+    carried = rows is AffectedRows.LATER or (seen.divergence.later and rows is not AffectedRows.RANK)
     if stage is registry.token_losses and carried:
         return FaultLocation.STATE
     worst = seen.first.findings[0] if seen.first.findings else None
@@ -203,8 +202,8 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     drawn = common(seen.drawn.words) if place is FaultLocation.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None), *without_gradient(seen.gone)]
     routed = shown if seen.first.stage in (registry.routing, registry.loss_terms) else ()
-    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is FaultLocation.STATE)
-    ordered = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
+    settled = not settings and (seen.divergence.rows.rows in ONE_SIDED or place is FaultLocation.STATE)
+    ordered = [*drawn, *patterns, *settings] if settled or seen.divergence.shift is not None else [*settings, *drawn, *patterns]
     ordered += routed
     if place is not FaultLocation.NORMALISATION:
         ordered[len(settings) : len(settings)] = [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
@@ -284,9 +283,9 @@ def fits(signature: Signature, seen: Observations, place: FaultLocation, culprit
         and place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
     ):
         return False
-    if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
+    if signature.where not in (None, seen.divergence.where) or signature.unless is seen.divergence.where:
         return False
-    if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):
+    if signature.rows not in (None, seen.divergence.rows.rows) or signature.later not in (None, seen.divergence.later):
         return False
     if signature.sign is not None and not seen.signs[signature.sign]:
         return False

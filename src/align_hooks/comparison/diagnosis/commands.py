@@ -58,10 +58,10 @@ UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(advice: str, ladder: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
+def commands_of(advice: str, context: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
     """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
-    filled = filled_in(ladder, stages)
-    runs = dict(zip(Side, ladder.pair.runs, strict=True))
+    filled = filled_in(context, stages)
+    runs = dict(zip(Side, context.pair.runs, strict=True))
     lines: list[Argument] = []
     for name in PASTED.get(advice, ()):
         command = COMMANDS[name].format(**filled)
@@ -91,9 +91,9 @@ def training_command(run: Run) -> str | None:
     return command if directory in (None, str(Path.cwd())) else f"env -C {shlex.quote(directory)} {command}"
 
 
-def filled_in(ladder: ComparisonContext, stages: Sequence[StageResult]) -> dict[str, str]:
+def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict[str, str]:
     """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
-    pair, first = ladder.pair, ladder.pair.first or 0
+    pair, first = context.pair, context.pair.first or 0
     reference, candidate = pair.runs
     here = places_to_record(pair.runs)
     paths = {

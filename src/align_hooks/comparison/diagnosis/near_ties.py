@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.routing import has_choices
+from align_hooks.comparison.data.token_losses import LossDivergence
 from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Metric, Phase, StageResult, Status, when
+from align_hooks.comparison.verdict import Metric, Phase, StageResult, Status, evidence_of, when
 from align_hooks.messages import message, sentences
 
 OF_PASSES = (registry.first_updates, registry.curve)
@@ -26,17 +27,17 @@ MOST = 0.5
 
 
 def opened(
-    stages: Sequence[StageResult], symptom: StageResult | None, ladder: ComparisonContext
+    stages: Sequence[StageResult], symptom: StageResult | None, context: ComparisonContext
 ) -> tuple[list[StageResult], StageResult | None]:
     """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
     ties = next((result for result in stages if result.stage is registry.routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
         return list(stages), symptom
-    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], ladder.pair.first)) is not None:
+    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], context.pair.first)) is not None:
         return list(stages), other
-    step = ties.ties or 0
-    tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, ladder.pair.first or 0)
-    follows = has_choices(*ladder.pair.runs, step=step) or ladder.parted.begun <= MOST  # tokens on the same way differ, too
+    step, divergence = ties.ties or 0, evidence_of(stages, LossDivergence) or LossDivergence()
+    tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, context.pair.first or 0)
+    follows = has_choices(*context.pair.runs, step=step) or divergence.begun <= MOST  # tokens on the same way differ, too
     if shown < tied or (shown == tied and symptom.stage is registry.token_losses and follows):
         return list(stages), symptom
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.data.token_losses import AffectedRows
+from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
 from align_hooks.comparison.settings.recorded import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
@@ -25,6 +25,7 @@ from align_hooks.comparison.verdict import (
     Verdict,
     Words,
     differing,
+    evidence_of,
     first_different,
 )
 from align_hooks.data_file import columns, sections
@@ -84,11 +85,11 @@ ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advi
 """What to do next, in the order in which it is looked through."""
 
 
-def next_step(verdict: Verdict, blame: Blame | None, ladder: ComparisonContext, stages: Sequence[StageResult]) -> Words:
+def next_step(verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]) -> Words:
     """What to do after a comparison, and the commands for it."""
     place, causes = (blame.place, blame.causes) if blame is not None else (None, ())
-    advice = first_advice(verdict, place, facts(ladder, stages, blame), next(iter(causes), None))
-    words, lines = message(advice.id, **slots(ladder, stages, blame)), commands_of(advice.id, ladder, stages)
+    advice = first_advice(verdict, place, facts(context, stages, blame), next(iter(causes), None))
+    words, lines = message(advice.id, **slots(context, stages, blame)), commands_of(advice.id, context, stages)
     return with_commands(words, *lines) if lines else words
 
 
@@ -102,26 +103,26 @@ def first_advice(verdict: Verdict, place: FaultLocation | None, known: frozenset
     raise LookupError(f"no advice for {verdict}")
 
 
-def facts(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
+def facts(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
     """What is known of a comparison."""
-    pair, (reference, candidate) = ladder.pair, ladder.pair.runs
+    pair, (reference, candidate) = context.pair, context.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     updates = updates_to_inject(pair, stages)
     reasons, rows = {stage.reason for stage in stages}, [run.facts.padded_vocabulary for run in pair.runs]
-    padding = Reason.OTHER_PADDING in reasons
+    padding, divergence = Reason.OTHER_PADDING in reasons, evidence_of(stages, LossDivergence) or LossDivergence()
     known = {
-        Fact.MEASURED: bool(ladder.noise.repeats),
-        Fact.SETTINGS: bool(ladder.settings),
+        Fact.MEASURED: bool(context.noise.repeats),
+        Fact.SETTINGS: bool(context.settings),
         Fact.SUSPECTED: blame is not None
-        and any(suspect.name == finding.name for suspect in blame.suspects for finding in ladder.settings),
+        and any(suspect.name == finding.name for suspect in blame.suspects for finding in context.settings),
         Fact.ITSELF: pair.is_itself,
         Fact.RATES: bool(differing(stages, registry.hyper_parameters)),
         Fact.RESUMED: first > 0,
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
         Fact.DUMPED: bool(pair.dumped),
-        Fact.ONE_RANK: ladder.parted.rows.rows is AffectedRows.RANK,
+        Fact.ONE_RANK: divergence.rows.rows is AffectedRows.RANK,
         Fact.REPLAYED: bool(settings.get("replay_batches")),
         Fact.LOADED: bool(settings.get("load_weights")),
         Fact.INJECTED: set(updates) <= set(candidate.facts.injected.steps),
@@ -152,11 +153,11 @@ def facts(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame
         Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
         Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
         Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
-        Fact.UNRECOGNISED: unrecognised(ladder) is not None,
+        Fact.UNRECOGNISED: unrecognised(context) is not None,
         Fact.WHOLE_BATCH: blame is not None
         and any(suspect.name == MICRO_BATCH for suspect in blame.suspects[:1])
         and not can_be_given(MICRO_BATCH, str(candidate.facts.side)),
-        Fact.BLIND: not_seen(ladder) is not None,
+        Fact.BLIND: not_seen(context) is not None,
         Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
         Fact.BARE: not compared & {registry.local_norms, registry.gradients},
     }
@@ -166,12 +167,12 @@ def facts(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame
 def furthest_out(stages: Sequence[StageResult]) -> float:
     """How many times its limit the worst finding of the first stage that differs is; 0 without one."""
     first = first_different(stages)
-    return max((finding.excess for finding in first.findings), default=0.0) if first is not None else 0.0
+    return max((finding.limit_ratio for finding in first.findings), default=0.0) if first is not None else 0.0
 
 
 def jumps(stages: Sequence[StageResult]) -> bool:
     """Whether an error comes about at one point, far beyond its limit, where all that the point is made from agrees."""
-    return any(origin.finding.excess > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
+    return any(origin.finding.limit_ratio > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
 
 
 def counted(stages: Sequence[StageResult]) -> bool:
@@ -190,24 +191,24 @@ def grouped(stages: Sequence[StageResult]) -> Finding | None:
     return found[0] if alone else None
 
 
-def slots(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
+def slots(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`."""
-    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, registry.hyper_parameters))))]
-    rows, side = ladder.pair.reference.facts.padded_vocabulary, str(ladder.pair.candidate.facts.side)
+    settings = [*dict.fromkeys(map(setting, (*context.settings, *differing(stages, registry.hyper_parameters))))]
+    rows, side = context.pair.reference.facts.padded_vocabulary, str(context.pair.candidate.facts.side)
     apart = grouped(stages)
     first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     mended = "" if first in ScalarRow.__struct_fields__ else first  # a number of a step is no thing to mend
-    stranger, causes = unrecognised(ladder), blame.causes if blame is not None else ()
+    stranger, causes = unrecognised(context), blame.causes if blame is not None else ()
     return {
         "repeat": COMMANDS["repeat"],
         "suspect": mended or message("next.what_differs"),
         "look": message(f"look.{causes[0]}") if causes else message("next.what_differs"),
         "term": Term(first) if first in Term else message("next.what_differs"),
         "setting": several(settings),
-        "count": len(updates_to_inject(ladder.pair, stages)),
+        "count": len(updates_to_inject(context.pair, stages)),
         "stranger": stranger,
-        "way_out": not_seen(ladder),
-        "at_once": ladder.pair.candidate.facts.training.micro_batch_size,
+        "way_out": not_seen(context),
+        "at_once": context.pair.candidate.facts.training.micro_batch_size,
         "decayed": Side.CANDIDATE if apart is not None and apart.reference == 0 else Side.REFERENCE,
         "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
         "rows": rows,
@@ -215,15 +216,15 @@ def slots(ladder: ComparisonContext, stages: Sequence[StageResult], blame: Blame
     }
 
 
-def unrecognised(ladder: ComparisonContext) -> Side | None:
+def unrecognised(context: ComparisonContext) -> Side | None:
     """The side whose model alone is of no family; None where both are, or neither is."""
-    strange = [side for side, run in ladder.pair.sides if NO_FAMILY in run.facts.model]
-    return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in ladder.settings) else None
+    strange = [side for side, run in context.pair.sides if NO_FAMILY in run.facts.model]
+    return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in context.settings) else None
 
 
-def not_seen(ladder: ComparisonContext) -> Message | None:
+def not_seen(context: ComparisonContext) -> Message | None:
     """What no recorder of a side could see of its batches, with the way out: the first reason, the reference's before the candidate's."""
-    return next((message("next.unseen_of", side=side, why=reason.words) for side, run in ladder.pair.sides for reason in run.unseen), None)
+    return next((message("next.unseen_of", side=side, why=reason.words) for side, run in context.pair.sides for reason in run.unseen), None)
 
 
 def setting(finding: Finding) -> Argument:

@@ -53,7 +53,7 @@ class Observations:
     first: StageResult
     stages: dict[StageInfo, StageResult]
     settings: Sequence[Finding]
-    parted: LossDivergence
+    divergence: LossDivergence
     drawn: Drawn | None
     layers: int
     own_optimizers: tuple[Suspect, ...] = ()
@@ -128,7 +128,7 @@ class Observations:
         """Which signs the comparison shows."""
         alone = len({finding.name for finding in self.wrong}) == 1
         return {
-            "SHIFT": self.parted.shift is not None,
+            "SHIFT": self.divergence.shift is not None,
             "DRAWN": self.drawn is not None,
             "SEVERAL_EXPERTS": router_of([finding.name for finding in self.wrong]) is not None,
             "ROUTER": self.starts_at_routers,

@@ -63,7 +63,7 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 
 def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
     """What the findings of one exact step have in common; None where nothing is known of them."""
-    of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.excess > 1 for finding in findings)
+    of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.limit_ratio > 1 for finding in findings)
     if of_gradients and (clipped := clipped_before(runs)) is not None:
         return clipped
     if (factor := common_factor(findings)) is not None:
@@ -74,7 +74,7 @@ def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequen
     kind = Metric.GRADIENTS if kind is Metric.LOCAL_NORMS else kind
     if not all(run.has(kind, step) for run in runs):
         return None
-    bad = sorted((finding for finding in findings if finding.excess > 1), key=lambda finding: -finding.excess)
+    bad = sorted((finding for finding in findings if finding.limit_ratio > 1), key=lambda finding: -finding.limit_ratio)
     tensors = tuple(getattr(run, kind.value)(step) for run in runs)
     places = [words for words in (place_of_error(runs, tensors, finding) for finding in bad[:SHOWN]) if words is not None]
     if places:
@@ -85,8 +85,8 @@ def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequen
 def common_factor(findings: Sequence[Finding]) -> float | None:
     """The one number, not 1, that candidate tensors are the reference's times; None where directions differ or factors do."""
     known = [finding for finding in findings if finding.scale is not None and finding.error is not None]
-    unknown = any(finding.scale is None and finding.excess > 1 for finding in findings)
-    if len(known) < 2 or unknown or not all(finding.excess > 1 for finding in known):
+    unknown = any(finding.scale is None and finding.limit_ratio > 1 for finding in findings)
+    if len(known) < 2 or unknown or not all(finding.limit_ratio > 1 for finding in known):
         return None
     scales = [finding.scale for finding in known if finding.scale is not None]
     middle = sorted(scales)[len(scales) // 2]
@@ -97,7 +97,7 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
 
 def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Message | None:
     """The factor of an objective that differs beside a loss that agrees; None otherwise."""
-    wrong = [finding for finding in findings if finding.excess > 1]
+    wrong = [finding for finding in findings if finding.limit_ratio > 1]
     if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
         return None
     factor = wrong[0].scale
@@ -223,7 +223,7 @@ def region(shard: Shard) -> Words:
 
 def unused(tensors: Sequence[Tensors], findings: Sequence[Finding]) -> Words | None:
     """What is used on one side only, of the tensors that differ, or None; ``tensors`` are the gradients of both sides."""
-    wrong = [finding.name for finding in findings if finding.excess > 1]
+    wrong = [finding.name for finding in findings if finding.limit_ratio > 1]
     names = sorted((name for name in wrong if place(name).kind not in LOOKED_UP), key=lambda name: (".self_attn." not in name, place(name)))
     parts = [part for name in names[:SEARCHED] for part in sides(name, *(tensor[name] for tensor in tensors))]
     more = len(parts) - NAMED

@@ -17,12 +17,12 @@ SMALL = 1e-3
 """A row whose difference is no more than this part of the largest row's is off by rounding alone."""
 
 
-def part_that_is_off(ladder: ComparisonContext) -> Message | None:
+def part_that_is_off(context: ComparisonContext) -> Message | None:
     """The part of the first step's gradient that is off; None where gradients or tokens are not on record, or every row is looked up."""
-    pair, first = ladder.pair, ladder.pair.first
+    pair, first = context.pair, context.pair.first
     if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):
         return None
-    tokens, gradients = ladder.first_batches[0].tokens, [run.gradients(first) for run in pair.runs]
+    tokens, gradients = context.first_batches[0].tokens, [run.gradients(first) for run in pair.runs]
     if tokens is None or any(WEIGHT not in of_run for of_run in gradients):
         return None
     ours, theirs = (of_run[WEIGHT] for of_run in gradients)

@@ -23,7 +23,7 @@ from align_hooks.names.points import GRADIENT, consumers, in_order, sources
 from align_hooks.record.read.activations import Activations
 
 JUMP = 3.0
-"""Times the excess of all that a point is made from, by which its own is a jump; and what of its limit counts as nothing."""
+"""Times the limit_ratio of all that a point is made from, by which its own is a jump; and what of its limit counts as nothing."""
 QUIET = 1.0 / JUMP
 HEALED = 10.0
 """Times by which a point that is written otherwise is further beyond its limit than all that is made from it: no fault fades so fast."""
@@ -48,26 +48,27 @@ def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: 
     first: ErrorOrigin | None = None
     for name in ordered:
         finding = findings.get(name)
-        if finding is None or finding.excess <= 1:
+        if finding is None or finding.limit_ratio <= 1:
             continue
         read = tuple(made_from[name])
-        inputs = max((findings[source].excess for source in read if source in findings), default=0.0)
+        inputs = max((findings[source].limit_ratio for source in read if source in findings), default=0.0)
         origin = ErrorOrigin(finding, read, inputs)
         first = first or origin
-        if finding.excess >= JUMP * max(inputs, QUIET) and not (math.isinf(finding.excess) and math.isinf(inputs)):
+        if finding.limit_ratio >= JUMP * max(inputs, QUIET) and not (math.isinf(finding.limit_ratio) and math.isinf(inputs)):
             found.append(origin)
     return found or ([first] if first is not None else [])
 
 
-def healed(excess: Mapping[str, float], ordered: Sequence[str], behind: Mapping[str, Sequence[str]]) -> list[str]:
+def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Mapping[str, Sequence[str]]) -> list[str]:
     """The points, in the order of their pass, beyond their limits while all ``behind`` them is within, or is such a point itself.
 
-    ``excess`` is the error of each point over its limit. Only what is known of the points behind can say so: the last of a pass is none."""
+    ``limit_ratio`` is the error of each point over its limit. Only what is known of the points behind can say so: the last of a pass is
+    none."""
     found: set[str] = set()
     for name in reversed(ordered):
-        if not (1 < excess[name] < math.inf and behind[name]):
+        if not (1 < limit_ratio[name] < math.inf and behind[name]):
             continue
-        if all(user in found or excess[user] <= min(1.0, excess[name] / HEALED) for user in behind[name]):
+        if all(user in found or limit_ratio[user] <= min(1.0, limit_ratio[name] / HEALED) for user in behind[name]):
             found.add(name)
     return [name for name in ordered if name in found]
 

@@ -19,6 +19,6 @@ from align_hooks.names.points import GRADIENT
     is_pictured=True,
     source="align_hooks.record.read.activations",
 )
-def activation_gradients(ladder: ComparisonContext) -> StageResult | None:
+def activation_gradients(context: ComparisonContext) -> StageResult | None:
     """The gradient of each point at every step that stands on equal weights, from the output back; None where neither run recorded any."""
-    return point_stage(ladder, activation_gradients, lambda name: name.endswith(GRADIENT), backward_order)
+    return point_stage(context, activation_gradients, lambda name: name.endswith(GRADIENT), backward_order)

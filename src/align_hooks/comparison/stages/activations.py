@@ -19,7 +19,7 @@ from align_hooks.names.points import GRADIENT
     is_pictured=True,
     source="align_hooks.record.read.activations",
 )
-def activations(ladder: ComparisonContext) -> StageResult | None:
+def activations(context: ComparisonContext) -> StageResult | None:
     """The value of each point at every step that stands on equal weights, in the order of a forward pass; None where neither run recorded
     any. What is shown first is where the error jumps."""
-    return point_stage(ladder, activations, lambda name: not name.endswith(GRADIENT), forward_order)
+    return point_stage(context, activations, lambda name: not name.endswith(GRADIENT), forward_order)

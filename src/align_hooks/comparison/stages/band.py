@@ -14,33 +14,33 @@ from align_hooks.messages import Message, message, sentences
 
 
 @stage("band", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.local_level"))
-def band(ladder: ComparisonContext) -> StageResult | None:
+def band(context: ComparisonContext) -> StageResult | None:
     """Loss and global norm of all settled steps, beside what repeats of the reference differ by: where they leave the band, and parts whose
     mean is off. Single free steps are not judged then: of thousands one is always far off."""
-    if not ladder.bands:
+    if not context.bands:
         return None
-    findings = [finding for each in ladder.bands for finding in (*left(ladder, each), *parts(each))]
-    first = ladder.bands[0]
+    findings = [finding for each in context.bands for finding in (*left(context, each), *parts(each))]
+    first = context.bands[0]
     judged = len(first.steps)
-    summary: Words = message("band.compared", count=judged, repeats=len(ladder.noise.repeats), unsettled=first.model.settled)
+    summary: Words = message("band.compared", count=judged, repeats=len(context.noise.repeats), unsettled=first.model.settled)
     if not is_installed():
         summary = sentences(summary, message("band.without_parts", install=installing("statistics")))
-    short = message("short.band", count=judged, repeats=len(ladder.noise.repeats))
-    if not any(finding.excess > 1 for finding in findings):
+    short = message("short.band", count=judged, repeats=len(context.noise.repeats))
+    if not any(finding.limit_ratio > 1 for finding in findings):
         return StageResult(band, Status.SAME, summary, tuple(findings), short=short)
-    findings.sort(key=lambda finding: (finding.excess <= 1, finding.step or 0))
+    findings.sort(key=lambda finding: (finding.limit_ratio <= 1, finding.step or 0))
     first_out = findings[0].what if isinstance(findings[0].what, Message) else None
     result = StageResult(band, Status.DIFFERENT, summary, tuple(findings), short=short, differs=first_out)
-    return result.telling(sentences(*departure(ladder)))
+    return result.with_common(sentences(*departure(context)))
 
 
-def left(ladder: ComparisonContext, each: Banded) -> list[Finding]:
+def left(context: ComparisonContext, each: Banded) -> list[Finding]:
     """Where a number leaves its band; the values are those of the step at which it was seen."""
     if each.alarm is None or each.start is None:
         return []
     quantity, seen = NUMBERS[each.series.name], int(each.series.steps[each.alarm.seen])
     what = message("band.left", what=quantity, start=when(each.start), step=when(seen))
-    ours, theirs = (getattr(run.row(seen), each.series.name, None) for run in ladder.pair.runs)
+    ours, theirs = (getattr(run.row(seen), each.series.name, None) for run in context.pair.runs)
     return [Finding(what, ours, theirs, step=each.start, quantity=quantity)]
 
 

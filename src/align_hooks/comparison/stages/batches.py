@@ -9,7 +9,7 @@ import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.batch_differences import ARRAYS, Common
-from align_hooks.comparison.data.batches import differences, differing_digests, differing_tokens, unseen_mask
+from align_hooks.comparison.data.batches import BatchEvidence, differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stages.stage import stage
@@ -21,46 +21,48 @@ from align_hooks.record.read.loss_weights import weights_of_tokens
 
 
 @stage("batches", Phase.START, place=FaultLocation.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
-def batches(ladder: ComparisonContext) -> StageResult:
+def batches(context: ComparisonContext) -> StageResult:
     """What the models consumed, element by element; of a batch that is not on record the digest of its tokens, of two runs of one framework
     and layout; and of logs and curves the number of samples. The number of tokens that count is compared where no mask is on record."""
-    steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
-    seen = BatchComparison(ladder)
+    steps, gaps = context.pair.steps("batches"), context.pair.gaps("batches")
+    seen = BatchComparison(context)
     for index, step in enumerate(steps):
-        ladder.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
-        gaps += seen.add(step, *ladder.batches(step))
-    for side, run in ladder.pair.sides if steps else ():
-        conclude(ladder.looks[side], vocabulary_of(run), run.facts.padded_vocabulary)
-    by_digest, unlike = differing_digests(ladder.pair)
-    by_tokens, others = differing_tokens(ladder.pair, {*steps, *by_digest})
+        context.work.progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
+        gaps += seen.add(step, *context.batches(step))
+    for side, run in context.pair.sides if steps else ():
+        conclude(seen.evidence.statistics[side], vocabulary_of(run), run.facts.padded_vocabulary)
+    by_digest, unlike = differing_digests(context.pair)
+    by_tokens, others = differing_tokens(context.pair, {*steps, *by_digest})
     unlike += others
-    counted, counts = _valid_tokens(ladder.pair, seen.masked)
-    findings = [*seen.findings, *unlike, *counts, *_consumed(ladder.pair)]
-    if not findings and not gaps and ladder.pair.first in steps and _weighs_otherwise(ladder):
+    counted, counts = _valid_tokens(context.pair, seen.masked)
+    findings = [*seen.findings, *unlike, *counts, *_consumed(context.pair)]
+    if not findings and not gaps and context.pair.first in steps and _weighs_otherwise(context):
         why = message("batches.normalisation")
-        return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why)
+        return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why, evidence=seen.evidence)
     numbers_alone = message("batches.valid_tokens_alone") if counted else None
     known = [
         message("batches.compared", count=len(steps)) if steps else None,
         message("batches.compared_by_digest", count=len(by_digest)) if by_digest else None,
         message("batches.compared_by_tokens", count=len(by_tokens)) if by_tokens else None,
     ]
-    compared = sentences(*known) if any(known) else sentences(ladder.pair.why_not("batches"), numbers_alone)
+    compared = sentences(*known) if any(known) else sentences(context.pair.why_not("batches"), numbers_alone)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
     short = message("steps.count", count=len({*steps, *by_digest, *by_tokens})) if any(known) else None
     summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
     relation, common = seen.told if not unlike else (None, None)
     differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)
     reason = Reason.MASK_UNSEEN if seen.unseen else None
-    return StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs).telling(common)
+    result = StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs, evidence=seen.evidence)
+    return result.with_common(common)
 
 
 @dataclass(slots=True)
 class BatchComparison:
     """What was seen of the batches that both sides recorded: findings, the steps whose masks were compared, whether a mask is
-    ``unseen``, and what differing steps have in common; a look at each side's is left with the ladder."""
+    ``unseen``, and what differing steps have in common."""
 
-    ladder: ComparisonContext
+    context: ComparisonContext
+    evidence: BatchEvidence = field(default_factory=BatchEvidence)
     findings: list[Finding] = field(default_factory=list)
     masked: set[int] = field(default_factory=set)
     agreed: int = -1
@@ -69,11 +71,11 @@ class BatchComparison:
 
     def add(self, step: int, ours: Batch, theirs: Batch) -> list[Message]:
         """Compare a step; what of it cannot be compared."""
-        pair = self.ladder.pair
+        pair = self.context.pair
         for (side, run), batch in zip(pair.sides, (ours, theirs), strict=True):
-            self.ladder.looks.setdefault(side, BatchStatistics()).add(step, arrays_of(run, batch), {})
-            for change in self.ladder.changes[side]:
-                self.ladder.concerned[side, change.row.what] += change.concerned(batch)
+            self.evidence.statistics.setdefault(side, BatchStatistics()).add(step, arrays_of(run, batch), {})
+            for change in self.context.changes[side]:
+                self.evidence.affected_tokens[side, change.row.what] += change.concerned(batch)
         own, other = (row.valid_tokens if (row := run.row(step)) else None for run in pair.runs)
         unseen = [unseen_mask(Side.REFERENCE, ours, theirs, own), unseen_mask(Side.CANDIDATE, theirs, ours, other)]
         gaps = [why for why in unseen if why is not None]
@@ -95,7 +97,7 @@ class BatchComparison:
         names = {finding.name for finding in self.findings}
         if not names:
             return None, None
-        looks, facts = self.ladder.looks, {side: run.facts for side, run in self.ladder.pair.sides}
+        looks, facts = self.evidence.statistics, {side: run.facts for side, run in self.context.pair.sides}
         name = min(names, key=ARRAYS.index)
         common = self.common.told(name, facts)
         if name == "tokens":
@@ -132,8 +134,8 @@ def _consumed(pair: Pair) -> list[Finding]:
     return [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
 
-def _weighs_otherwise(ladder: ComparisonContext) -> bool:
+def _weighs_otherwise(context: ComparisonContext) -> bool:
     """Whether the two sides weigh the same tokens differently in what they differentiate."""
-    per_token = (bool(run.facts.training.per_token_loss) for run in ladder.pair.runs)
-    ours, theirs = map(weights_of_tokens, ladder.first_batches, per_token)
+    per_token = (bool(run.facts.training.per_token_loss) for run in context.pair.runs)
+    ours, theirs = map(weights_of_tokens, context.first_batches, per_token)
     return ours is not None and theirs is not None and ours.shape == theirs.shape and not np.allclose(ours, theirs, rtol=1e-9, atol=0)

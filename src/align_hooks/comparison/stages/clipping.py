@@ -6,12 +6,12 @@ import math
 from typing import TypeAlias
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.findings import WORST, judged, telling_of
+from align_hooks.comparison.findings import WORST, judged, kept_indices
 from align_hooks.comparison.metrics.limits import CLIPPING
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, excess, when
+from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, limit_ratio, when
 from align_hooks.messages import message, sentences
 
 NAMES = (Metric.GRAD_NORM.value, Metric.CLIP_COEFFICIENT.value)
@@ -20,12 +20,12 @@ Number: TypeAlias = tuple[str, int, float, float, float]
 
 
 @stage("clipping", Phase.UPDATE, place=FaultLocation.CLIPPING, decides=False)
-def clipping(ladder: ComparisonContext) -> StageResult:
+def clipping(context: ComparisonContext) -> StageResult:
     """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
     numbers: list[Number] = []
     skipped = []
-    spoiled = ladder.pair.skipped
-    for ours, theirs in ladder.pair.rows:
+    spoiled = context.pair.skipped
+    for ours, theirs in context.pair.rows:
         step = ours.step
         for name in NAMES if step not in spoiled else ():
             reference, candidate = getattr(ours, name), getattr(theirs, name)
@@ -34,21 +34,21 @@ def clipping(ladder: ComparisonContext) -> StageResult:
         if ours.skipped != theirs.skipped:
             kind = Metric.SKIPPED
             skipped.append(Finding(at_step(kind, step), ours.skipped, theirs.skipped, step=step, quantity=kind))
-    summary = message("clipping.compared", count=len(ladder.pair.rows))
+    summary = message("clipping.compared", count=len(context.pair.rows))
     if skipped:
         on_one_side = sentences(message("clipping.skipped_on_one_side"), summary)
         differs = message("clipping.skipped_at", step=when(skipped[0].step or 0))
         return StageResult(clipping, Status.DIFFERENT, on_one_side, tuple(skipped[:WORST]), differs=differs)
     if not numbers:
         return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
-    short = message("steps.count", count=len(ladder.pair.rows))
+    short = message("steps.count", count=len(context.pair.rows))
     result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]], short)
     if result.status is not Status.SAME:
         return result
-    free = [number for number in numbers if not ladder.is_banded(number[1])]
-    excesses = [excess(error, CLIPPING) for *_, error in free]
+    free = [number for number in numbers if not context.is_banded(number[1])]
+    excesses = [limit_ratio(error, CLIPPING) for *_, error in free]
     lost = [not math.isfinite(reference) for _, _, reference, _, _ in free]
-    return drifting(ladder, clipping, summary, [], [_finding(*free[index]) for index in telling_of(excesses, lost)], short)
+    return drifting(context, clipping, summary, [], [_finding(*free[index]) for index in kept_indices(excesses, lost)], short)
 
 
 def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:

@@ -17,25 +17,25 @@ CURVE = 10
 
 
 @stage("curve", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.guide_around_zero"))
-def curve(ladder: ComparisonContext) -> StageResult:
+def curve(context: ComparisonContext) -> StageResult:
     """The mean of all relative differences of the loss, with their signs: a bias too small for any one step adds up here.
 
     Honest differences stand on both sides of zero, or drift within half of the limit of a step. The guide's "around the 0-axis" asks for
     the same of a run with a learning rate of 0. With another rate neighbouring steps go together,
     so signs are said and not judged. Where repeats make a band, that judges.
     """
-    rows = ladder.pair.rows
-    losses = [(ours, theirs) for _, ours, theirs in ladder.pair.numbers("loss")]
+    rows = context.pair.rows
+    losses = [(ours, theirs) for _, ours, theirs in context.pair.numbers("loss")]
     if len(losses) < CURVE:
         return StageResult(curve, Status.NOT_COMPARED, message("curve.too_few", count=len(losses), needed=CURVE))
     if not all(math.isfinite(loss) for pair in losses for loss in pair):
         return StageResult(curve, Status.NOT_COMPARED, message("curve.not_finite"))
     differences = [relative(*pair) for pair in losses]
     drift, above = fmean(differences), sum(difference > 0 for difference in differences)
-    still = all(ladder.pair.is_exact(ours.step) for ours, _ in rows)
-    limit = fmean(ladder.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
+    still = all(context.pair.is_exact(ours.step) for ours, _ in rows)
+    limit = fmean(context.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
     finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Metric.LOSS)
     summary = message("curve.compared", count=len(losses), above=above)
-    short, free = message("steps.count", count=len(losses)), [] if still or ladder.bands else [finding]
-    result = drifting(ladder, curve, summary, [finding] if still else [], free, short)
+    short, free = message("steps.count", count=len(losses)), [] if still or context.bands else [finding]
+    result = drifting(context, curve, summary, [finding] if still else [], free, short)
     return replace(result, differs=message("curve.differs", by=drift)) if result.status is Status.DIFFERENT else result

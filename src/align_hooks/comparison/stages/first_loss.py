@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.sharding import objective_alone
-from align_hooks.comparison.findings import judged, losses, told_otherwise
+from align_hooks.comparison.findings import contradicted_by, judged, losses
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.verdict import Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
@@ -15,13 +15,13 @@ from align_hooks.record.reader import Run
 
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)
-def first_loss(ladder: ComparisonContext) -> StageResult:
+def first_loss(context: ComparisonContext) -> StageResult:
     """The loss of the first common step: the forward computation."""
-    step = ladder.pair.first or 0
-    limit = ladder.noise.limits("losses", step, ladder.pair.limits.loss)
-    findings = [finding for ours, theirs in ladder.pair.rows[:1] for finding in losses(ours, theirs, limit)]
+    step = context.pair.first or 0
+    limit = context.noise.limits("losses", step, context.pair.limits.loss)
+    findings = [finding for ours, theirs in context.pair.rows[:1] for finding in losses(ours, theirs, limit)]
     title = message("stage.first_loss", step=step) if step else None  # where the first common step is a later one
-    if not findings and ladder.pair.dumped:
+    if not findings and context.pair.dumped:
         return StageResult(first_loss, Status.NOT_COMPARED, message("first_loss.of_a_dump"), other_title=title)
     if not findings:
         return StageResult(first_loss, Status.INCOMPLETE, message("first_loss.none"), other_title=title)
@@ -29,22 +29,22 @@ def first_loss(ladder: ComparisonContext) -> StageResult:
     result = replace(judged(first_loss, at_step(short, step), findings, short), other_title=title)
     if result.status is not Status.DIFFERENT:
         return result
-    if ladder.pair.converted:  # and nothing else tells what they started from
+    if context.pair.converted:  # and nothing else tells what they started from
         summary = sentences(result.summary, message("first_loss.of_a_log"))
         return replace(result, status=Status.INCONCLUSIVE, summary=summary, open=True, differs=message("first_loss.log_differs"))
-    known = sentences(objective_alone(ladder.pair.runs, findings), weighed_otherwise(ladder))
-    return result.telling(known if known.parts else None)
+    known = sentences(objective_alone(context.pair.runs, findings), weighed_otherwise(context))
+    return result.with_common(known if known.parts else None)
 
 
-def weighed_otherwise(ladder: ComparisonContext) -> Words | None:
+def weighed_otherwise(context: ComparisonContext) -> Words | None:
     """The side whose loss function counts other tokens than its mask at the first step, whose first loss is not the mean of its own tokens'
     losses, or which weighs tokens otherwise than its settings say, at any step; None where neither or both do."""
-    of_sides = {side: of_loss_function(run, ladder.pair.first) for side, run in ladder.pair.sides}
+    of_sides = {side: of_loss_function(run, context.pair.first) for side, run in context.pair.sides}
     odd = [side for side, claims in of_sides.items() if claims]
     if len(odd) != 1:
         return None
     (side,) = odd
-    return sentences(*(told_otherwise(side, claims) for claims in of_sides[side]))
+    return sentences(*(contradicted_by(side, claims) for claims in of_sides[side]))
 
 
 def of_loss_function(run: Run, first: int | None) -> list[Contradiction]:

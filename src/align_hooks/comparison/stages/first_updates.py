@@ -29,12 +29,12 @@ MOST = 0.7
 
 
 @stage("first updates", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, is_pictured=True)
-def first_updates(ladder: ComparisonContext) -> StageResult:
+def first_updates(context: ComparisonContext) -> StageResult:
     """Both runs' changes of the weights, tensor by tensor. Where they are not clearly beyond the limit, noise alone could tell. Default
     limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it."""
-    pair = ladder.pair
+    pair = context.pair
     kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
-    if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
+    if not context.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
         return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=any_of(*sorted(kinds))))
     begun = next((index for index, (ours, _) in enumerate(pair.rows) if ours.step + 1 not in pair.still), len(pair.rows))
     rows = pair.rows[begun : begun + UPDATES]  # that can move a weight, from equal weights
@@ -42,43 +42,43 @@ def first_updates(ladder: ComparisonContext) -> StageResult:
     known = set(pair.known("weights"))
     steps = [ours.step for ours, theirs in rows if not (ours.skipped or theirs.skipped)]
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
-    by_step = [_errors(ladder, step) for step in steps]
+    by_step = [_errors(context, step) for step in steps]
     if not any(by_step):
         handed = any(ours.step + 1 in pair.handed for ours, _ in rows)
         why = message("first_updates.handed_over" if handed else "first_updates.not_on_record")
         return StageResult(first_updates, Status.NOT_COMPARED, why)
     tensors = sum(bool(finding.name) for finding in by_step[0])
     summary = message("first_updates.compared", tensors=tensors, updates=len(steps))
-    parted = next((errors for errors in by_step if any(error.excess > 1 for error in errors)), None)  # later ones follow from it
+    parted = next((errors for errors in by_step if any(error.limit_ratio > 1 for error in errors)), None)  # later ones follow from it
     findings = parted or [error for errors in by_step for error in errors]
     short = message("short.updates", count=len(steps), tensors=tensors)
     result = judged(first_updates, summary, findings, short, most=None)
-    ordered = sorted(result.findings, key=lambda finding: (finding.excess <= 1, not finding.name))
+    ordered = sorted(result.findings, key=lambda finding: (finding.limit_ratio <= 1, not finding.name))
     result = replace(result, findings=tuple(ordered))
     if result.status is not Status.DIFFERENT:
         return result
     result = replace(result, differs=of_tensors(first_updates, findings))
-    clear = any(finding.excess > pair.limits.clear_update or not (finding.error or 0.0) <= MOST for finding in result.findings)
-    if not clear and not ladder.noise.repeats:
+    clear = any(finding.limit_ratio > pair.limits.clear_update or not (finding.error or 0.0) <= MOST for finding in result.findings)
+    if not clear and not context.noise.repeats:
         return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings), short=short)
     factor = common_factor([replace(finding, limit=pair.limits.update) for finding in findings if finding.scale is not None])
     if factor is None:
         return result
-    return replace(result, differs=None).telling(message("first_updates.every_update_scaled", factor=factor))
+    return replace(result, differs=None).with_common(message("first_updates.every_update_scaled", factor=factor))
 
 
-def _errors(ladder: ComparisonContext, step: int) -> list[Finding]:
+def _errors(context: ComparisonContext, step: int) -> list[Finding]:
     """Distances of one update, relative to the reference's, and that of all tensors together, which has no name."""
-    pair = ladder.pair
+    pair = context.pair
     times = 1.0 if {step, step + 1} <= set(pair.steps("weights")) else SKETCHED
-    measured = ladder.noise.limits("updates", step, pair.limits.update)
+    measured = context.noise.limits("updates", step, pair.limits.update)
     shapes = pair.pieces(pair.reference)
 
     def limit(name: str) -> float:
         """Wide enough for one element that Adam moves the other way, and too narrow for a tensor that is not updated."""
         return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
 
-    updates = list(distances.updates(*pair.runs, step, pair.limits.eps, ladder.work))
+    updates = list(distances.updates(*pair.runs, step, pair.limits.eps, context.work))
     findings = [as_finding(update, step, limit, Metric.UPDATES) for update in updates]
     size = math.sqrt(math.fsum(update.reference**2 for update in updates))
     if len(updates) < 2 or not math.isfinite(size):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.findings import telling
+from align_hooks.comparison.findings import keep_worst
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
 from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status
@@ -13,27 +13,27 @@ from align_hooks.messages import message, sentences, terms
 
 
 @stage("free-running steps", Phase.BACKWARD, place=FaultLocation.NEXT_LOSS, draws=True, decides=False, is_of_tensors=True)
-def free_running(ladder: ComparisonContext) -> StageResult:
+def free_running(context: ComparisonContext) -> StageResult:
     """Norms, gradients and weights of free-running steps, beside what an honest pair gives; weights at a rate of 0. Where
     repeats make a band, that judges the later steps, and what their tensors did is looked at where it is left."""
     exact: list[Finding] = []
     free: list[Finding] = []
     counts: dict[Metric, int] = {}
     gaps, banded = [], 0
-    pair, limit = ladder.pair, ladder.pair.limits.free
+    pair, limit = context.pair, context.pair.limits.free
     for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
         steps = [step for step in pair.known(kind) if step != pair.first]
         weights = kind is Metric.WEIGHTS
         steps = [step for step in steps if (step not in pair.handed if weights else not pair.is_exact(step))]
-        known, steps = len(steps), [step for step in steps if not ladder.is_banded(step) or (weights and step in pair.still)]
+        known, steps = len(steps), [step for step in steps if not context.is_banded(step) or (weights and step in pair.still)]
         banded += known - len(steps)
         for step in steps:
             default = 0.0 if weights and step in pair.still else limit
-            errors = ladder.norms(step, default, telling=True) if kind is Metric.LOCAL_NORMS else ladder.tensors(kind, step, default)
-            kept = telling(errors)  # of a long run not every tensor at every step
+            errors = context.norms(step, default, worst_only=True) if kind is Metric.LOCAL_NORMS else context.tensors(kind, step, default)
+            kept = keep_worst(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact
-            findings[:] = telling([*findings, *labelled])
+            findings[:] = keep_worst([*findings, *labelled])
         counts |= {kind: len(steps)} if steps else {}
         gaps += pair.gaps(kind)
     if not exact and not free and banded:
@@ -42,7 +42,7 @@ def free_running(ladder: ComparisonContext) -> StageResult:
         return StageResult(free_running, Status.NOT_COMPARED, message("free_running.none"))
     compared = terms(message("free_running.compared", kind=kind, count=count) for kind, count in counts.items())
     short = message("short.free_running", count=max(counts.values()), kinds=len(counts))
-    result = drifting(ladder, free_running, compared, exact, free, short)
+    result = drifting(context, free_running, compared, exact, free, short)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result

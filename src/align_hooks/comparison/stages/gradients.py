@@ -9,6 +9,6 @@ from align_hooks.comparison.verdict import Metric, Phase, StageResult
 
 
 @stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.format.sketch")
-def gradients(ladder: ComparisonContext) -> StageResult:
+def gradients(context: ComparisonContext) -> StageResult:
     """Gradients of exact steps, tensor by tensor, stored or sketched."""
-    return exact_stage(ladder, gradients, Metric.GRADIENTS, ladder.pair.is_exact, ladder.pair.limits.gradient)
+    return exact_stage(context, gradients, Metric.GRADIENTS, context.pair.is_exact, context.pair.limits.gradient)

@@ -19,10 +19,10 @@ from align_hooks.record.format.schema import Rate
 @stage(
     "hyper-parameters", Phase.UPDATE, place=FaultLocation.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist")
 )
-def hyper_parameters(ladder: ComparisonContext) -> StageResult:
+def hyper_parameters(context: ComparisonContext) -> StageResult:
     """What the optimizers were built with, and the learning rate of every step."""
-    ours, theirs = (run.facts.optimizer for run in ladder.pair.runs)
-    rates, rate_differs, steps = learning_rates(ladder.pair)
+    ours, theirs = (run.facts.optimizer for run in context.pair.runs)
+    rates, rate_differs, steps = learning_rates(context.pair)
     if not ours or not theirs:  # a log has the rates alone
         if not steps:
             return StageResult(hyper_parameters, Status.NOT_COMPARED, message("settings.not_on_record"))
@@ -30,8 +30,8 @@ def hyper_parameters(ladder: ComparisonContext) -> StageResult:
         alone, short = message("hyper_parameters.rates_alone", count=steps), message("steps.count", count=steps)
         return StageResult(hyper_parameters, status, alone, tuple(rates), short=short, differs=unlike([], rate_differs))
     shared = ours.by_parameter().keys() & theirs.by_parameter().keys()
-    together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
-    own = ladder.pair.incomparable
+    together = context.pair.reference.steps[:1] == context.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
+    own = context.pair.incomparable
     built = recorded.hyper_parameters(ours, theirs, rates=together, left_out=own)
     status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
     so_many = message("steps.so_many", count=steps)

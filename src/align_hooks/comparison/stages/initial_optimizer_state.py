@@ -11,10 +11,10 @@ from align_hooks.messages import message
 
 
 @stage("initial optimizer state", Phase.UPDATE, place=FaultLocation.STATE, decides=False)
-def initial_optimizer_state(ladder: ComparisonContext) -> StageResult:
+def initial_optimizer_state(context: ComparisonContext) -> StageResult:
     """The optimizers' states where updates were made before: of a resumed run, or where a state was loaded. To the bit, or within the
     rounding of the type that either keeps moments in."""
-    pair = ladder.pair
+    pair = context.pair
     first, none = pair.first, message("optimizer_state.no_update")
     no_update = StageResult(initial_optimizer_state, Status.SAME, none, short=message("short.no_update"))
     if first is None or first not in pair.steps("optimizer_state"):
@@ -24,8 +24,8 @@ def initial_optimizer_state(ladder: ComparisonContext) -> StageResult:
     ours, theirs = (state.updates for state in states.values())
     types = {kind for state in states.values() for kind in state.dtypes.values()}
     rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
-    findings = moment_errors(pair, first, rounding, ladder.work)
-    if not (ours or theirs) and all(finding.excess <= 1 for finding in findings):
+    findings = moment_errors(pair, first, rounding, context.work)
+    if not (ours or theirs) and all(finding.limit_ratio <= 1 for finding in findings):
         return no_update
     if ours != theirs:
         findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Metric.OPTIMIZER_STATE))
@@ -33,4 +33,4 @@ def initial_optimizer_state(ladder: ComparisonContext) -> StageResult:
     result = judged(initial_optimizer_state, compared, findings, message("short.moments", count=len(findings)))
     moments = {side: (tensor for named in state.moments.values() for tensor in named.values()) for side, state in states.items()}
     lost = [side for side, tensors in moments.items() if not any(tensor.any() for tensor in tensors)]
-    return result.telling(message("optimizer_state.not_restored", side=lost[0]) if len(lost) == 1 else None)
+    return result.with_common(message("optimizer_state.not_restored", side=lost[0]) if len(lost) == 1 else None)

@@ -15,31 +15,31 @@ from align_hooks.messages import Message, message, sentences
 
 
 @stage("initial weights", Phase.START, place=FaultLocation.WEIGHTS, is_of_tensors=True, is_pictured=True)
-def initial_weights(ladder: ComparisonContext) -> StageResult:
+def initial_weights(context: ComparisonContext) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
-    result = exact_stage(ladder, initial_weights, Metric.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
-    if (stale := _stale_main_parameters(ladder)) is not None:
-        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).telling(stale)
+    result = exact_stage(context, initial_weights, Metric.WEIGHTS, lambda step: step == context.pair.first, 0.0)
+    if (stale := _stale_main_parameters(context)) is not None:
+        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).with_common(stale)
     if result.status is Status.DIFFERENT and not result.common:
-        known = _converted(ladder, result)
-        result = replace(result, differs=None).telling(known) if known is not None else result
-    if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
+        known = _converted(context, result)
+        result = replace(result, differs=None).with_common(known) if known is not None else result
+    if result.status is Status.DIFFERENT and not context.pair.candidate.facts.settings.get("load_weights"):
         return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
     return result
 
 
-def _stale_main_parameters(ladder: ComparisonContext) -> Message | None:
+def _stale_main_parameters(context: ComparisonContext) -> Message | None:
     """The side whose optimizer starts from other weights than its model, which no weight on record shows: main parameters are recorded."""
-    stale = [(side, names) for side, run in ladder.pair.sides if (names := run.stale_main_parameters)]
+    stale = [(side, names) for side, run in context.pair.sides if (names := run.stale_main_parameters)]
     if len(stale) != 1:
         return None
     ((side, names),) = stale
     return message("initial_weights.stale_main_parameters", side=side, count=len(names), first=names[0])
 
 
-def _converted(ladder: ComparisonContext, result: StageResult) -> Words | None:
+def _converted(context: ComparisonContext, result: StageResult) -> Words | None:
     """What became of the weights that differ most, where it is a known mistake of a conversion."""
-    pair, step = ladder.pair, ladder.pair.first or 0
+    pair, step = context.pair, context.pair.first or 0
     wrong = [finding.name for finding in result.beyond[:SHOWN]]
     if step in pair.steps("weights"):
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in pair.reference.sketches("weights", step).items()}

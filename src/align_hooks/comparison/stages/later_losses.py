@@ -13,35 +13,35 @@ from align_hooks.messages import message, sentences
 
 
 @stage("later losses", Phase.FORWARD, place=FaultLocation.NEXT_LOSS, draws=True)
-def later_losses(ladder: ComparisonContext) -> StageResult:
+def later_losses(context: ComparisonContext) -> StageResult:
     """Losses after the first."""
     exact: list[StepDistance] = []
     free: list[StepDistance] = []
     skipped = 0  # by both runs, of which Megatron-LM's log has no loss
-    rows = ladder.pair.rows[1:]
+    rows = context.pair.rows[1:]
     for ours, theirs in rows:
-        limit = ladder.loss_limit(ours.step)
+        limit = context.loss_limit(ours.step)
         distance = worse_loss(ours, theirs, limit)
         if distance is not None:
-            (exact if ladder.pair.is_exact(ours.step) else free).append((ours.step, distance, limit))
+            (exact if context.pair.is_exact(ours.step) else free).append((ours.step, distance, limit))
         else:
             skipped += bool(ours.skipped and theirs.skipped)
     count = len(exact) + len(free)
     if not count:
         return StageResult(
-            later_losses, Status.INCOMPLETE if rows and not ladder.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
+            later_losses, Status.INCOMPLETE if rows and not context.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
         )
-    judged_free = worst_findings([apart for apart in free if not ladder.is_banded(apart[0])], Metric.LOSS)
+    judged_free = worst_findings([apart for apart in free if not context.is_banded(apart[0])], Metric.LOSS)
     of_exact, of_free = (worst_findings(of, Metric.LOSS) for of in (exact, free))
-    wrong = [finding for finding in (*of_exact, *of_free) if finding.excess > 1]  # the first that is beyond its limit is among them
+    wrong = [finding for finding in (*of_exact, *of_free) if finding.limit_ratio > 1]  # the first that is beyond its limit is among them
     beyond = message("later_losses.first_beyond", what=wrong[0].what) if wrong else None
     short = message("steps.count", count=count)
     summary = sentences(short, beyond)
-    result = drifting(ladder, later_losses, summary, of_exact, judged_free, short)
+    result = drifting(context, later_losses, summary, of_exact, judged_free, short)
     if wrong and result.status is Status.DIFFERENT:
         result = replace(result, differs=from_step(Metric.LOSS, wrong[0].step or 0, on=False))
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
-        result = result.telling(message("later_losses.second_parts"))
+        result = result.with_common(message("later_losses.second_parts"))
     lost = len(rows) - count - skipped
     if lost and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(summary, message("later_losses.lost", count=lost)))

@@ -12,6 +12,6 @@ SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.forma
 
 
 @stage("local norms", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source=SOURCE)
-def local_norms(ladder: ComparisonContext) -> StageResult:
+def local_norms(context: ComparisonContext) -> StageResult:
     """Norms of exact steps."""
-    return exact_stage(ladder, local_norms, Metric.LOCAL_NORMS, ladder.pair.is_exact, ladder.pair.limits.norm)
+    return exact_stage(context, local_norms, Metric.LOCAL_NORMS, context.pair.is_exact, context.pair.limits.norm)

@@ -12,19 +12,19 @@ from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
-def loss_terms(ladder: ComparisonContext) -> StageResult | None:
+def loss_terms(context: ComparisonContext) -> StageResult | None:
     """What balances experts and what predicts further tokens, with their coefficients, at every step that stands on equal weights.
 
     A term that one run lacks is 0 there. None where neither run has any. No loss of a token shows them, and the loss that frameworks print
     has some of them on one side alone.
     """
-    pair = ladder.pair
+    pair = context.pair
     if not any(row.terms for run in pair.runs for row in run.rows):
         return None
     exact = [rows for rows in pair.rows if pair.is_exact(rows[0].step)]
     findings: list[Finding] = []
     for ours, theirs in exact:
-        limit = ladder.noise.limits("loss_terms", ours.step, pair.limits.gradient)
+        limit = context.noise.limits("loss_terms", ours.step, pair.limits.gradient)
         for term in distances.of_terms(ours, theirs):
             known = term.name in (AUXILIARY, PREDICTION)
             what = at_step(message(f"loss_terms.{term.name}") if known else term.name, ours.step)

@@ -14,50 +14,50 @@ from align_hooks.messages import message, sentences, terms
 
 
 @stage("match", place=FaultLocation.MATCH, is_before_numbers=True)
-def match(ladder: ComparisonContext) -> StageResult:
+def match(context: ComparisonContext) -> StageResult:
     """How much of the two runs can be laid side by side."""
     problems = [
         Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Metric.WHOLENESS)
-        for side, run in ladder.pair.sides
+        for side, run in context.pair.sides
         for problem in run.problems
     ]
-    if unfit := _unfit(ladder):
+    if unfit := _unfit(context):
         reason, why = unfit
         shown = tuple(problems) if reason is not Reason.NO_REPEAT else ()
         return StageResult(match, Status.NOT_COMPARABLE, why, shown, reason=reason, differs=why)
-    nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
-    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.runs)
-    own = ladder.pair.incomparable
+    nameless = any(side in context.pair.converted and not context.pair.pieces(run) for side, run in context.pair.sides)
+    ours, theirs = ({}, {}) if nameless else map(context.pair.pieces, context.pair.runs)
+    own = context.pair.incomparable
     ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in (ours, theirs))
-    summary, short = _laid_out(ladder, None if nameless else (ours, theirs)), _in_short(ladder, ours.keys() & theirs.keys())
+    summary, short = _laid_out(context, None if nameless else (ours, theirs)), _in_short(context, ours.keys() & theirs.keys())
 
     def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:
         told = sentences(why, summary)
         return StageResult(match, Status.NOT_COMPARABLE, told, (*findings, *problems), reason=reason, short=short, differs=why)
 
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
-    left_out = _left_out(ladder, ours, theirs)
-    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, ladder.allow_missing)
+    left_out = _left_out(context, ours, theirs)
+    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, context.allow_missing)
     if padding and not _beside_padding(padding, [*shapes, *alone], ours, theirs):
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     if shapes or alone:
         counts = {"match.other_shapes": len(shapes), "match.one_side_only": len(alone)}
         unlike = terms(message(id, count=count) for id, count in counts.items() if count)
         return not_comparable(message("match.other_model", what=unlike), Reason.OTHER_MODEL, *shapes, *alone)
-    if not ladder.pair.rows:
+    if not context.pair.rows:
         return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
     broken = message("match.not_whole", side=problems[0].reference, problem=problems[0].what) if problems else None
     status = Status.INCOMPLETE if problems else Status.SAME
     return StageResult(match, status, summary, tuple(problems), short=short, differs=broken)
 
 
-def _unfit(ladder: ComparisonContext) -> tuple[Reason, Words] | None:
+def _unfit(context: ComparisonContext) -> tuple[Reason, Words] | None:
     """Why a run cannot be compared with any other."""
-    for side, run in ladder.pair.sides:
+    for side, run in context.pair.sides:
         if not run.steps:
             return Reason.NO_WHOLE_STEP, message("match.no_whole_step", side=side)
-        if ladder.noise.problem:
-            return Reason.NO_REPEAT, ladder.noise.problem
+        if context.noise.problem:
+            return Reason.NO_REPEAT, context.noise.problem
         if run.facts.settings.get("perturb"):
             return Reason.MOVED_WEIGHTS, message("match.moved_weights", side=side)
         if run.missing is not None:
@@ -69,11 +69,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Canonical name to shape."""
 
 
-def _laid_out(ladder: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) -> Words:
+def _laid_out(context: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) -> Words:
     """How many steps, parameters and elements both runs have in common; of a log or a dump there are steps alone."""
-    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
+    steps, expected = len(context.pair.rows), max(len(run.steps) for run in context.pair.runs)
     if shapes is None:
-        return message("match.dump" if ladder.pair.dumped else "match.log", steps=steps, expected=expected)
+        return message("match.dump" if context.pair.dumped else "match.log", steps=steps, expected=expected)
     ours, theirs = shapes
     shared = [shape for name, shape in ours.items() if shape == theirs.get(name)]
     elements, total = (sum(map(math.prod, shapes)) for shapes in (shared, {**theirs, **ours}.values()))
@@ -81,17 +81,17 @@ def _laid_out(ladder: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) -
     return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
 
 
-def _in_short(ladder: ComparisonContext, names: Collection[str]) -> Words:
+def _in_short(context: ComparisonContext, names: Collection[str]) -> Words:
     """How many steps both have, of how many where these are not all, and how many parameters."""
-    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
+    steps, expected = len(context.pair.rows), max(len(run.steps) for run in context.pair.runs)
     made = message("steps.count", count=steps) if steps == expected else message("short.steps_of", count=steps, expected=expected)
     return terms([made, message("short.names", count=len(names))]) if names else made
 
 
-def _left_out(ladder: ComparisonContext, ours: Shapes, theirs: Shapes) -> Collection[str]:
+def _left_out(context: ComparisonContext, ours: Shapes, theirs: Shapes) -> Collection[str]:
     """The other run's parameters that a dump does not have: another tool chose what it keeps."""
-    lacked = zip(ladder.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
-    return {name for (side, _), names in lacked if side in ladder.pair.dumped for name in names}
+    lacked = zip(context.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
+    return {name for (side, _), names in lacked if side in context.pair.dumped for name in names}
 
 
 def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:

@@ -11,22 +11,22 @@ from align_hooks.quantities.weights import NO_FAMILY
 
 
 @stage("model settings", decides=False)
-def model_settings(ladder: ComparisonContext) -> StageResult:
+def model_settings(context: ComparisonContext) -> StageResult:
     """Some faults hide from losses for long, and a fault that is smaller than the rounding of the coarser compute type hides for good."""
-    if not ladder.settings and not all(run.facts.model for run in ladder.pair.runs):
+    if not context.settings and not all(run.facts.model for run in context.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
-    status = Status.INCONCLUSIVE if ladder.settings else Status.SAME
-    differs = unlike(ladder) if ladder.settings else None
+    status = Status.INCONCLUSIVE if context.settings else Status.SAME
+    differs = unlike(context) if context.settings else None
     short = message("short.as_built")
-    return StageResult(model_settings, status, message("model_settings.compared"), tuple(ladder.settings), short=short, differs=differs)
+    return StageResult(model_settings, status, message("model_settings.compared"), tuple(context.settings), short=short, differs=differs)
 
 
-def unlike(ladder: ComparisonContext) -> Message:
+def unlike(context: ComparisonContext) -> Message:
     """What differs, in a line; where a side's model was not recognised, that and why, for nothing else of it is worth reading first."""
-    if all(finding.name != FAMILY for finding in ladder.settings):
-        return message("model_settings.differ", names=several([finding.what for finding in ladder.settings]))
+    if all(finding.name != FAMILY for finding in context.settings):
+        return message("model_settings.differ", names=several([finding.what for finding in context.settings]))
     return next(
         message("model_settings.not_recognised", side=side, what=of_no_family(run.facts.model))
-        for side, run in ladder.pair.sides
+        for side, run in context.pair.sides
         if NO_FAMILY in run.facts.model
     )

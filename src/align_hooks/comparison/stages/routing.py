@@ -16,23 +16,23 @@ from align_hooks.record.read.routing import in_layers
 
 
 @stage("routing", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True, decides=False)
-def routing(ladder: ComparisonContext) -> StageResult | None:
+def routing(context: ComparisonContext) -> StageResult | None:
     """The experts of each token, at every step; counts of tokens where not both runs recorded these. None of models without experts.
 
     A few tokens that change their experts are near ties. On equal weights more of them are a fault, at or before the first layer that shows
     them; on weights that drifted apart they say nothing by themselves.
     """
-    pair = ladder.pair
+    pair = context.pair
     if not any(".experts." in name for run in pair.runs for name in pair.pieces(run)):
         return None
-    by_step = {step: of_step(ladder, step) for step in sorted({*pair.steps("batches"), *pair.steps("routing")})}
+    by_step = {step: of_step(context, step) for step in sorted({*pair.steps("batches"), *pair.steps("routing")})}
     steps = [step for step, findings in by_step.items() if findings]
     if not steps:
         status = Status.INCOMPLETE if pair.steps("routing") else Status.NOT_COMPARED
         return StageResult(routing, status, message("routing.none"))
     findings = [finding for step in steps for finding in by_step[step]]
     changed = [finding for finding in findings if finding.error]
-    beyond = [finding for finding in changed if finding.excess > 1]
+    beyond = [finding for finding in changed if finding.limit_ratio > 1]
     wrong = [finding for finding in beyond if finding.step is not None and pair.is_exact(finding.step)]
     status = Status.DIFFERENT if wrong else Status.INCONCLUSIVE if beyond else Status.SAME
     chosen = all(has_choices(*pair.runs, step=step) for step in steps)
@@ -49,14 +49,14 @@ def routing(ladder: ComparisonContext) -> StageResult | None:
     return replace(result, ties=min(free, default=None))
 
 
-def of_step(ladder: ComparisonContext, step: int) -> list[Finding]:
+def of_step(context: ComparisonContext, step: int) -> list[Finding]:
     """One finding a layer of one step, the share of its tokens that were given to other experts."""
-    limits = ladder.pair.limits
-    measured = distances.routing(*ladder.pair.runs, step, limits.eps)
+    limits = context.pair.limits
+    measured = distances.routing(*context.pair.runs, step, limits.eps)
     findings = []
     for distance in measured:
         default = max(limits.ties, ALWAYS / max(distance.reference, 1.0))
-        limit = ladder.noise.limit("routing", step, distance.name, default)
+        limit = context.noise.limit("routing", step, distance.name, default)
         tokens = round(distance.error * distance.reference)
         what = message("routing.of_tokens", name=distance.name, count=tokens, all=int(distance.reference), step=when(step))
         findings.append(Finding(what, error=distance.error, limit=limit, name=distance.name, step=step, quantity=Metric.ROUTING))

@@ -15,25 +15,25 @@ from align_hooks.record.check.self_check import SelfCheck
 
 
 @stage("self-check", place=FaultLocation.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.check.self_check")
-def self_check(ladder: ComparisonContext) -> StageResult:
+def self_check(context: ComparisonContext) -> StageResult:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
-    checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
+    checks = {side: run.self_check for side, run in context.pair.sides if run.manifests}
     findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
     if findings:
         summary = message("self_check.contradictions", count=len(findings))
         first = message("self_check.contradicts", what=findings[0].what)
         result = StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
-        found = [(side, run, checks[side].of_layout) for side, run in ladder.pair.sides if side in checks]
+        found = [(side, run, checks[side].of_layout) for side, run in context.pair.sides if side in checks]
         unshared = [not_shared(run, side, wrong) for side, run, wrong in found if wrong]
         if len(unshared) == 1 and unshared[0] is not None:
             words, place = unshared[0]
-            return replace(result, differs=None, place=place).telling(words)
+            return replace(result, differs=None, place=place).with_common(words)
         return result
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]
     if not known or not all(check.steps for check in known):
         alike = copies_alike(copies) if copies else None
-        return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(ladder, checks), alike))
+        return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(context, checks), alike))
     counts = {side: (len(check.steps), len(check.steps) + len(check.unchecked)) for side, check in checks.items()}
     steps = all_of(
         *(message("self_check.steps", checked=checked, all=total, side=side) for side, (checked, total) in counts.items() if total)
@@ -49,10 +49,10 @@ def self_check(ladder: ComparisonContext) -> StageResult:
     return StageResult(self_check, Status.SAME, norms, short=short)
 
 
-def _unchecked(ladder: ComparisonContext, checks: Mapping[Side, SelfCheck]) -> Message:
+def _unchecked(context: ComparisonContext, checks: Mapping[Side, SelfCheck]) -> Message:
     """Why no norm of a framework is known to hold a record against."""
     bare = [side for side, check in checks.items() if not check.steps]
-    injected = bare and all(run.facts.injected.steps for side, run in ladder.pair.sides if side in bare)
+    injected = bare and all(run.facts.injected.steps for side, run in context.pair.sides if side in bare)
     if len(bare) == 1:
         return message("self_check.injected_of_side" if injected else "self_check.no_norms_of_side", side=bare[0])
     return message("self_check.injected" if injected else "self_check.no_norms")

@@ -15,10 +15,10 @@ from align_hooks.messages import message
 
 
 @stage("training state", Phase.START, place=FaultLocation.STATE, is_before_numbers=True, decides=False)
-def state(ladder: ComparisonContext) -> StageResult | None:
+def state(context: ComparisonContext) -> StageResult | None:
     """Counts of samples, of the scheduler, the optimizer and the loss scaler, and buffers, at the start of every step, of two runs of one
     framework in one layout; what is first different was not restored, or was moved once too often."""
-    pair = ladder.pair
+    pair = context.pair
     if len({run.facts.framework for run in pair.runs}) > 1:
         return None
     if not pair.has_one_layout:

@@ -15,13 +15,13 @@ from align_hooks.messages import Joined, Message, message, sentences
 
 
 @stage("token losses", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True)
-def token_losses(ladder: ComparisonContext) -> StageResult:
+def token_losses(context: ComparisonContext) -> StageResult:
     """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
 
     The first step that differs is shown: where along the sequence, and in which rows. A difference at a later step alone did not come with
     the weights on record.
     """
-    pair = ladder.pair
+    pair = context.pair
     recorded = pair.steps("batches")
     steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
     if not steps:
@@ -29,9 +29,9 @@ def token_losses(ladder: ComparisonContext) -> StageResult:
         return StageResult(token_losses, Status.NOT_COMPARED, why)
     by_step: dict[int, tuple[Finding, Finding]] = {}
     sizes: list[int] = []
-    left_out = 0
+    left_out, divergence = 0, tokens.LossDivergence()
     for step in steps:
-        batches = ladder.batches(step)
+        batches = context.batches(step)
         apart = routes_apart(*pair.runs, step)
         losses = tokens.compared(batches[0], batches[1], apart)
         if losses is None:
@@ -40,14 +40,14 @@ def token_losses(ladder: ComparisonContext) -> StageResult:
         left_out += outside
         if apart is not None and not tokens.counts(losses).any():
             continue
-        limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
+        limit = context.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
         together = tokens.finding(losses, step, limit)
-        mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
-        if together.excess > 1 and ladder.parted.step is None:
-            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
+        mean = tokens.mean(losses, step, context.noise.limit("losses", step, "loss", pair.limits.loss))
+        if together.limit_ratio > 1 and divergence.step is None:
+            divergence = tokens.divergence(losses, batches, step, limit, later=bool(by_step))
         by_step[step] = (together, mean)
         sizes.append(losses[0].size - outside)
-        if together.excess > 1 or mean.excess > 1:  # later differences follow from it
+        if together.limit_ratio > 1 or mean.limit_ratio > 1:  # later differences follow from it
             break
     if not by_step:
         return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.all_apart" if left_out else "token_losses.none"))
@@ -56,20 +56,20 @@ def token_losses(ladder: ComparisonContext) -> StageResult:
     short = message("short.tokens", count=max(sizes), steps=in_short(list(by_step)))
     result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings], short)
     shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
-    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
+    result = replace(result, findings=shown if shown[0].limit_ratio > 1 else shown[::-1])  # all of a step show where
     if result.status is not Status.DIFFERENT:
         return result
-    common = ladder.parted.words(pair.runs)
-    return replace(result, differs=_differ(ladder.parted, result.findings[0], common)).telling(common)
+    common = divergence.words(pair.runs)
+    return replace(result, differs=_differ(divergence, result.findings[0], common), evidence=divergence).with_common(common)
 
 
-def _differ(parted: tokens.LossDivergence, first: Finding, common: Words | None) -> Message:
+def _differ(divergence: tokens.LossDivergence, first: Finding, common: Words | None) -> Message:
     """At which step token losses first differ, and at which positions, or what else is known of them."""
     step = when(first.step or 0)
-    if parted.step is None:
+    if divergence.step is None:
         return message("token_losses.mean_differs", step=step)
     known = common.parts[0] if isinstance(common, Joined) else common
-    return message("token_losses.differ", step=step, where=known or parted.where)
+    return message("token_losses.differ", step=step, where=known or divergence.where)
 
 
 def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:

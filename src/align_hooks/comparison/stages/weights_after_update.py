@@ -69,9 +69,9 @@ class FittedTerm:
 
 
 @stage("weights after an update", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
-def weights_after_update(ladder: ComparisonContext) -> StageResult:
+def weights_after_update(context: ComparisonContext) -> StageResult:
     """Both questions; a term that is found wrong comes first among the findings."""
-    pair, work = ladder.pair, ladder.work
+    pair, work = context.pair, context.work
     equal = after_equal_gradients(pair, work)
     sides = [check(side, pair, work) for side in Side]
     gaps = pair.gaps("optimizer_state")

@@ -126,7 +126,7 @@ class EndedStep:
             "seconds": self.seconds,
             "random": [session.random],
             "state": session.state,
-            "token_digest": session.recording.attempt(CALLED, self.token_digest, ""),
+            "token_digest": session.recording.best_effort(CALLED, self.token_digest, ""),
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }

@@ -62,13 +62,13 @@ class LossTermReader(Callback):  # type: ignore[misc]
         """Keep the terms of the step until it is recorded."""
         session = self.session
         session.terms = {}
-        with session.recording.surviving("the terms of the loss"):
+        with session.recording.isolate_failures("the terms of the loss"):
             if session.recording.is_on:
                 with session.recording.must_succeed(RuntimeError):  # what failed on the device ends training without us too
                     run_context.original_args().net_outputs[LOSS].asnumpy()  # waits for it: the seconds are to be the step's
             if session.recording.is_on and session.model is not None and has_terms(session.model):
                 read = functools.partial(read_terms, session.train_cell, session.model)
-                session.terms = session.recording.attempt("the terms of the loss", read, {})
+                session.terms = session.recording.best_effort("the terms of the loss", read, {})
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -90,7 +90,7 @@ class Recorder(Callback):  # type: ignore[misc]
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
             )
-        with session.recording.surviving("what the run is"), session.beginning():
+        with session.recording.isolate_failures("what the run is"), session.beginning():
             refuse_unrouted(session)
             refuse_unseen(session)
             self.first = get(session.config, "runner_config.initial_step") or 0
@@ -131,9 +131,9 @@ class Recorder(Callback):  # type: ignore[misc]
         session = self.session
         if not self.prepared:
             self.prepared = True
-            with session.recording.surviving("what the run is"), session.beginning():
+            with session.recording.isolate_failures("what the run is"), session.beginning():
                 self.prepare(run_context)
-        with session.recording.surviving("the state that the step starts from"):
+        with session.recording.isolate_failures("the state that the step starts from"):
             session.step = self.first + run_context.original_args().cur_step_num - 1
             self.update = UpdateInputs()
             if session.is_fed:
@@ -164,31 +164,31 @@ class Recorder(Callback):  # type: ignore[misc]
             rows, length = consumed(elements, self.columns, session.train_cell)["tokens"].shape
             return int(rows), int(length)
 
-        with session.recording.surviving("token losses"):
+        with session.recording.isolate_failures("token losses"):
             if settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
                 session.token_losses = capture_token_losses(session.train_cell, math.prod(shape()))
         if session.sizes is None:
             put = functools.partial(choices_of, session, lambda: math.prod(shape()))
             # a replay that fails ends the run; a recorder does not
-            session.choices = put() if session.routing is not None else session.recording.attempt("the experts of each token", put, [])
+            session.choices = put() if session.routing is not None else session.recording.best_effort("the experts of each token", put, [])
         if settings.steps(ACTIVATIONS) or session.teacher is not None:
             keep_activations(session, *shape())
         look = functools.partial(unrecorded, self.columns, session.train_cell)
-        session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
+        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", look, []))
 
     def keep_state(self) -> None:
         """Read what the step starts from, and the rate and the loss scale that its update will use."""
         session, cell = self.session, self.session.train_cell
-        session.random = session.recording.attempt("the random states", state.generators, {})
+        session.random = session.recording.best_effort("the random states", state.generators, {})
         read = functools.partial(state.at_step, cell, session.parameters)
-        session.state = session.recording.attempt("the state that the step starts from", read, {})
+        session.state = session.recording.best_effort("the state that the step starts from", read, {})
         if session.parameters is not None:
             rate, scale = rates(cell.optimizer, self.groups), number(cell.scale_sense)
             self.update = replace(self.update, rate=rate, loss_scale=scale)
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
-        with self.session.recording.surviving("the numbers of the step"):
+        with self.session.recording.isolate_failures("the numbers of the step"):
             self.close(run_context.original_args())
         self.session.step = None
 
@@ -197,7 +197,7 @@ class Recorder(Callback):  # type: ignore[misc]
         session, step = self.session, self.session.step
         assert step is not None
         seconds = time.perf_counter() - self.started
-        with session.recording.surviving("gradients"):
+        with session.recording.isolate_failures("gradients"):
             self.gradients()
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
         ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)

@@ -240,7 +240,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     parameters: tuple[Shard, ...] = ()
     groups: tuple[ParameterGroup, ...] = ()
     first_step: Step = 0
-    weaker: tuple[str, ...] = ()
+    storage_limitations: tuple[str, ...] = ()
     hooks: dict[str, HookCount] = {}
     recorded: dict[str, int] = {}
     files: dict[str, str] = {}

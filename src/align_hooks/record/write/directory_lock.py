@@ -8,9 +8,9 @@ A claim that was not released, of a living process of this machine, is held what
 
 The lock holds among the containers of one machine, and among machines where the file system passes locks on: NFS 4, NFS 3 with its lock
 manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where it is switched on. Elsewhere a lock is one machine's own, or there is
-none; :attr:`DirectoryLock.weaker` says so where that can be seen. So the claim is read again whenever a step is written: a later job has
-written itself into it, and the earlier job stops recording. A network file system may show that late, by as long as it keeps
-attributes (NFS: 3 to 60 seconds); the digests in the rows tell apart what the two jobs wrote in that time.
+none; :attr:`DirectoryLock.storage_limitations` says so where that can be seen. So the claim is read again whenever a step is written: a
+later job has written itself into it, and the earlier job stops recording. A network file system may show that late, by as long as it
+keeps attributes (NFS: 3 to 60 seconds); the digests in the rows tell apart what the two jobs wrote in that time.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ HELD = {errno.EACCES, errno.EAGAIN}
 
 @dataclass(eq=False)
 class DirectoryLock:
-    """One rank's claim; made by :func:`take`. ``weaker`` says what the file system lacks for it, empty where it lacks nothing."""
+    """One rank's claim; made by :func:`take`. ``storage_limitations`` says what the file system lacks for it, empty where it lacks
+    nothing."""
 
     path: Path
     facts: JsonObject
-    weaker: str = ""
+    storage_limitations: str = ""
     _file: int = field(default=-1, repr=False)
     _before: bytes = b""
 
     @property
     def is_proof(self) -> bool:
         """Whether no other process can hold this rank: the lock was granted by a file system that has locks."""
-        return not self.weaker
+        return not self.storage_limitations
 
     def check(self) -> None:
         """Raise RecordError where the directory was taken over, or away, since it was claimed."""
@@ -109,7 +110,7 @@ def take(path: Path, launch: Launch) -> DirectoryLock:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise RefusedRun(f"{path} is no file; remove it")
-        claim.weaker = _lock(file, path)
+        claim.storage_limitations = _lock(file, path)
         if os.fstat(file).st_ino != path.stat().st_ino:
             raise refusal(path)
         claim._before = os.pread(file, LONGEST, 0)

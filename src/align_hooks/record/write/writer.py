@@ -56,15 +56,15 @@ Content = TypeVar("Content")
 @dataclass
 class Writer:
     """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
-    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` names
-    what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
+    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory.
+    ``storage_limitations`` names what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
 
     run: Path
     launch: Launch
     side: str
     settings: Settings
     written: Counter[str] = field(default_factory=Counter)
-    weaker: list[str] = field(default_factory=list)
+    storage_limitations: list[str] = field(default_factory=list)
     segment: str = field(default_factory=lambda: secrets.token_hex(8))
     restarts: int = 0
     """How often the job was started again by its launcher and went on with this record, or replaced it."""
@@ -96,9 +96,9 @@ class Writer:
             folder.make(run, path.parent)
             self._claim = directory_lock.take(layout.claim(run, rank), self.launch)
             self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
-            self.weaker = [*filter(None, [self._claim.weaker]), *atomic.weaknesses(path)]
-            if self.weaker:
-                self._manifest["weaker"] = self.weaker
+            self.storage_limitations = [*filter(None, [self._claim.storage_limitations]), *atomic.weaknesses(path)]
+            if self.storage_limitations:
+                self._manifest["storage_limitations"] = self.storage_limitations
             ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
             self._claim.add(started=self._manifest["started"], **ids)
             if self._earlier is None and rank == 0:  # other ranks wait until rank 0 is known to be of this job

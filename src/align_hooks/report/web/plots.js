@@ -149,7 +149,7 @@ async function picturing() {
   const chosen = () => data.pictures[document.querySelector("input[name=picture]:checked").value];
   const cells = (it) => it.cells.map(([column, row, at, bin, star]) => {
     const tensor = tensors[at];
-    return { ...tensor, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(tensor.excess), told: say("page.told_of_cell", { name: tensor.name, times: times(tensor) }) };
+    return { ...tensor, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(tensor.limit_ratio), told: say("page.told_of_cell", { name: tensor.name, times: times(tensor) }) };
   });
   const it = chosen();
   const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, cells(it), { zh: zh(), columns: it.columns, rows: it.rows });

@@ -21,8 +21,8 @@ const reveal = (element) => {
 const float = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
 const tensors = data.tensors && data.tensors.name.map((name, i) => {
   const tensor = { name: data.tensors.names[name], stage: data.tensors.stage[i], step: data.tensors.step[i] };
-  for (const key of ["error", "limit", "excess", "scale", "direction"]) tensor[key] = float(data.tensors[key][i]);
-  return Object.assign(tensor, { eps: tensor.error / data.eps, out: !(tensor.excess <= 1) });
+  for (const key of ["error", "limit", "limit_ratio", "scale", "direction"]) tensor[key] = float(data.tensors[key][i]);
+  return Object.assign(tensor, { eps: tensor.error / data.eps, out: !(tensor.limit_ratio <= 1) });
 });
 
 // ---- numbers
@@ -34,6 +34,6 @@ const number = (value) => {
   return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
 };
 const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
-const times = (tensor) => (Number.isFinite(tensor.excess) ? `${number(tensor.excess)} ×` : Number.isFinite(tensor.error) ? say("page.any_is_too_much") : Number.isNaN(tensor.error) ? say("page.not_finite") : say("page.on_one_side"));
-const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
+const times = (tensor) => (Number.isFinite(tensor.limit_ratio) ? `${number(tensor.limit_ratio)} ×` : Number.isFinite(tensor.error) ? say("page.any_is_too_much") : Number.isNaN(tensor.error) ? say("page.not_finite") : say("page.on_one_side"));
+const short = (limit_ratio) => (!Number.isFinite(limit_ratio) ? "≠" : limit_ratio >= 1000 ? limit_ratio.toExponential(1).replace("+", "") : limit_ratio >= 10 ? limit_ratio.toFixed(0) : limit_ratio.toFixed(1));
 const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);

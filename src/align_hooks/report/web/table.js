@@ -2,11 +2,11 @@
 
 const FIRST = 12;
 const columns = [
-  ["name", () => say("page.tensor")], ["excess", () => say("page.error_over_limit")], ["error", () => say("page.error")],
+  ["name", () => say("page.tensor")], ["limit_ratio", () => say("page.error_over_limit")], ["error", () => say("page.error")],
   ["limit", () => say("page.limit")], ["stage", () => say("page.stage")], ["step", () => say("page.step")],
   ["eps", () => say("page.error_in_eps")], ["scale", () => say("page.best_scale")], ["direction", () => say("page.error_left")],
 ];
-let shown = FIRST, order = { by: "excess", down: true };
+let shown = FIRST, order = { by: "limit_ratio", down: true };
 
 function heads() {
   const line = document.createElement("tr");
@@ -43,7 +43,7 @@ function cellOf(tensor, key) {
   const cell = document.createElement(key === "name" ? "th" : "td");
   if (key === "stage") { cell.textContent = inLanguage(data.stages[tensor.stage]); return cell; }
   if (key !== "name") {
-    cell.className = key === "excess" && tensor.out ? "number out" : "number";
+    cell.className = key === "limit_ratio" && tensor.out ? "number out" : "number";
     cell.textContent = key === "scale" && tensor.scale !== null ? Number(tensor.scale.toPrecision(6)).toString() : number(tensor[key]);
     return cell;
   }

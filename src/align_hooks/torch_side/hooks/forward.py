@@ -41,12 +41,12 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     if session.step is not None and session.made == 0:
         nothing: set[str] = set()
         look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
-        session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
+        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", look, nothing))
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
         digest(session, instance, kwargs.get("input_ids", args[0] if args else None))
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
-        with session.recording.surviving("the batch"):
+        with session.recording.isolate_failures("the batch"):
             call = inspect.signature(wrapped).bind(*args, **kwargs)
             inputs = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's
             if "input_ids" not in inputs:
@@ -59,7 +59,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
-        with session.recording.surviving("token losses"):
+        with session.recording.isolate_failures("token losses"):
             if seen.made(output):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
@@ -67,7 +67,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> None:
     """Keep the gradient of a micro-batch's token losses."""
-    with session.recording.surviving("token losses"):
+    with session.recording.isolate_failures("token losses"):
         batch.weigh(gradient)
 
 
@@ -76,7 +76,7 @@ def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
     if not any(chunk is later for later in session.chunks[1:]):
         session.current.attempt.tokens = session.current.attempt.tokens or TokenDigest()
         with past(session):
-            session.recording.attempt(CALLED, functools.partial(session.current.attempt.tokens.add, tokens), None)
+            session.recording.best_effort(CALLED, functools.partial(session.current.attempt.tokens.add, tokens), None)
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:

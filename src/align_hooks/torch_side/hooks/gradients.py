@@ -34,9 +34,9 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return found_inf
     recording, asked = session.recording, session.injection
     injection = asked if asked is not None and session.step in asked.steps else None
-    with recording.must_succeed() if injection is not None else recording.surviving("gradients"):
+    with recording.must_succeed() if injection is not None else recording.isolate_failures("gradients"):
         if instance is chain(session.optimizer)[-1]:
-            with recording.surviving("gradients"), past(session):
+            with recording.isolate_failures("gradients"), past(session):
                 read(session)
             if injection is not None:
                 inject(session, injection, session.step)

@@ -26,7 +26,7 @@ from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.session.loading import load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
-from align_hooks.torch_side.activations import bytes_of, check_teacher, refuse_unmatched, seams_of
+from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of, unwrap
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
@@ -45,7 +45,7 @@ DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``setup_model_and_optimizer``, load weights, describe the run and record the initial weights."""
     built = wrapped(*args, **kwargs)
-    with session.recording.surviving("what the run is"), session.beginning():
+    with session.recording.isolate_failures("what the run is"), session.beginning():
         prepare(session, built[0], built[1])
     return built
 
@@ -82,7 +82,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     give_experts(session, range(args.iteration, intended(args)))
     if session.settings.steps(ACTIVATIONS) or session.teacher is not None:
         refuse_unmatched(session)
-        session.seams = seams_of(session)
+        session.probe_points = probes_of(session)
         check_teacher(session, range(args.iteration, intended(args)))
         rows = [args.micro_batch_size] * get_num_microbatches()
         session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))

@@ -33,7 +33,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return wrapped(*args, **kwargs)
     with listened(session) as heard:
         norm = wrapped(*args, **kwargs)
-    with session.recording.surviving("the global norm"), past(session):
+    with session.recording.isolate_failures("the global norm"), past(session):
         call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
         if call.get("norm_type", 2) == 2:
             taken = call["grads_for_norm"]
@@ -51,7 +51,7 @@ def listened(session: TorchSession) -> Iterator[list[torch.Tensor]]:
 
     def listening(kernel: Callable[..., Result], *args: object) -> Result:
         result = applier(kernel, *args)
-        with session.recording.surviving("the global norm"):
+        with session.recording.isolate_failures("the global norm"):
             if kernel is clip_grads.l2_norm_impl:
                 heard.append(result[0].detach().clone())
         return result

@@ -27,7 +27,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     """
     logits = args[0] if args else kwargs["logits"]
     if session.current.probes is not None and session.recording.is_on:
-        with session.recording.surviving("activations"):
+        with session.recording.isolate_failures("activations"):
             router_logits(session, instance, logits)
     result = wrapped(*args, **kwargs)
     counted, kept = (session.recording.wants(kind) for kind in (BATCHES, ROUTING))
@@ -35,7 +35,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     trained = instance.training and torch.is_grad_enabled()
     if name is None or not trained or not (counted or kept) or are_captured():
         return result
-    with session.recording.surviving("the experts of each token"):
+    with session.recording.isolate_failures("the experts of each token"):
         positions, rows = logits.shape[:2]
         of_all = routing_map_of(instance, result[0].detach(), result[1].detach())
         routing_map = own_tokens(of_all, positions * rows, session.place)

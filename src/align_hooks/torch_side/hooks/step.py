@@ -229,7 +229,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     for kind, numbers in (("update", current.update), ("state", current.state)):
         named |= {f"{kind} {key}": value for key, value in numbers.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
-    named |= session.recording.attempt(CALLED, functools.partial(of_tokens, session), nothing)
+    named |= session.recording.best_effort(CALLED, functools.partial(of_tokens, session), nothing)
     many = ((NORMS, current.norms), (SKETCHES, current.sketches), (TOTAL, current.update_norms))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in attempt.expert_counts.items()}

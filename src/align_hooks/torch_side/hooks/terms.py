@@ -30,7 +30,7 @@ def joined(session: TorchSession, name: str, wrapped: Function, args: Args, kwar
     """Call an autoscaler. A pass without gradients is one of evaluation, or one whose activations are computed again."""
     result = wrapped(*args, **kwargs)
     if session.step is not None and session.recording.is_on:
-        with session.recording.surviving("the terms of the loss"):
+        with session.recording.isolate_failures("the terms of the loss"):
             context, *inputs = args
             if context.needs_input_grad[ADDED]:
                 session.current.attempt.terms[name] = session.current.attempt.terms.get(name, 0) + inputs[ADDED].detach().double().sum()

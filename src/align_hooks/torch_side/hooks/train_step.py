@@ -42,10 +42,10 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
     fed = session.is_fed or session.replay is not None
-    with session.recording.must_succeed() if fed else session.recording.surviving("the step"):
+    with session.recording.must_succeed() if fed else session.recording.isolate_failures("the step"):
         session.step = get_args().curr_iteration  # first, for what feeds the step asks which it is
     try:
-        with session.recording.surviving("the state that the step starts from"):
+        with session.recording.isolate_failures("the state that the step starts from"):
             session.current = CurrentStep()
             call = inspect.signature(wrapped).bind(*args, **kwargs)
             around = functools.partial(guarded, functools.partial(forward_step, session), session)
@@ -56,7 +56,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         started = time.perf_counter()
         result = wrapped(*args, **kwargs)
         activations.end(session)
-        with session.recording.surviving("the numbers of the step"):
+        with session.recording.isolate_failures("the numbers of the step"):
             seconds = time.perf_counter() - started
             close(session, skipped=bool(result[SKIPPED]), seconds=seconds)
     finally:
@@ -70,7 +70,7 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     """Read what the step starts from; ``arguments`` are those of ``train_step``."""
     if not session.recording.is_on:
         return
-    session.current.random = session.recording.attempt("the random states", state.generators, {})
+    session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with past(session):
         if session.buffers is None:
             session.buffers = state.Buffers.of(session.chunks)
@@ -82,7 +82,7 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
     """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to the loss and the
     tokens that it returns. A last stage may have none (0.16 on)."""
     if session.step is not None and session.recording.is_on:
-        session.current.attempt.random.append(session.recording.attempt("the random states", state.generators_at_micro_batch, {}))
+        session.current.attempt.random.append(session.recording.best_effort("the random states", state.generators_at_micro_batch, {}))
     session.under_way = []
     try:
         output, loss_function = wrapped(*args, **kwargs)
@@ -91,7 +91,7 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
     if session.step is None or not session.recording.is_on or loss_function is None:
         return output, loss_function
     batch: MicroBatch | None = None
-    with session.recording.surviving("the batch"):
+    with session.recording.isolate_failures("the batch"):
         batch = consumed(session, passes)
         if batch is not None:
             for handed in (getattr(loss_function, "args", ()), getattr(loss_function, "keywords", {})):
@@ -100,7 +100,7 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
     @functools.wraps(loss_function, assigned=())
     def listening(*loss_args: object, **loss_kwargs: object) -> Result:
         result = loss_function(*loss_args, **loss_kwargs)
-        with session.recording.surviving("the loss"):
+        with session.recording.isolate_failures("the loss"):
             if batch is not None:
                 batch.loss = len(session.current.attempt.losses)
             session.current.attempt.losses.append(returned(result))
@@ -137,7 +137,7 @@ def objective(session: TorchSession, wrapped: Function, instance: Instance, args
     losses = len(session.current.attempt.losses)
     result = wrapped(*args, **kwargs)
     if len(session.current.attempt.losses) > losses:
-        with session.recording.surviving("the objective"):
+        with session.recording.isolate_failures("the objective"):
             loss = result
             while isinstance(loss, list | tuple):
                 loss = loss[0]
@@ -163,6 +163,6 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     numbers: dict[str, float] = {}
     vectors: dict[str, Array] = {}
     with past(session):
-        with session.recording.surviving("the numbers of the step"):
+        with session.recording.isolate_failures("the numbers of the step"):
             numbers, vectors = to_host(session)
         record_step(session, EndedStep(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))

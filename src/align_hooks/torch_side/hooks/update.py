@@ -19,10 +19,10 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     """Call ``MegatronOptimizer.step``, and note its inputs and its norm."""
     if session.step is None or not session.recording.is_on:
         return wrapped(*args, **kwargs)
-    with session.recording.surviving("the update"):
+    with session.recording.isolate_failures("the update"):
         before(session, instance)
     result = wrapped(*args, **kwargs)
-    with session.recording.surviving("the update"):
+    with session.recording.isolate_failures("the update"):
         after(session, instance, result[1])
     return result
 
