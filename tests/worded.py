@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import Finding, StageResult, Status
 from align_hooks.messages import Argument, Joined, Message, message, rendered
 
 

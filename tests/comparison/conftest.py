@@ -10,7 +10,8 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import ComparisonResult, StageResult
+from align_hooks.comparison.stage_result import StageResult
+from align_hooks.comparison.verdict import ComparisonResult
 from synthetic import Synthetic, grown, optimizer
 
 HONEST = Synthetic()

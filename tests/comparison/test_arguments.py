@@ -11,10 +11,12 @@ from align_hooks.checkpoints.model import model_of
 from align_hooks.comparison.data.token_losses import LossDivergence
 from align_hooks.comparison.diagnosis.blame import causes, suspects
 from align_hooks.comparison.diagnosis.observations import Observations
+from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings
+from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.token_losses import token_losses
-from align_hooks.comparison.verdict import FaultLocation, Finding, StageResult, Status, Verdict
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.oracle.inputs import refuse_unknown

@@ -18,8 +18,9 @@ from align_hooks.comparison.control_band.drift import drifts, error_of_mean, par
 from align_hooks.comparison.control_band.level import CUT, GAINS, Honest, Level, honest, innovations
 from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
 from align_hooks.comparison.pipeline import compare
+from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.band import band
-from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, Verdict
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.errors import RecordError
 from align_hooks.record.format.ending import HowEnded
 from invoked import invoke

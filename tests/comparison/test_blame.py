@@ -14,8 +14,8 @@ from align_hooks import open_run
 from align_hooks.comparison.diagnosis.blame import origins_of
 from align_hooks.comparison.diagnosis.next_step import ADVICE, OF_ONE_TENSOR
 from align_hooks.comparison.diagnosis.signatures import OF_DATA, SIGNATURES, SIGNS
+from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import FaultLocation, Status
 from align_hooks.messages import Side
 from comparison.conftest import HONEST, Compared, asking, scale_row, stage
 from messages.test_catalogues import ENGLISH_ENTRIES

@@ -15,9 +15,11 @@ from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.curves import values
+from align_hooks.comparison.finding import at_step
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.settings.recorded import HyperParameter
-from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict, at_step
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
 from align_hooks.report.text import SETTINGS, parts_of, render

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import ComparisonResult, Metric, Status
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import rendered
 from align_hooks.record.distill import distill
 from align_hooks.record.format.norms import squared_sum

@@ -5,7 +5,9 @@ import math
 import pytest
 
 from align_hooks.comparison.diagnosis.symptom import Phase, first_symptom, moment
-from align_hooks.comparison.verdict import Finding, Metric, StageResult, Status, Verdict, at_step
+from align_hooks.comparison.finding import Finding, Metric, at_step
+from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, all_of, message, terms
 from comparison.conftest import Compared, asking, change_id, scale_row, stage
 from synthetic import STEPS, Synthetic, row, scalars_only

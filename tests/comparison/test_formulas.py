@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Term
 from align_hooks.comparison.metrics.rounding_alone import TIMES, alike, drift
 from align_hooks.comparison.optimizer.formula import UpdateFormula
-from align_hooks.comparison.verdict import FaultLocation, Status, Term, Verdict
+from align_hooks.comparison.stage_result import FaultLocation, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.format.norms import squared_sum
 from comparison.conftest import Compared, asking, stage

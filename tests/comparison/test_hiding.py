@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Metric, at_step, when
 from align_hooks.comparison.settings.recorded import FAMILY
-from align_hooks.comparison.verdict import Metric, Reason, Status, Verdict, at_step, when
+from align_hooks.comparison.stage_result import Reason, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
 from align_hooks.messages import Argument, Side, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from align_hooks.comparison.verdict import Metric, Reason, Status, Verdict, at_step
+from align_hooks.comparison.finding import Metric, at_step
+from align_hooks.comparison.stage_result import Reason, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message, terms
 from chosen import every
 from comparison.conftest import HONEST, Compared, change_id, scale, scale_row, stage, with_one_more

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.comparison.verdict import FaultLocation, Metric, Reason, Status, Verdict
+from align_hooks.comparison.finding import Metric
+from align_hooks.comparison.stage_result import FaultLocation, Reason, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message
 from align_hooks.record.format.missing_batch import Unseen
 from align_hooks.record.read.batch_statistics import look, side_by_side

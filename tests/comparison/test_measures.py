@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from align_hooks.comparison.diagnosis.symptom import first_symptom
+from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.findings import furthest, keep_worst, kept_indices, without_reference
 from align_hooks.comparison.metrics.limits import DEFAULTS, limits_for
 from align_hooks.comparison.metrics.measures import BLOCK, ratio, relative_difference
 from align_hooks.comparison.settings.recorded import FAMILY, as_written, equal, hyper_parameters, model_settings, show
+from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import Finding, StageResult, Status, Verdict, decide
+from align_hooks.comparison.verdict import Verdict, decide
 from align_hooks.messages import message, terms
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.record.format.schema import OptimizerFacts

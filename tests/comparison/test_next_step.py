@@ -16,7 +16,8 @@ from align_hooks.comparison.diagnosis.commands import COMMANDS, PASTED, commands
 from align_hooks.comparison.diagnosis.next_step import ADVICE, Advice, Fact, first_advice, slots
 from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Verdict
+from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import CHINESE, ENGLISH, message, rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Reason, Status, Verdict, when
+from align_hooks.comparison.stage_result import Reason, Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import terms
 from comparison.conftest import HONEST, Compared, asking, scale, stage
 from synthetic import SHAPES, Synthetic, batch, squared_sum

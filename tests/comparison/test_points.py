@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import synthetic
+from align_hooks.comparison.finding import Finding, when
 from align_hooks.comparison.metrics.points import backward_order, forward_order, healed, origins
+from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
-from align_hooks.comparison.verdict import FaultLocation, Finding, Status, Verdict, when
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import message, terms
 from align_hooks.names.points import GRADIENT, LOGITS, consumers
 from comparison.conftest import Compared, scale, stage

@@ -10,7 +10,8 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.data.routing import apart
 from align_hooks.comparison.metrics import limits
-from align_hooks.comparison.verdict import Status, Verdict
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.format.terms import AUXILIARY
 from comparison.conftest import Compared, asking, change_id, stage

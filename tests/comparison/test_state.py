@@ -9,9 +9,11 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.data.random_states import first_difference
+from align_hooks.comparison.finding import at_step
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages.state import of_step
-from align_hooks.comparison.verdict import ComparisonResult, FaultLocation, Status, Verdict, at_step
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.record.format import digests, layout
 from align_hooks.record.format.state import BUFFER, SAMPLES, SCHEDULER
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION

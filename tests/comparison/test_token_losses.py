@@ -21,7 +21,8 @@ from align_hooks.comparison.data.token_losses import (
     positions,
     shift,
 )
-from align_hooks.comparison.verdict import Metric, Verdict, when
+from align_hooks.comparison.finding import Metric, when
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.format.schema import Launched, Manifest
 from comparison.conftest import Compared

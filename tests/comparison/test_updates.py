@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from align_hooks.comparison.finding import Finding, Metric, Term, Unit
 from align_hooks.comparison.optimizer.formula import FITS
-from align_hooks.comparison.verdict import ComparisonResult, Finding, Metric, StageResult, Status, Term, Unit
+from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
 from chosen import every, slow_but
 from comparison.conftest import Compared, asking, scale

@@ -17,8 +17,10 @@ from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.row import Effect, RowGroup
 from align_hooks.comparison.acceptance import AcceptanceOutcome as Acceptance
 from align_hooks.comparison.control_band.watching import Sign, Watched
+from align_hooks.comparison.finding import Unit
 from align_hooks.comparison.health import Condition
-from align_hooks.comparison.verdict import FaultLocation, Judgement, Status, Unit, Verdict
+from align_hooks.comparison.stage_result import FaultLocation, Status
+from align_hooks.comparison.verdict import Judgement, Verdict
 from docs import schemas
 from golden.write import cases, other_forward
 from invoked import command

@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.local_norms import coarse, local_norms

@@ -12,9 +12,10 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.cli import app
+from align_hooks.comparison.finding import Metric, at_step
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Metric, Status, at_step
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log

@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.monitor import convert_monitored, is_monitored, read_monitored
 from comparison.conftest import stage

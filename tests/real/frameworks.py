@@ -22,7 +22,9 @@ import yaml
 
 import align_hooks
 from align_hooks import Run
-from align_hooks.comparison.verdict import ComparisonResult, StageResult, Value, Verdict
+from align_hooks.comparison.finding import Value
+from align_hooks.comparison.stage_result import StageResult
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.names.blocks import Array
 from align_hooks.record.read.sums import sketches_of
 from real import kept as keeping

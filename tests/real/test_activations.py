@@ -8,7 +8,7 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.comparison.metrics.distances import activations
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.read.activations import column_signs, measured, row_signs
 from real import frameworks

@@ -6,7 +6,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.evidence.convert import convert
 from comparison.conftest import stage
 from real import frameworks

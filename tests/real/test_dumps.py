@@ -11,7 +11,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of

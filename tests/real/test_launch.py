@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from align_hooks import compare, open_run
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from real import frameworks
 from real.frameworks import LAUNCH, Ended
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from align_hooks import compare, open_run
-from align_hooks.comparison.verdict import Status, Term, Value
+from align_hooks.comparison.finding import Term, Value
+from align_hooks.comparison.stage_result import Status
 from align_hooks.messages import Side
 from chosen import slow, slow_but
 from real import frameworks

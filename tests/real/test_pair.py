@@ -7,7 +7,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from real import frameworks, huggingface
 from worded import messages
 from zoo import altered

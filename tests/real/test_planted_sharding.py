@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.verdict import ComparisonResult, StageResult
+from align_hooks.comparison.stage_result import StageResult
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Side
 from real import frameworks
 from synthetic import save_by_hand

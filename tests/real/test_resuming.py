@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Finding, at_step
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import ComparisonResult, Finding, Verdict, at_step
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import message, rendered
 from align_hooks.record.format.state import SAMPLES, SCHEDULER, UPDATES
 from chosen import slow_but

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from align_hooks import Run, open_run
 from align_hooks.comparison.metrics.limits import DEFAULTS
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.messages import rendered
 from real import frameworks
 from real.frameworks import Train

@@ -13,7 +13,8 @@ from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.health import Condition, health
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status, Verdict
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import CHINESE, ENGLISH, Side, message, rendered
 from align_hooks.record.format import layout

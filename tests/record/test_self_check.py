@@ -9,7 +9,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind, Statement, Weighing, Witness
 from align_hooks.record.read.problems import ProblemKind

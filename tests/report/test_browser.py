@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from axe_core_python.sync_playwright import Axe
 
+from align_hooks.comparison.finding import when
 from align_hooks.comparison.health import Condition
-from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict, when
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import CHINESE, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page

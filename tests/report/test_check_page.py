@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from align_hooks.checklist.result import CheckVerdict, check
-from align_hooks.comparison.verdict import ComparisonResult, when
+from align_hooks.comparison.finding import when
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.configuration.values import SourceLocation, Value
 from align_hooks.messages import rendered
 from align_hooks.record.read.batch_statistics import BatchStatistics

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
+from align_hooks.comparison.finding import Value
 from align_hooks.comparison.findings import contradictions as findings_of
 from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import ComparisonResult, Value
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.check.inventory import holdings, not_whole

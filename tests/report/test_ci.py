@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.metrics.signed_drift import SignedDrift, drifts
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import ComparisonResult, Metric, StageResult, Status, Verdict, decide
+from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.verdict import ComparisonResult, Verdict, decide
 from align_hooks.messages import message, rendered
 from align_hooks.report.junit import KINDS, junit
 from align_hooks.report.markdown import escaped, markdown

@@ -10,8 +10,10 @@ from msgspec.structs import replace as with_facts
 
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import check
+from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import FAMILY
-from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, FaultLocation, Finding, RunSummary, Suspect
+from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, RunSummary, Suspect
 from align_hooks.messages import Side, message
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.report import to_change

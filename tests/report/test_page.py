@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from align_hooks.comparison.finding import Finding, Unit, when
+from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, FaultLocation, Finding, Status, Suspect, Unit, Verdict, when
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, Suspect, Verdict
 from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.report.configuration import models

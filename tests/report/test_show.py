@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import Metric, when
 from align_hooks.comparison.health import Condition, Health, health
-from align_hooks.comparison.verdict import Metric, when
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.check.inventory import bytes_by_kind, holdings, ranges

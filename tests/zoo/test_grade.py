@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.finding import at_step
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import at_step
 from align_hooks.messages import rendered
 from synthetic import Synthetic
 from worded import words

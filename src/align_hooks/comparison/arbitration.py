@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from align_hooks.comparison.finding import Finding, Named, Words
 from align_hooks.comparison.metrics.limits import SKETCHED, limits_for
 from align_hooks.comparison.metrics.points import healed
-from align_hooks.comparison.verdict import Finding, Judgement, Named, RunSummary, Words
+from align_hooks.comparison.verdict import Judgement, RunSummary
 from align_hooks.messages import Side
 from align_hooks.names.points import consumers, sources
 

@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.comparison.finding import Finding, Metric, Words, at_step, limit_ratio, when
 from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.metrics.distances import Distance
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import equal
-from align_hooks.comparison.verdict import Finding, Metric, StageInfo, StageResult, Status, Words, at_step, limit_ratio, when
+from align_hooks.comparison.stage_result import StageInfo, StageResult, Status
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import WorkPool
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.distances import weights
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.comparison.metrics.streams import Task, measure
-from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES

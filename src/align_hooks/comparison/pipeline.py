@@ -20,9 +20,10 @@ from align_hooks.comparison.diagnosis.next_step import next_step
 from align_hooks.comparison.diagnosis.symptom import first_symptom
 from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.stage_result import StageResult, Status, evidence_of
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status, decide, evidence_of
+from align_hooks.comparison.verdict import ComparisonResult, decide
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.work import WorkPool
 from align_hooks.record.reader import Run

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind
 from align_hooks.comparison.curves import side as summary
+from align_hooks.comparison.finding import Words
 from align_hooks.comparison.settings.recorded import argument_settings, model_settings
-from align_hooks.comparison.verdict import Words
 from align_hooks.errors import RecordError
 from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from align_hooks._version import __version__
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison import verdict
+from align_hooks.comparison.finding import Finding, Value
+from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.stages.registry import LADDER
-from align_hooks.comparison.verdict import Finding, StageResult, Value
 from align_hooks.errors import AlignHooksError
 from align_hooks.extras import needing
 from align_hooks.messages import rendered

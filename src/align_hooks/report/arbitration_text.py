@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance
-from align_hooks.comparison.verdict import when
+from align_hooks.comparison.finding import when
 from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.text import settings

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from align_hooks.comparison.finding import Finding, Metric, Value, at_step, when
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.comparison.stages.local_norms import local_norms
-from align_hooks.comparison.verdict import ComparisonResult, Curve, Finding, Metric, Value, at_step, when
+from align_hooks.comparison.verdict import ComparisonResult, Curve
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.format.schema import Table
 from align_hooks.report.console import plain

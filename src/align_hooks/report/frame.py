@@ -21,7 +21,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from align_hooks.comparison.verdict import Finding
+from align_hooks.comparison.finding import Finding
 from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
 from align_hooks.messages.catalogue import template
 from align_hooks.record.format.schema import Table

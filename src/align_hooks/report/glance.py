@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
-from align_hooks.comparison.verdict import Curve, Value
+from align_hooks.comparison.finding import Value
+from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import Argument, Joined
 from align_hooks.report.curve_plots import TITLES, axis_of, curve_text, numbers, series_of
 from align_hooks.report.thinned import drawn

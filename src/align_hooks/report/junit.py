@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from align_hooks.comparison.verdict import ComparisonResult, Status, Verdict
+from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import rendered
 from align_hooks.report.console import plain
 from align_hooks.report.failure import failure

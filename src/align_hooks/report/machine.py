@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from align_hooks.comparison.control_band.watching import JobWatch, Watched
-from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve, Finding, StageResult
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.stage_result import StageResult
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.format.schema import Table
 from align_hooks.report.text import parts_of, shown

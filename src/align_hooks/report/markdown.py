@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.metrics.signed_drift import SignedDrift
-from align_hooks.comparison.verdict import ComparisonResult, StageResult, Status
+from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of, times, worst

@@ -11,8 +11,10 @@ from itertools import groupby
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.stage_result import StageResult, Status, differing
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import ComparisonResult, Finding, StageResult, Status, Verdict, differing
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.format.schema import Table
 from align_hooks.report import glossary, identity, plots, to_change

@@ -8,9 +8,11 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
+from align_hooks.comparison.finding import Finding, Unit
 from align_hooks.comparison.metrics.model_positions import place
+from align_hooks.comparison.stage_result import StageInfo
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import ComparisonResult, Finding, StageInfo, Unit
+from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.record.format.schema import Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import rounded

@@ -13,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.comparison.finding import Finding, Unit, Value, Words
 from align_hooks.comparison.settings.recorded import can_be_given
+from align_hooks.comparison.stage_result import StageResult, Status, differing
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
-from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Finding, StageResult, Status, Unit, Value, Words, differing
+from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion
 from align_hooks.messages import Argument, Joined, Message, Separator, Side, in_a_row, message, rendered, sentences, terms, with_commands
 from align_hooks.report.console import STEP, Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.identity import layout

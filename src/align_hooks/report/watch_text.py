@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from align_hooks.comparison.control_band.watching import Alarm, JobWatch, Sign, Watched
-from align_hooks.comparison.verdict import relative, when
+from align_hooks.comparison.finding import when
+from align_hooks.comparison.verdict import relative
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.console import Trimmed, grid, paragraph, style_of, verdict
 from align_hooks.report.curve_plots import TITLES

@@ -10,7 +10,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.configure import dump_config
 from align_hooks.evidence.dumps.read import read_dump

@@ -13,7 +13,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
-from align_hooks.comparison.verdict import Status
+from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import read_tensor
 from align_hooks.evidence.dumps.read import read_dump

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Words, when
 from align_hooks.comparison.metrics.measures import relative_difference
-from align_hooks.comparison.verdict import Words, when
 from align_hooks.messages import message, terms
 from align_hooks.record.reader import Run
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.metrics.limits import Limits
-from align_hooks.comparison.verdict import Metric
 from align_hooks.record.format.layout import Array
 from align_hooks.record.reader import Run
 

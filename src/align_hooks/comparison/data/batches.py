@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from align_hooks.comparison.data.batch_differences import with_plain
+from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Finding, Metric, Value, Words
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.format.batch_digests import digests_of
 from align_hooks.record.format.layout import Array

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from align_hooks.comparison.finding import when
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, message, terms
 
 OF_DATA = ("python", "numpy")

@@ -20,8 +20,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.comparison.finding import Finding, Metric, Value, Words, when
 from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference
-from align_hooks.comparison.verdict import Finding, Metric, Value, Words, when
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch

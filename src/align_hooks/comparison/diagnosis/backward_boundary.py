@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.comparison.settings.recorded import listed
-from align_hooks.comparison.verdict import Finding
 from align_hooks.families.registry import levels
 from align_hooks.messages import Message, message
 

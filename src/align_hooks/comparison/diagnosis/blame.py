@@ -22,23 +22,12 @@ from align_hooks.comparison.diagnosis.observations import LEADING, TENSORS, Obse
 from align_hooks.comparison.diagnosis.sharding import common_factor
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
+from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.optimizer.formula import ADAMS
 from align_hooks.comparison.settings.recorded import FAMILY, listed
+from align_hooks.comparison.stage_result import ErrorOrigin, FaultLocation, StageInfo, StageResult, Status, differing, evidence_of
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import (
-    Blame,
-    ErrorOrigin,
-    FaultLocation,
-    Finding,
-    Metric,
-    StageInfo,
-    StageResult,
-    Status,
-    Suspect,
-    Words,
-    differing,
-    evidence_of,
-)
+from align_hooks.comparison.verdict import Blame, Suspect
 from align_hooks.messages import Message, Side, message, sentences, terms
 
 ONE_SIDED = (AffectedRows.RANK, AffectedRows.MICRO_BATCH, AffectedRows.SOME)

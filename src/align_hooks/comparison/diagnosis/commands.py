@@ -13,7 +13,7 @@ from pathlib import Path
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import StageResult, first_different
+from align_hooks.comparison.stage_result import StageResult, first_different
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Side, message
 from align_hooks.process.storage import is_remote

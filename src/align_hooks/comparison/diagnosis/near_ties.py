@@ -14,8 +14,9 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.routing import has_choices
 from align_hooks.comparison.data.token_losses import LossDivergence
 from align_hooks.comparison.diagnosis.symptom import first_symptom, moment
+from align_hooks.comparison.finding import Metric, when
+from align_hooks.comparison.stage_result import Phase, StageResult, Status, evidence_of
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Metric, Phase, StageResult, Status, evidence_of, when
 from align_hooks.messages import message, sentences
 
 OF_PASSES = (registry.first_updates, registry.curve)

@@ -11,23 +11,11 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
 from align_hooks.comparison.diagnosis.signatures import OF_DATA
+from align_hooks.comparison.finding import Finding, Metric, Term, Words
 from align_hooks.comparison.settings.recorded import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
+from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status, differing, evidence_of, first_different
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import (
-    Blame,
-    FaultLocation,
-    Finding,
-    Metric,
-    Reason,
-    StageResult,
-    Status,
-    Term,
-    Verdict,
-    Words,
-    differing,
-    evidence_of,
-    first_different,
-)
+from align_hooks.comparison.verdict import Blame, Verdict
 from align_hooks.data_file import columns, sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN

@@ -17,10 +17,12 @@ from align_hooks.comparison.data.random_states import Drawn
 from align_hooks.comparison.data.token_losses import LossDivergence
 from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
 from align_hooks.comparison.diagnosis.signatures import ROUTERS
+from align_hooks.comparison.finding import Finding, Unit
 from align_hooks.comparison.metrics import model_positions
 from align_hooks.comparison.settings.arguments import ACTS
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageInfo, StageResult, Status
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageInfo, StageResult, Status, Suspect, Unit
+from align_hooks.comparison.verdict import Suspect
 from align_hooks.messages import Side
 
 TENSORS = (registry.gradients, registry.local_norms)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from align_hooks.comparison.diagnosis.sharding import AXES
 from align_hooks.comparison.settings.recorded import listed
-from align_hooks.comparison.verdict import FaultLocation
+from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.messages import Message, Side, all_of, message
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind
 from align_hooks.record.reader import Run

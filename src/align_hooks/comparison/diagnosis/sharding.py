@@ -16,9 +16,9 @@ from enum import Enum
 
 import numpy as np
 
+from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.metrics.measures import distances
 from align_hooks.comparison.metrics.model_positions import place
-from align_hooks.comparison.verdict import Finding, Metric, Words
 from align_hooks.families.registry import end_kinds
 from align_hooks.messages import Message, Side, all_of, message, sentences, terms
 from align_hooks.messages.message import id_of

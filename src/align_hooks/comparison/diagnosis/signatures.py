@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.comparison.data.token_losses import AffectedRows, Where
-from align_hooks.comparison.verdict import FaultLocation
+from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.data_file import columns, sections
 from align_hooks.families.registry import routers
 

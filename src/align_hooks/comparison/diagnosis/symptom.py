@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from align_hooks.comparison.stage_result import Phase, StageResult, Status
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Phase, StageResult, Status
 from align_hooks.quantities.registry import STATES
 
 NORM = "grad_norm"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from align_hooks.comparison.control_band.series import NUMBERS
+from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.verdict import Metric, relative
+from align_hooks.comparison.verdict import relative
 from align_hooks.record.reader import Run
 
 STEPS = 50

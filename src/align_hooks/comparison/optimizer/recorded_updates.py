@@ -12,9 +12,9 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
+from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import weights_eps
 from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate
-from align_hooks.comparison.verdict import when
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
 from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup, ScalarRow

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from align_hooks.comparison.finding import Term
 from align_hooks.comparison.optimizer.formula import (
     FITS,
     AdamState,
@@ -32,7 +33,6 @@ from align_hooks.comparison.optimizer.formula import (
     rounding,
     worst,
 )
-from align_hooks.comparison.verdict import Term
 
 ROUNDS = 8
 GAIN = 0.8

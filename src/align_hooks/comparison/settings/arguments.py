@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from align_hooks.comparison.verdict import Phase
+from align_hooks.comparison.stage_result import Phase
 from align_hooks.record.format.schema import Facts
 
 MINDFORMERS = "ms"

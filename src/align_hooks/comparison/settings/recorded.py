@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+from align_hooks.comparison.finding import Finding, Metric, Named, Value
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.settings.arguments import ARGUMENTS
-from align_hooks.comparison.verdict import Finding, Metric, Named, Value
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, not_compared

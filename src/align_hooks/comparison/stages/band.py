@@ -7,8 +7,9 @@ from align_hooks.comparison.control_band.banded import Banded
 from align_hooks.comparison.control_band.departure import departure
 from align_hooks.comparison.control_band.drift import is_installed
 from align_hooks.comparison.control_band.series import NUMBERS
+from align_hooks.comparison.finding import Finding, Words, when
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageResult, Status, Words, when
 from align_hooks.extras import installing
 from align_hooks.messages import Message, message, sentences
 

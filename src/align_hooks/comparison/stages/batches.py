@@ -10,10 +10,11 @@ import numpy as np
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.batch_differences import ARRAYS, Common
 from align_hooks.comparison.data.batches import BatchEvidence, differences, differing_digests, differing_tokens, unseen_mask
+from align_hooks.comparison.finding import Finding, Metric, Words, at_step, when
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.stage_result import FaultLocation, Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, Reason, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.batch_statistics import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of

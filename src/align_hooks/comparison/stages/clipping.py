@@ -6,12 +6,13 @@ import math
 from typing import TypeAlias
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric, at_step, limit_ratio, when
 from align_hooks.comparison.findings import WORST, judged, kept_indices
 from align_hooks.comparison.metrics.limits import CLIPPING
 from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, limit_ratio, when
 from align_hooks.messages import message, sentences
 
 NAMES = (Metric.GRAD_NORM.value, Metric.CLIP_COEFFICIENT.value)

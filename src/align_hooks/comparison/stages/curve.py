@@ -7,9 +7,11 @@ from dataclasses import replace
 from statistics import fmean
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, relative
+from align_hooks.comparison.verdict import relative
 from align_hooks.messages import message
 
 CURVE = 10

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.sharding import objective_alone
+from align_hooks.comparison.finding import Words, at_step
 from align_hooks.comparison.findings import contradicted_by, judged, losses
+from align_hooks.comparison.stage_result import Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import message, sentences
 from align_hooks.record.check.self_check import OF_LOSS, Contradiction, ContradictionKind
 from align_hooks.record.reader import Run

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Metric
+from align_hooks.comparison.stage_result import Phase, StageResult
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage
-from align_hooks.comparison.verdict import Metric, Phase, StageResult
 
 
 @stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.format.sketch")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric, Words, at_step
 from align_hooks.comparison.findings import from_step, rates_equal
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings import recorded
 from align_hooks.comparison.settings.recorded import as_written, several
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.format.schema import Rate
 

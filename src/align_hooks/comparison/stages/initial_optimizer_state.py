@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.findings import judged, moment_errors
 from align_hooks.comparison.metrics.limits import limits_for
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status
 from align_hooks.messages import message
 
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.settings.recorded import presence, show
+from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Reason, StageResult, Status, Words
 from align_hooks.messages import message, sentences, terms
 
 

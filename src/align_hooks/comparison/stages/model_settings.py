@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.settings.recorded import FAMILY, of_no_family, several
+from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import StageResult, Status
 from align_hooks.messages import Message, message
 from align_hooks.quantities.weights import NO_FAMILY
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.routing import ALWAYS, has_choices, is_given, unlike
+from align_hooks.comparison.finding import Finding, Metric, when
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
 from align_hooks.comparison.metrics import distances
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, when
 from align_hooks.messages import Message, message, sentences
 from align_hooks.record.read.routing import in_layers
 

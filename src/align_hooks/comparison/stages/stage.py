@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.verdict import Phase, StageInfo, StageResult
+from align_hooks.comparison.stage_result import Phase, StageInfo, StageResult
 
 Compare = Callable[[ComparisonContext], StageResult | None]
 """The work of a stage; None where there is nothing of its kind in either model."""
@@ -20,5 +20,5 @@ class Stage(StageInfo):
 
 
 def stage(name: str, phase: Phase = Phase.BEFORE_ALL, **facts: object) -> Callable[[Compare], Stage]:
-    """Make a stage of the function that compares; ``facts`` are those of :class:`.verdict.StageInfo`."""
+    """Make a stage of the function that compares; ``facts`` are those of :class:`.stage_result.StageInfo`."""
     return lambda compare: Stage(name, phase, compare=compare, **facts)  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric, at_step, when
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import listed
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, at_step, when
 from align_hooks.messages import message
 
 

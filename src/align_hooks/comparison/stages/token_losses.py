@@ -8,9 +8,10 @@ from dataclasses import replace
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data import token_losses as tokens
 from align_hooks.comparison.data.routing import apart as routes_apart
+from align_hooks.comparison.finding import Finding, Words, when
 from align_hooks.comparison.findings import in_short, judged, steps_text
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Phase, StageResult, Status, Words, when
 from align_hooks.messages import Joined, Message, message, sentences
 
 

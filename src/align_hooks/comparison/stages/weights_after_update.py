@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.finding import Finding, Metric, Term, Unit, when
 from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
 from align_hooks.comparison.metrics.limits import UPDATE, weights_eps
 from align_hooks.comparison.metrics.measures import relative_difference
@@ -21,8 +22,8 @@ from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
 from align_hooks.comparison.optimizer.updates import MOVED, Explanation, blind, emptied, explain
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import listed
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.comparison.verdict import FaultLocation, Finding, Metric, Phase, StageResult, Status, Term, Unit, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import WorkPool
 
