@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Cut, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.names.own import own_elsewhere
+from align_hooks.names.own import canonical_or_own, own_elsewhere
 from align_hooks.record.format.shard import shards_of
 from tables import MEGATRON_DEEPSEEK, MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
 
@@ -120,6 +120,13 @@ def test_a_range_that_holds_nothing_of_a_parameter_has_no_piece() -> None:
 def test_the_last_rank_of_a_vocabulary_may_hold_padding_alone() -> None:
     fused = on("output_layer.weight", (2, HIDDEN), Cut(0, 7, 8))
     assert [(shard.name, shard.box[0]) for shard in shards_of(fused, dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
+
+
+def test_a_vocabulary_under_its_own_name_has_its_padding_on_the_last_rank() -> None:
+    fused = canonical_or_own(None, "megatron", "output_layer.weight", (8, HIDDEN), DIMS, gated=False, cut=Cut(0, 1, 2))
+    assert fused is not None
+    held = {shard.name: shard.box[0] for shard in shards_of(fused, dtype="", counted=True)}
+    assert held == {"megatron:output_layer.weight": (8, 13), "megatron:output_layer.weight#padding": (0, 3)}
 
 
 @pytest.mark.parametrize("native", [QKV, FC1])
