@@ -182,7 +182,8 @@ IMPORTS_OF_OURS = {
         record.reader record.read record.check record.format
     """,
     "report": """
-        comparison.verdict comparison.stages comparison.health comparison.metrics comparison.settings comparison.arbitration
+        comparison.verdict comparison.finding comparison.stage_result comparison.stages
+        comparison.health comparison.metrics comparison.settings comparison.arbitration
         comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
