@@ -37,7 +37,7 @@ def test_what_it_takes_beyond_megatrons_arguments_is_seen_too(model: Callable[..
     assert result == "output"
     ((chunk, batch),) = session.under_way or ()
     assert (chunk, sorted(batch.inputs)) == (0, ["labels", "position_ids", "tokens"])
-    assert [handed.tolist() for handed in batch.handed] == [[[1] * 4]]
+    assert [candidate.tolist() for candidate in batch.candidates] == [[[1] * 4]]
 
 
 def test_a_pass_outside_a_forward_step_is_none_of_the_batch() -> None:

@@ -1,4 +1,4 @@
-"""For tests: a run is held against a reference, and a failure reads like a report.
+"""For tests: a run is compared with a reference, and a failure reads like a report.
 
 ::
 
@@ -35,13 +35,14 @@ def assert_aligned(
     report: str | os.PathLike[str] | None = None,
     executor: Executor | str | None = None,
 ) -> Comparison:
-    """Compare two recorded runs, and raise AssertionError unless the verdict is one that ``allow`` names: ``aligned``, ``diverged``, ``not
-    comparable`` or ``inconclusive``. ``report`` is a file for the page of the comparison, which is written in either case. The other
-    arguments are those of :func:`align_hooks.compare`; ``reference`` may be a file that ``align-hooks distill`` wrote. Returns the
-    comparison.
+    """Return the comparison of two recorded runs; raise AssertionError unless ``allow`` names its verdict.
 
-    The error's text has the verdict and the stage that decided it, the worst findings with how many times their limits they are, the likely
-    cause, what to do next, and the command that gives the whole report. Raises RecordError where a run cannot be read.
+    Verdicts are ``aligned``, ``diverged``, ``not comparable`` and ``inconclusive``. ``report`` is a file for the page of the
+    comparison, which is written in either case. The other arguments are those of :func:`align_hooks.compare`; ``reference`` may
+    be a file that ``align-hooks distill`` wrote.
+
+    The error's text has the verdict and the stage that decided it, the worst findings with how many times their limits they are,
+    the likely cause, what to do next, and the command that prints the report. Raises RecordError where a run cannot be read.
     """
     __tracebackhide__ = True
     allowed = [_verdict(name) for name in ((allow,) if isinstance(allow, str | Verdict) else allow)]
@@ -60,7 +61,7 @@ def assert_aligned(
 
 
 def _verdict(name: str | Verdict) -> Verdict:
-    """The verdict of a name, or that a verdict is; raises AlignHooksError for a name that is none."""
+    """Return the verdict of a name, or the verdict itself; raises AlignHooksError for an unknown name."""
     found = next((verdict for verdict in Verdict if name in (verdict.text, verdict)), None)
     if found is None:
         raise AlignHooksError(f"{name!r} is no verdict; there are {', '.join(verdict.text for verdict in Verdict)}")

@@ -48,7 +48,7 @@ def test_the_bases_agree_in_everything_that_changes_the_result(style: str) -> No
 def test_row(exercise: Exercise) -> None:
     row = BY_NAME[exercise.row]
     agreeing = row_of(exercise.row, *both(exercise, exercise.same))
-    if row.alone:
+    if row.one_sided:
         assert agreeing.outcome in (RowOutcome.ALONE, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
     if exercise.row in FROM_RECORDS or (not exercise.same and not exercise.other and not exercise.flags):
@@ -59,12 +59,12 @@ def test_row(exercise: Exercise) -> None:
     apart = row_of(exercise.row, one, other)
     expected = {
         Effect.RESULT: (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)
-        if row.by_hand is None and row.unsure is None
+        if row.by_hand is None and row.uncertain_if is None
         else (RowOutcome.DIFFERENT, RowOutcome.BY_HAND),
         Effect.ROUNDING: (RowOutcome.ROUNDING, RowOutcome.BY_HAND),
         Effect.NOTHING: (RowOutcome.HARMLESS, RowOutcome.BY_HAND),
     }[row.effect]
-    harmless = (RowOutcome.HARMLESS,) if row.unless is not None else ()
+    harmless = (RowOutcome.HARMLESS,) if row.harmless_if is not None else ()
     assert apart.outcome in (*expected, *harmless), (apart.outcome, apart.reference, apart.candidate)
     if exercise.other != exercise.same and apart.outcome not in (RowOutcome.BY_HAND, RowOutcome.NOT_TOLD):
         assert apart.reference.shown != apart.candidate.shown

@@ -13,7 +13,7 @@ import drifting
 from align_hooks import Run
 from align_hooks.cli import app
 from align_hooks.comparison.control_band import drift
-from align_hooks.comparison.control_band.detector import SLOPES, Detector, cost, leaves, room
+from align_hooks.comparison.control_band.detector import SLOPES, Detector, cost, leaves, mean_square
 from align_hooks.comparison.control_band.drift import drifts, error_of_mean, parts
 from align_hooks.comparison.control_band.level import CUT, GAINS, Honest, Level, honest, innovations
 from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
@@ -129,9 +129,9 @@ def test_a_product_is_at_most_1_on_average(shape: str, repeats: int) -> None:
         "t5": lambda: random.standard_t(5, many) / np.sqrt(5 / 3),
         "hard and easy": lambda: random.standard_normal(many) * np.exp(0.5 * random.standard_normal(many)) / np.exp(0.25),
     }[shape]()
-    new = np.clip(np.sqrt(room(repeats)) * drawn, -CUT, CUT)
+    new = np.clip(np.sqrt(mean_square(repeats)) * drawn, -CUT, CUT)
     for slope in SLOPES:
-        assert np.exp(slope * new - cost(slope, room(repeats))).mean() < 1.005, slope
+        assert np.exp(slope * new - cost(slope, mean_square(repeats))).mean() < 1.005, slope
 
 
 def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None:

@@ -91,7 +91,7 @@ def test_rows_move_on_and_end_with_nothing() -> None:
     assert moved(np.array([[1, 2, 3]]), 0).tolist() == [[1, 2, 3]]
 
 
-def test_a_point_is_whole_where_its_tensor_is_on_record() -> None:
+def test_a_point_has_tensor_where_its_tensor_is_on_record() -> None:
     whole, sums = (SimpleNamespace(has_tensor=lambda name, there=there: there) for there in (True, False))
     runs = [SimpleNamespace(activations=activations) for activations in (whole, sums, None)]
-    assert [Recorded._is_whole(run, "model.norm", SimpleNamespace(tokens=None)) for run in runs] == [True, False, False]
+    assert [Recorded._has_tensor(run, "model.norm", SimpleNamespace(tokens=None)) for run in runs] == [True, False, False]

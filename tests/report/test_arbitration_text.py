@@ -12,7 +12,7 @@ from align_hooks.comparison.finding import Finding, when
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json
-from align_hooks.report.arbitration_text import headline, render_arbitration, said_of_sides
+from align_hooks.report.arbitration_text import headline, remarks, render_arbitration
 from worded import words
 
 HOSTILE = "model.layers.0.[red]\x1b[31m"
@@ -97,7 +97,7 @@ def test_it_is_said_in_chinese_too() -> None:
     said = made(("lm_head", 1e-7, 1e-3))
     assert rendered(said.ruling, CHINESE) == "待测错误"
     assert rendered(headline(said), CHINESE).startswith("最先偏离处为lm_head")
-    assert said_of_sides(said) == []
+    assert remarks(said) == []
 
 
 def test_json_has_all_of_it_strictly() -> None:

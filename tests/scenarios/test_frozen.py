@@ -17,7 +17,7 @@ from align_hooks.comparison.data.shared_ids import Shared, shared_ids
 from align_hooks.comparison.optimizer.zero_lr import LEAST, outliers, unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.record.format.schema import ScalarRow
-from align_hooks.scenarios.frozen import command, taken_out, variables
+from align_hooks.scenarios.frozen import command, extract, variables
 from align_hooks.settings import Settings
 from invoked import invoke
 from synthetic import Synthetic, batch, row
@@ -122,7 +122,7 @@ def test_a_step_taken_out_keeps_a_mask_that_is_not_causal(tmp_path: Path) -> Non
     run = frozen(steps=3)
     run.batches[1]["attention_mask"] = np.zeros((4, 1, 5, 5), bool)
     reference = open_run(run.write(tmp_path / "reference"))
-    assert open_run(taken_out(reference, 1, tmp_path / "alone")).batch(0).attention_mask is not None
+    assert open_run(extract(reference, 1, tmp_path / "alone")).batch(0).attention_mask is not None
     assert "ALIGN_HOOKS_ACTIVATIONS=all" in command(tmp_path / "alone", reference.path, tmp_path / "again")
 
 

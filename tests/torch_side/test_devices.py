@@ -88,11 +88,11 @@ IN_A_STEP: dict[str, Callable[[Make], object]] = {
 def unplaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tensors that are nowhere in memory: each is a stretch of its own, and none is kept for a later test."""
 
-    def each(tensors: list[Any]) -> tuple[norms.Stretch, ...]:
-        return tuple(norms.Stretch(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
+    def each(tensors: list[Any]) -> tuple[norms.ContiguousSpan, ...]:
+        return tuple(norms.ContiguousSpan(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
 
     caches = (probe_recorder.rows_on, probe_recorder.columns_on, token_digest._made)
-    monkeypatch.setattr(norms, "stretches_of", each)
+    monkeypatch.setattr(norms, "spans_of", each)
     monkeypatch.setattr(torch.Tensor, "data_ptr", lambda tensor: id(tensor))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # which asks for a driver
     for cache in caches:

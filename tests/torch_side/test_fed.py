@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.training")
 
 from align_hooks.errors import RefusedRun  # noqa: E402
-from align_hooks.torch_side.hooks.data import Fed  # noqa: E402
+from align_hooks.torch_side.hooks.data import RecordedBatch  # noqa: E402
 
-FED = Fed({"tokens": torch.ones(2, 3), "labels": torch.ones(2, 3)})
+FED = RecordedBatch({"tokens": torch.ones(2, 3), "labels": torch.ones(2, 3)})
 
 
 @pytest.mark.parametrize("kind", [KeyError, RefusedRun])

@@ -117,7 +117,7 @@ def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.
         output = leaf * 3 + 1
         batch = MicroBatch({"labels": IDS})
         if listens:
-            assert batch.made(output)
+            assert batch.keep_losses(output)
             output.register_hook(batch.weigh)
         REDUCED[name](output, torch.from_numpy(MASK)).backward()
         assert leaf.grad is not None
@@ -132,7 +132,7 @@ def test_a_listener_reads_the_gradient_and_changes_none(name: str, dtype: torch.
 def test_two_backward_passes_of_one_output_add_up() -> None:
     output = torch.ones(2, 4, requires_grad=True) * 2
     batch = MicroBatch({"labels": IDS})
-    assert batch.made(output)
+    assert batch.keep_losses(output)
     output.register_hook(batch.weigh)
     first, second = torch.from_numpy(MASK), torch.from_numpy(1 - MASK)
     (output * first).sum().backward(retain_graph=True)
@@ -143,14 +143,14 @@ def test_two_backward_passes_of_one_output_add_up() -> None:
 @pytest.mark.parametrize("output", [torch.ones(2, 4, 16, requires_grad=True), torch.ones(2, 3, requires_grad=True), "hidden states"])
 def test_what_is_no_loss_a_label_is_left_alone(output: object) -> None:
     batch = MicroBatch({"labels": IDS})
-    assert not batch.made(output)
+    assert not batch.keep_losses(output)
     assert batch.arrays(None, 1.0) == ({"labels": IDS}, {Unseen.NO_GRADIENT})
 
 
 def test_an_earlier_stage_says_nothing_of_the_mask() -> None:
-    assert MicroBatch({"labels": IDS}, handed=[MASK]).arrays(None, None) == ({"labels": IDS}, set())
+    assert MicroBatch({"labels": IDS}, candidates=[MASK]).arrays(None, None) == ({"labels": IDS}, set())
 
 
 def test_a_last_stage_without_labels_says_so() -> None:
-    arrays, unseen = MicroBatch({"tokens": IDS}, handed=[MASK]).arrays(None, 1.0)
+    arrays, unseen = MicroBatch({"tokens": IDS}, candidates=[MASK]).arrays(None, 1.0)
     assert (sorted(arrays), unseen) == (["tokens"], {Unseen.LABELS})

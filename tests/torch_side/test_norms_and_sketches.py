@@ -18,7 +18,7 @@ from align_hooks.names.blocks import Blocks  # noqa: E402
 from align_hooks.names.fused import Fused  # noqa: E402
 from align_hooks.record.format.shard import shards_of  # noqa: E402
 from align_hooks.record.format.sketch import sketch  # noqa: E402
-from align_hooks.torch_side.norms import GAP, NormPlan, stretches_of  # noqa: E402
+from align_hooks.torch_side.norms import GAP, NormPlan, spans_of  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 from synthetic import fused as fused_of  # noqa: E402
 
@@ -140,7 +140,7 @@ def test_a_plan_follows_tensors_that_move() -> None:
 
 def test_a_tensor_twice_is_counted_twice() -> None:
     tensor = torch.randn(64, 64)
-    assert len(stretches_of([tensor, tensor])) == 2
+    assert len(spans_of([tensor, tensor])) == 2
     check([parameter("a", (64,), 64), parameter("b", (64,), 64)], [tensor, tensor])
 
 

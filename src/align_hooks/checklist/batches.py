@@ -1,5 +1,4 @@
-"""What a check needs beside a run's batches (:mod:`align_hooks.record.read.batch_statistics`): a tokenizer that decodes what is odd, and
-the special ids."""
+"""A tokenizer that decodes odd batches, and the special ids of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def tokenizer(path: str) -> Decode:
-    """What decodes ids with a tokenizer of Hugging Face: a ``tokenizer.json``, or a directory that holds one.
+    """Return a decoder of ids by Hugging Face's ``tokenizer.json``, or a directory that holds one.
 
     :raises AlignHooksError: there is none, or the library is not installed.
     """
@@ -37,6 +36,6 @@ def tokenizer(path: str) -> Decode:
 
 
 def special_ids(values: Mapping[str, Setting]) -> dict[str, int | None]:
-    """The special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
+    """Return the special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
     ids = {name: values.get(name) for name in SPECIAL}
     return {name: id if isinstance(id, int) and not isinstance(id, bool) and id >= 0 else None for name, id in ids.items()}

@@ -1,4 +1,4 @@
-"""Which families of models a configuration describes, by the rows of the CheckList."""
+"""The families of models that a configuration describes, by the rows of the CheckList."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ NETWORK = "model.arch.type"
 
 
 def of_side(configuration: Configuration) -> Sequence[Family]:
-    """The families that have canonical names on the side of a configuration."""
+    """Return the families that have canonical names on the side of a configuration."""
     return [family for family in FAMILIES if family.mindformers] if configuration.side == MINDFORMERS else FAMILIES
 
 
 def named(configuration: Configuration) -> Sequence[Family]:
-    """The families whose class of model a configuration names; a configuration of Megatron's names none, and has them all, as one whose
-    class is not known has."""
+    """Return the families whose class of model a configuration names; all where it names none, or one that is not known."""
     families = of_side(configuration)
     if configuration.side != MINDFORMERS:
         return families
@@ -41,7 +40,7 @@ def named(configuration: Configuration) -> Sequence[Family]:
 
 
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
-    """Whether a model has experts; None where that is not known. ``partly`` says that the configuration may go on elsewhere."""
+    """Return whether a model has experts, None where not known; ``partly``: the configuration may go on elsewhere."""
     value = read_row(ROW["expert_num"], configuration)
     if value.meaning is UNSET or (partly and value.where is ValueOrigin.DEFAULT):
         return None
@@ -49,7 +48,7 @@ def experts(configuration: Configuration, *, partly: bool) -> bool | None:
 
 
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[Message]:
-    """In what a configuration differs from a family, as far as that is known, each with the place where it is set."""
+    """Return in what a configuration is known to differ from a family, with the place where that is set."""
     values = {name: read_row(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
     wrong = ["layers_with_experts"] if some and not family.mixes and has_dense_layers(configuration) else []
@@ -62,12 +61,12 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
 
 
 def kind_of(value: SideValue, configuration: Configuration) -> object:
-    """Return what a family asks of a value: of scaled positions the kind alone. A fork's are its own, and not read from what it builds."""
+    """Return what a family asks of a value: of scaled positions only the kind, but of a fork's, which are its own."""
     return value.meaning.kind if isinstance(value.meaning, Scaling) and not configuration.fork else value.meaning
 
 
 def elsewhere(configuration: Configuration) -> str:
-    """The place where the configuration may go on, so that a missing name need not have its default; empty where all is here."""
+    """Return the place where a configuration may go on, so that an unset name need not have its default; empty without one."""
     for name in ("yaml_cfg", "use_checkpoint_args"):
         if configuration.side != MINDFORMERS and name in configuration.values:
             return configuration.values[name].where or name
@@ -75,7 +74,7 @@ def elsewhere(configuration: Configuration) -> str:
 
 
 def odd(configuration: Configuration) -> list[Message]:
-    """In what a model differs from the nearest family; empty where it is of one."""
+    """Return in what a model differs from the nearest family; empty where none does."""
     partly = bool(elsewhere(configuration))
     if families := named(configuration):
         sort = experts(configuration, partly=partly)
@@ -88,31 +87,31 @@ def odd(configuration: Configuration) -> list[Message]:
 
 
 def described(configuration: Configuration) -> Family | None:
-    """The family of a model of which a configuration tells every row; None where there is no such family."""
+    """Return the family of a model that has a family's value in every row; None without one."""
     sort = experts(configuration, partly=False)
     single = sort is False and read_row(ROW["expert_num"], configuration).meaning == 1  # a layer with a router that is no Mixtral's
     if single or has_dense_layers(configuration):
         return None
-    for family in named(configuration):
-        if family.experts is sort and all(
-            kind_of(read_row(ROW[name], configuration), configuration) in allowed for name, allowed in family.configured.items()
-        ):
-            return family
-    return None
+
+    def fits(family: Family) -> bool:
+        values = ((kind_of(read_row(ROW[name], configuration), configuration), allowed) for name, allowed in family.configured.items())
+        return family.experts is sort and all(value in allowed for value, allowed in values)
+
+    return next(filter(fits, named(configuration)), None)
 
 
 def has_dense_layers(configuration: Configuration) -> bool:
-    """Whether a model with experts also has layers without."""
+    """Return whether a model with experts also has layers without."""
     layers = layers_with_experts(configuration)
     return layers is not None and layers.dense > 0
 
 
 def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
-    """Which layers have experts; None where that is not known."""
+    """Return which layers have experts; None where that is not known."""
     layers = read_row(ROW["layers_with_experts"], configuration).meaning
     return layers if isinstance(layers, ExpertLayers) else None
 
 
 def _shown(name: str, value: SideValue) -> Message:
-    told = {"name": ROW[name].name, "value": value.shown}
-    return message("family.misfit_at", where=value.where, **told) if value.where else message("family.misfit", **told)
+    words = {"name": ROW[name].name, "value": value.shown}
+    return message("family.misfit_at", where=value.where, **words) if value.where else message("family.misfit", **words)

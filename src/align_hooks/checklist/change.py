@@ -1,4 +1,4 @@
-"""What to do about a difference: what to write, or why nothing can be written. Data, from which reports are made."""
+"""What to do about a difference: what to write, or why nothing can be written. Reports are made from this data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from align_hooks.messages import Argument, message, sentences
 PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
 NO_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 """Words that YAML 1.1 makes no text of."""
-
 LONGEST_SHOWN = 80
 """Letters of a value that stands in a line."""
 
@@ -41,10 +40,11 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One setting of a candidate and what to give it: ``key`` is a key of MindFormers' YAML with dots, or the attribute of a flag."""
+    """One setting of a candidate and its new value."""
 
     framework: str
     key: str
+    """A key of MindFormers' YAML with dots, or the attribute of a flag."""
     value: Setting
     anchor: str = ""
     """The anchor by which the key is given what another key is given; empty where the row itself asks for it."""
@@ -61,7 +61,7 @@ class Edit:
 
     @property
     def name(self) -> str:
-        """The setting as its framework names it: a whole key, or a flag with its dashes."""
+        """The setting as its framework names it: a full key, or a flag with its dashes."""
         return self.key if self.framework == MINDFORMERS else named(flag_of(self.key)[0], self.framework)
 
     @property
@@ -71,11 +71,11 @@ class Edit:
 
     @property
     def words(self) -> Argument:
-        """As a report shows it; of a YAML the block that is to be pasted has all of a long value."""
+        """The edit as a report shows it."""
         setting, written = self.name.removeprefix(MODEL), self.written
         if self.anchor:
             return message("change.tied", name=setting, anchor=self.anchor)
-        if self.framework == MINDFORMERS and len(written) > LONGEST_SHOWN:
+        if self.framework == MINDFORMERS and len(written) > LONGEST_SHOWN:  # the block to be pasted has all of it
             written = f"{written[:LONGEST_SHOWN]}…"
         forms: Mapping[Form, Argument] = {
             Form.WRITE: f"{setting}{':' if self.framework == MINDFORMERS else ''} {written}",
@@ -87,27 +87,28 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class SuggestedEdit:
-    """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting.
-
-    ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
-    are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
-    change. ``worth`` is False where that costs more than it mends, and ``optional`` says that the rounding alone changes. ``why`` says
-    what keeps the candidate from being told, or how a reader comes to the value.
-    """
+    """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting."""
 
     action: Action
     framework: str
     edits: tuple[Edit, ...] = ()
+    """All that is to be written."""
     value: Argument = None
+    """Without edits the value that the candidate, the reference or both are to have."""
     key: str = ""
+    """The setting for ``value``; empty without one."""
     parts: Argument = None
+    """The name of a row that agrees now and would differ after the change; None without one."""
     worth: bool = True
+    """False where the change costs more than it mends."""
     optional: bool = False
+    """Whether only the rounding changes."""
     why: Argument = None
+    """Why the candidate cannot be changed, or how a reader comes to the value."""
 
     @property
     def keeps(self) -> bool:
-        """Whether what is to be written leaves every other row as it is."""
+        """Whether the edits leave every other row as it is."""
         return self.action is Action.WRITE and self.parts is None
 
     @property
@@ -117,7 +118,7 @@ class SuggestedEdit:
 
     @property
     def words(self) -> Argument:
-        """As a report shows it."""
+        """The suggestion as a report shows it."""
         actions: Mapping[Action, Argument] = {
             Action.WRITE: sentences(*(edit.words for edit in self.edits)),
             Action.COME_TO: self.why
@@ -144,19 +145,19 @@ class SuggestedEdit:
 
 
 def named(key: str, framework: str) -> str:
-    """A key as people of a framework write it."""
+    """Return a key as users of a framework write it."""
     return key if framework == MINDFORMERS else "--" + key.replace("_", "-")
 
 
 def flag_of(attribute: str) -> tuple[str, Setting]:
-    """The flag of Megatron's that sets an attribute, with underscores for dashes, and the value where the flag itself is the value."""
+    """Return the flag of Megatron's that sets an attribute, with underscores, and the value where the flag itself is the value."""
     flags = [(flag, constant) for flag, (name, constant) in RENAMED.items() if name == attribute]
     own = attribute.replace("_", "-") in FLAGS and all(constant is None for _, constant in flags)
     return flags[0] if flags and not own else (attribute, None)
 
 
 def in_yaml(value: Setting) -> str:
-    """A value as YAML 1.1 reads it back: numbers with a point where Python leaves it out, text in quotes where it would be no text."""
+    """Return a value as YAML 1.1 reads it back: a number with a point, ambiguous text in quotes."""
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(in_yaml, value)) + "]"
     if isinstance(value, dict):
@@ -170,21 +171,21 @@ def in_yaml(value: Setting) -> str:
 
 
 def in_command(value: Setting) -> str:
-    """A value as the words that follow a flag."""
+    """Return a value as the words that follow a flag."""
     return " ".join(map(in_command, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def block(edits: Sequence[Edit], base: str = "") -> str:
-    """Edits as sections of a YAML; with ``base`` as a file that stands over that one, which MindFormers reads as it is."""
+    """Return edits as sections of a YAML; with ``base`` as a file that stands over that one, as MindFormers reads it."""
     tree: dict[str, object] = {"base_config": base} if base else {}
     for edit in (edit for edit in edits if edit.form is not Form.LEAVE_OUT):
         *path, last = edit.key.split(".")
-        place = tree
+        section = tree
         for part in path:
-            inner = place.setdefault(part, {})
+            inner = section.setdefault(part, {})
             assert isinstance(inner, dict)  # no edit is a section of another
-            place = inner
-        place[last] = edit
+            section = inner
+        section[last] = edit
     return "\n".join(_lines(tree, ""))
 
 

@@ -1,4 +1,4 @@
-"""Names that the configuration classes of MindFormers' older models read, by release. They are data, in ``class_keys.txt``."""
+"""Names that the configuration classes of MindFormers' older models read, by release: data, in ``class_keys.txt``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_CLASS = f"{MODEL}type"
 
 
 def class_of(configuration: Configuration) -> str:
-    """The configuration class of an older model, as the table writes it; empty where it is not in the table, or not named."""
+    """Return the configuration class of an older model, as the table writes it; empty where it is not in the table, or not named."""
     kind = configuration.values.get(OF_CLASS)
     if configuration.side != MINDFORMERS or is_new(configuration) or kind is None:
         return ""
@@ -26,19 +26,19 @@ def class_of(configuration: Configuration) -> str:
 
 
 def keys_read(kind: str, version: str) -> frozenset[str]:
-    """Names under ``model_config`` that a class of the table reads in a release, those of its parents and of every class among them."""
+    """Return the names under ``model_config`` that a class reads in a release, with those of its parents and of every class."""
     parent, own = classes()[kind]
     names = {name for name, since in {**own, **classes()[EVERY][1]}.items() if is_since(version, *since)}
     return frozenset(names | (keys_read(parent, version) if parent else frozenset()))
 
 
 def own_keys(kind: str, version: str) -> frozenset[str]:
-    """Those of them that are the class's and its parents' own."""
+    """Return the same names without those of every class."""
     return keys_read(kind, version) - classes()[EVERY][1].keys()
 
 
 def not_read(configuration: Configuration) -> Iterator[str]:
-    """Names that a configuration sets, tables with all that stands in them, and that its class does not read."""
+    """Yield the names, tables' members too, that a configuration sets and its class does not read."""
     kind = class_of(configuration)
     read = keys_read(kind, configuration.version) if kind else frozenset[str]()
     for name in configuration.values if kind else ():

@@ -1,8 +1,7 @@
-"""What MindFormers does where a YAML says nothing: the defaults of its configuration classes, by family of model.
+"""Defaults of MindFormers' configuration classes, by family of model: data, in ``defaults.txt``.
 
-Those of the newer models are what the classes of MindFormers 1.9 hold after they were built from an empty configuration, and tests build
-them again; those of the older ones are ``LlamaConfig``'s and ``MoEConfig``'s. Older ones that 1.9 no longer has are in
-``older_families.py``. They are data, in ``defaults.txt``.
+Newer models have what the classes of MindFormers 1.9 hold when built from an empty configuration, as tests build them;
+older ones ``LlamaConfig``'s and ``MoEConfig``'s values. Those that 1.9 no longer has are in ``older_families.py``.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from pathlib import Path
 
 from align_hooks.checklist.older_families import CLASSES, OLDER_DEFAULTS
 from align_hooks.checklist.row import UNSET, Read, is_new, model
-from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.configuration.values import Configuration, Setting, Value
 from align_hooks.data_file import sections, setting
 
 LLAMA = "llama"
 """The older family: ``LlamaConfig``, which also serves Qwen2.5, Mixtral and GLM of ``use_legacy: True``."""
-
 ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
@@ -30,12 +28,10 @@ ARCHITECTURES = {
     "telechat3_moe": "TeleChat3MoeForCausalLM",
 }
 """Family, which is ``model_type``, to the name of its architecture."""
-
 CHATGLM = "chatglm2"
 """The other older family: ``ChatGLM2Config``, which serves GLM-3 and GLM-4 too."""
 OLDER = (LLAMA, CHATGLM)
 """Older families that 1.9 still has."""
-
 MLA = ("deepseek_v3", "telechat3_moe")
 EXPERTS = ("qwen3_moe", "deepseek_v3", "glm4_moe", "telechat3_moe")
 OTHERS = ""
@@ -53,14 +49,20 @@ def _by_family() -> Mapping[str, Mapping[str, Setting]]:
 
 DEFAULTS = _by_family()
 """Field of ``TransformerConfig`` to its value by family."""
-
 KEY_VALUE_HEADS = {CHATGLM: 2, "internlm2": 8, "qwen3_moe": 4, "glm4": 2, "glm4_moe": 8}
 HEAD_DIM = {CHATGLM: 128, "qwen3": 128, "qwen2": 128, "telechat3": 128, "glm4": 128, "telechat": 128}
 EXPERT_SIZE = {"qwen3_moe": 768, "deepseek_v3": 2048, "glm4_moe": 1408, "telechat3_moe": 1536}
+TEMPLATE_SINCE = (1, 5)
+"""The MindFormers since which ``ConfigTemplate`` (``mindformers.tools.register.template``) fills in sections that a YAML lacks."""
+TEMPLATE: Mapping[str, Mapping[str, Setting]] = {
+    "optimizer": {"type": "AdamW", "betas": [0.9, 0.999], "learning_rate": 5e-5, "eps": 1e-8, "weight_decay": 0.0},
+    "lr_schedule": {"type": "CosineWithWarmUpLR", "learning_rate": 5e-5, "lr_end": 0.0, "warmup_ratio": 0.0, "total_steps": -1},
+}
+"""Sections of a training; the readings of ``runner_wrapper`` have its own."""
 
 
 def family(configuration: Configuration) -> str | None:
-    """The family of a MindFormers configuration; None where it is not one that is known."""
+    """Return the family of a MindFormers configuration; None where it is not known."""
     kinds = ("model_type", "architectures", "type")
     model_type, architectures, kind = (configuration.find(model(name)) for name in kinds)
     if not is_new(configuration):
@@ -74,7 +76,7 @@ def family(configuration: Configuration) -> str | None:
 
 
 def default(field: str) -> Read:
-    """What a family does with a field that nothing sets; not known where the model's own ``config.json`` is not here to be read."""
+    """Return a reading of a family's default of a field; UNSET where the model's own ``config.json`` is not here to be read."""
 
     def read(configuration: Configuration) -> Setting:
         name, table = family(configuration), DEFAULTS.get(field, {})
@@ -87,6 +89,13 @@ def default(field: str) -> Read:
     return read
 
 
-def where_told(value: Setting) -> Read:
-    """``value`` where nothing sets a field; not known where the model's own ``config.json`` is not here to be read."""
+def if_complete(value: Setting) -> Read:
+    """Return a reading of ``value``; UNSET where the model's own ``config.json`` is not here to be read."""
     return lambda configuration: UNSET if configuration.unread else value
+
+
+def of_template(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of sections that a configuration lacks; a schedule by groups replaces the common one."""
+    there = {name.partition(".")[0] for name in values}
+    lacking = [name for name in TEMPLATE if name not in there and not (name == "lr_schedule" and "grouped_lr_schedule" in there)]
+    return {f"{section}.{key}": Value(value) for section in lacking for key, value in TEMPLATE[section].items()}

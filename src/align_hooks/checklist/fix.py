@@ -1,4 +1,4 @@
-"""A candidate's YAML with everything written that a check tells to write, or as a file that stands over the one that is there."""
+"""A candidate's YAML with all edits of a check, or a file of these that overrides it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from align_hooks.errors import shown
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A YAML file as it was and as it is mended, and the configuration that the mended one holds."""
+    """A YAML file before and after its edits."""
 
     before: str
     after: str
@@ -28,12 +28,12 @@ class Fixed:
 
 
 def is_yaml(candidate: str) -> bool:
-    """Whether a side is given as a YAML file."""
+    """Return whether a side is given as a YAML file."""
     return candidate.lower().endswith((".yaml", ".yml"))
 
 
 def fixed(candidate: str, checklist: Checklist) -> Fixed:
-    """The candidate's YAML with all edits of a check; what else stands in it stays as it is, to the letter.
+    """Return the candidate's YAML with all edits of a check; what else stands in it stays as it is, to the letter.
 
     :raises ConfigurationError: the candidate is no YAML of MindFormers, or more than the edits would change.
     """

@@ -1,7 +1,4 @@
-"""What a side means where no value of its configuration says it: typed, with the words that a reader meets.
-
-Two meanings are held against each other, and code asks their fields; the words are for reports alone.
-"""
+"""Typed meanings of a side's settings, where no single value says them, with words for reports only."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ Words: TypeAlias = "Message | Joined"
 
 
 class ValueOrigin(Enum):
-    """Where a value comes from that nobody set."""
+    """Where a value that nobody set comes from."""
 
     DEFAULT = "default"
     NOT_CONFIGURABLE = "not_configurable"
 
 
 class Decays(Enum):
-    """Which weights decay, where a framework's own rule says it."""
+    """Which weights decay by a framework's own rule."""
 
     NOTHING = "nothing"
     RULE = "rule"
@@ -31,47 +28,46 @@ class Decays(Enum):
 
 
 class Drops(Enum):
-    """Which tokens an expert drops, where Megatron has no name for it: all stay, or those that chose it first stay before those that chose
-    it second."""
+    """Which tokens an expert drops, where Megatron has no name for it."""
 
     NOTHING = "nothing"
     BY_CHOICE = "by_choice"
+    """Tokens that chose the expert second, before those that chose it first."""
 
 
 class Spread(Enum):
-    """How far the first weights of output projections, the last layers of attention, MLPs and experts, spread beside all others.
-
-    All but ``ALIKE`` divide by a square root: of twice the number of layers, or of that number.
-    """
+    """The standard deviation of the first weights of output projections, relative to all others."""
 
     ALIKE = "alike"
     BY_DEPTH = "by_depth"
+    """Divided by the square root of twice the number of layers."""
     BY_DEPTH_BUT_EXPERTS = "by_depth_but_experts"
     BY_DEPTH_ONCE = "by_depth_once"
+    """Divided by the square root of the number of layers."""
 
 
 class OptimizerKind(Enum):
-    """Optimizers whose updates are not what their names say. MindSpore's ``AdamWeightDecay`` does not correct the bias, so that its first
-    update is three times Adam's, at beta2 = 0.999 thirty times."""
+    """Optimizers whose updates are not what their names say."""
 
     ADAMW_UNCORRECTED = "adamw_uncorrected"
+    """MindSpore's ``AdamWeightDecay``: without bias correction its first update is three times Adam's, at beta2 = 0.999 thirty times."""
     ADAM_COUPLED = "adam_coupled"
 
 
 class Counts(Enum):
-    """Which choices of experts a load-balancing loss counts: those that the router made, or those that the scores alone would make, without
-    the bias of the experts and without groups."""
+    """Which choices of experts a load-balancing loss counts."""
 
     AS_ROUTED = "as_routed"
     BY_SCORES = "by_scores"
+    """The choices by scores only, without the bias of the experts and without groups."""
 
 
 class Shares(Enum):
-    """What the loss of further tokens is divided by, where every token counts alike: its own tokens, or those of the main loss, of which
-    there are more."""
+    """What the loss of further tokens is divided by, where every token counts alike."""
 
     OWN_TOKENS = "own_tokens"
     ALL_TOKENS = "all_tokens"
+    """The tokens of the main loss, of which there are more."""
 
 
 class Printed(Enum):
@@ -99,45 +95,47 @@ class ParallelAxis(Enum):
 
 
 class Order(Enum):
-    """In which order the samples of a data set are trained on: as the data set has them, which Megatron's orders by its own seed, shuffled
-    by MindFormers' reader, by Megatron's cyclic one, or by MindSpeed-LLM, which shuffles instructions."""
+    """The order in which the samples of a data set are trained on."""
 
     OF_THE_DATA = "of_the_data"
+    """The data set's, which Megatron's makes by its own seed; MindFormers' reader may shuffle, Megatron's cyclic loader does."""
     SHUFFLED = "shuffled"
     CYCLIC = "cyclic"
     INSTRUCTIONS = "instructions"
+    """Shuffled by MindSpeed-LLM, which shuffles instructions."""
 
 
 class Meaning:
-    """A meaning that a reader meets in ``words``; ``numbers`` are the numbers in it that a single setting may hold."""
+    """A meaning with words for reports."""
 
     __slots__ = ()
 
     @property
     def words(self) -> Argument:
-        """As a report shows it."""
+        """The meaning as a report shows it."""
         raise NotImplementedError
 
     @property
     def numbers(self) -> Sequence[int]:
-        """What to try in a setting that takes a number."""
+        """The numbers of the meaning that a single setting may hold."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertLayers(Meaning):
-    """Which layers have experts: ``runs`` are the numbers of layers in a row that do, or do not; no run where no layer has any."""
+    """Which layers have experts."""
 
     runs: tuple[tuple[bool, int], ...] = ()
+    """Whether consecutive layers have experts, and how many these are; empty where no layer has any."""
 
     @property
     def sparse(self) -> int:
-        """Layers with experts."""
+        """The number of layers with experts."""
         return sum(count for experts, count in self.runs if experts)
 
     @property
     def dense(self) -> int:
-        """Layers without, beside those with experts."""
+        """The number of layers without, in a model with experts."""
         return sum(count for experts, count in self.runs if not experts)
 
     @property
@@ -154,16 +152,16 @@ class ExpertLayers(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Balanced(Meaning):
-    """The tokens among which a load-balancing loss counts how often an expert is chosen: those of ``sequences`` together, cut into
-    ``parts`` that count apart, or with ``of_step`` those of all ranks and of the micro-batches before in the step.
-
-    ``kind`` is what the framework calls it, which says nothing by itself: the names mean other tokens on the other side.
-    """
+    """The tokens among which a load-balancing loss counts how often an expert is chosen."""
 
     sequences: int
+    """How many sequences are counted together."""
     parts: int = 1
+    """How many parts each sequence is cut into, which are counted separately."""
     of_step: bool = False
+    """Whether all ranks and the step's earlier micro-batches are counted together."""
     kind: str = field(default="", compare=False)
+    """The framework's name of the loss, which means other tokens on the other side."""
 
     @property
     def words(self) -> Argument:
@@ -177,7 +175,7 @@ class Balanced(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Dynamic(Meaning):
-    """A loss scale that moves, and where it starts."""
+    """A loss scale that moves."""
 
     start: float
 
@@ -188,22 +186,23 @@ class Dynamic(Meaning):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The start, where it is whole."""
+        """The start, where that is an integer."""
         return [int(self.start)] if self.start.is_integer() else []
 
 
 @dataclass(frozen=True, slots=True)
 class RopeWavelengths:
-    """Between which wavelengths Llama 3.1's scaling takes hold: an original length over two factors. The defaults are Megatron-LM's."""
+    """The wavelengths between which Llama 3.1's scaling takes hold; the defaults are Megatron-LM's."""
 
     low: object = 1.0
+    """A factor that divides ``length``, as ``high``."""
     high: object = 4.0
     length: object = 8192.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling(Meaning):
-    """How rotary positions are scaled, by what, and of Llama 3.1's scaling within which bounds."""
+    """How rotary positions are scaled."""
 
     kind: str
     factor: object
@@ -220,13 +219,13 @@ class Scaling(Meaning):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The factor and the bounds, where they are whole."""
+        """The factor and the bounds, where these are integers."""
         numbers = (self.factor, self.bounds.low, self.bounds.high, self.bounds.length)
         return [int(number) for number in numbers if isinstance(number, int) or (isinstance(number, float) and number.is_integer())]
 
 
 def _number(value: object) -> str:
-    """A number without digits that say nothing, or whatever stands in its place."""
+    """Return a float without needless digits; any other value as text."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -244,10 +243,10 @@ class OwnRates(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Hidden(Meaning):
-    """The token id that a model takes out, and of what: no query attends to such a token, the loss leaves it out, or both. Without an id
-    nothing is taken out."""
+    """The token id that a model leaves out of attention, of the loss, or of both."""
 
     id: int | None = None
+    """None where no token is left out."""
     attention: bool = False
     loss: bool = False
 
@@ -256,9 +255,8 @@ class Hidden(Meaning):
         """``0, out of attention and loss``."""
         if self.id is None:
             return "none"
-        if self.attention and self.loss:
-            return message("meaning.hidden", id=self.id)
-        return message("meaning.hidden_attention" if self.attention else "meaning.hidden_loss", id=self.id)
+        where = "" if self.attention and self.loss else "_attention" if self.attention else "_loss"
+        return message(f"meaning.hidden{where}", id=self.id)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -268,7 +266,7 @@ class Hidden(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class TwoLengths(Meaning):
-    """A sequence length that the model and its data do not agree on."""
+    """Two sequence lengths, the model's and its data's."""
 
     model: object
     data: object
@@ -286,11 +284,12 @@ class TwoLengths(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Released(Meaning):
-    """The MindSpore beside a MindFormers, and the one that this was released with, None where that is not known."""
+    """The versions of a MindFormers and of the MindSpore beside it."""
 
     mindformers: str
     mindspore: str
     wanted: str | None
+    """The MindSpore that this MindFormers was released with; None where that is not known."""
 
     @property
     def fits(self) -> bool:
@@ -307,7 +306,7 @@ class Released(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Switched(Meaning):
-    """What is on: settings by their names, or ways in which a model is split over ranks."""
+    """Settings that are on, or the ways in which a model is split over ranks."""
 
     on: tuple[str | ParallelAxis, ...]
 

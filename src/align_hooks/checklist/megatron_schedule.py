@@ -1,7 +1,7 @@
 """Megatron-LM's learning rate and weight decay of every step.
 
-The formulas of ``megatron.core.optimizer_param_scheduler.OptimizerParamScheduler`` on what ``get_optimizer_param_scheduler`` of
-``megatron.training`` gives it; tests hold them against that class. It counts in samples, here in steps where its length is in steps.
+The formulas of ``OptimizerParamScheduler`` on what ``get_optimizer_param_scheduler`` gives it; tests compare them with that class,
+which counts in samples, here in steps where its length is in steps.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
 
 LONGEST = 10**12
-"""Steps of a run, and no more."""
+"""The most steps of a run."""
 STYLES = ("constant", "linear", "cosine", "inverse-square-root", "WSD")
 
 
 def is_in_samples(configuration: Configuration) -> bool:
-    """Whether a run is counted in samples. Megatron fills the iterations of such a run in, so that a record holds both."""
+    """Return whether a run is counted in samples. Megatron fills the iterations of such a run in, so that a record holds both."""
     samples, steps = (value_of(configuration, (name,), None) for name in ("train_samples", "train_iters"))
     return bool(samples and (not steps or configuration.facts is not None))
 
 
 def megatron_rate(configuration: Configuration) -> Schedule:
-    """What ``get_optimizer_param_scheduler`` builds and ``OptimizerParamScheduler.get_lr`` gives."""
+    """Return what ``get_optimizer_param_scheduler`` builds and ``OptimizerParamScheduler.get_lr`` gives."""
 
     def value(name: str, default: Setting = None) -> Setting:
         return value_of(configuration, (name,), default)
@@ -41,12 +41,11 @@ def megatron_rate(configuration: Configuration) -> Schedule:
         if value(name):
             flag = "--" + name.replace("_", "-")
             raise Unstated(message("untold.counted_in_samples" if in_samples else "untold.counted_in_iterations", flag=flag))
-    whole = value(f"train_{counted}")
-    if not whole:
+    if not (given := value(f"train_{counted}")):
         raise Unstated(message("untold.neither_set", name="--train-iters", other="--train-samples"))
     batch = _batch(configuration) if in_samples else 1
-    total, unit = int(whole // batch) if in_samples else int(whole), float(batch)
-    length = float(value(f"lr_decay_{counted}", whole))
+    total, unit = int(given // batch) if in_samples else int(given), float(batch)
+    length = float(value(f"lr_decay_{counted}", given))
     warm, annealed = float(value(f"lr_warmup_{counted}") or 0), value(f"lr_wsd_decay_{counted}")
     if length <= 0 or total <= 0:
         raise Unstated(message("untold.no_length"))
@@ -82,8 +81,7 @@ def megatron_rate(configuration: Configuration) -> Schedule:
 
 
 def _batch(configuration: Configuration) -> int:
-    batch = value_of(configuration, ("global_batch_size",), None)
-    if batch is None:
+    if (batch := value_of(configuration, ("global_batch_size",), None)) is None:
         raise Unstated(message("untold.without", name="--train-samples", other="--global-batch-size"))
     return int(batch)
 
@@ -98,7 +96,7 @@ LEFT: dict[str, Callable[[Floats], Floats]] = {
 
 
 def _decay(style: str, part: Floats, count: Floats, length: float, annealed: Setting, wsd_style: str) -> Floats:
-    """How much of the way from the lowest rate to the peak is left; WSD decays at the end alone, in a style of its own."""
+    """Return how much of the way from the lowest rate to the peak is left; WSD decays only at the end, in a style of its own."""
     if style != "WSD":
         return LEFT[style](part)
     if wsd_style not in LEFT:

@@ -1,7 +1,6 @@
 """MindFormers' learning rate of every step.
 
-The formulas of the classes of ``mindformers.core.lr.lr_schedule``, on what ``lr_schedule`` of a YAML and ``base_trainer`` give them; tests
-hold them against those classes.
+The formulas of the classes of ``mindformers.core.lr.lr_schedule`` on a YAML's ``lr_schedule``; tests compare them with these classes.
 """
 
 from __future__ import annotations
@@ -26,34 +25,35 @@ Rates: TypeAlias = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a schedule is made from: its ``configuration``, the ``peak``, steps of ``warm`` up, and its ``length``, None where the data
-    tells it."""
+    """The settings of a schedule."""
 
     configuration: Configuration
     peak: float
     warm: int
+    """Steps of warm-up."""
     length: int | None
+    """Steps; None where only the data has that."""
 
     def value(self, name: str, default: Setting = None) -> Setting:
-        """A setting of the schedule."""
+        """Return a setting of the schedule."""
         return value_of(self.configuration, schedule_keys(name), default)
 
     def number(self, name: str, default: Setting) -> float:
-        """A setting of the schedule that is a number."""
+        """Return a setting of the schedule that is a number."""
         return float(self.value(name, default))
 
     @property
     def total(self) -> int:
         """The length.
 
-        :raises Unknown: the data tells it.
+        :raises Unknown: only the data has it.
         """
         if self.length is None:
             raise Unstated(message("untold.length_of_data"))
         return self.length
 
     def steps(self, kind: str) -> int | None:
-        """A number of steps, by ``kind`` as such or as a part of the length, which wins; None where neither is set."""
+        """Return a number of steps, by ``kind`` as such or as a part of the length, which wins; None where neither is set."""
         steps, ratio = self.value(f"{kind}_steps"), self.value(f"{kind}_ratio")
         if ratio is None:
             return None if steps is None else int(steps)
@@ -64,18 +64,14 @@ class Setup:
         return int(self.length * float(ratio))
 
     def end(self, *, by_ratio: bool) -> float:
-        """The step at which a cosine ends: by its steps, or before those by a part of the length."""
+        """Return the step at which a cosine ends: by its steps, or before those by a part of the length."""
         share, steps = self.value("decay_ratio") if by_ratio else None, self.value("decay_steps")
         return int(self.total * float(share)) if share is not None else max(1, int(self.total if steps is None else steps))
 
 
 def mindformers_rate(configuration: Configuration) -> Schedule:
-    """What ``lr_schedule`` of a YAML gives; a constant rate where there is none."""
-
-    def value(name: str, default: Setting = None) -> Setting:
-        return value_of(configuration, schedule_keys(name), default)
-
-    run_steps = mindformers_steps(configuration)
+    """Return what ``lr_schedule`` of a YAML gives; a constant rate where there is none."""
+    run_steps, value = mindformers_steps(configuration), Setup(configuration, 0.0, 0, None).value
     steps = None if run_steps is UNSET else int(run_steps)
     kind = value("type")
     if rates_of_groups(configuration) is not None:
@@ -89,8 +85,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     kind, total = schedule_class(kind), value("total_steps", -1)
     length = steps if total == -1 else int(total)
     warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
-    peak = value("learning_rate", value("base_lr"))
-    if peak is None:
+    if (peak := value("learning_rate", value("base_lr"))) is None:
         raise Unstated(message("untold.not_set", name="lr_schedule.learning_rate"))
     if kind not in SHAPES:
         raise Unstated(message("untold.not_known", name="lr_schedule.type", value=kind))
@@ -111,7 +106,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
 
 
 def lowest_rate(configuration: Configuration) -> Setting:
-    """The rate at which the schedule ends; of one that has no end, what a YAML says of it, for want of anything else."""
+    """Return the rate at which the schedule ends; of one without an end, its ``lr_end``."""
     kind = schedule_class(value_of(configuration, schedule_keys("type"), None))
     if kind == "LinearWithWarmUpLR":
         return 0.0
@@ -120,7 +115,7 @@ def lowest_rate(configuration: Configuration) -> Setting:
 
 
 def style(configuration: Configuration) -> Setting:
-    """The class of the schedule, by the shape that it gives: a polynomial of power 1 is linear."""
+    """Return the class of the schedule, by the shape that it gives: a polynomial of power 1 is linear."""
     kind = schedule_class(value_of(configuration, schedule_keys("type"), "constant"))
     straight = kind == "PolynomialWithWarmUpLR" and float(value_of(configuration, schedule_keys("power"), 1.0)) == 1.0
     return "LinearWithWarmUpLR" if straight else kind
@@ -237,4 +232,4 @@ LOWEST = {
 }
 """Schedules that end at a rate that can be set: the name that the class has for it, and its default. A linear one ends at 0."""
 BY_RATIO = {"CosineWithWarmUpLR": True, "CosineWithRestartsAndWarmUpLR": False}
-"""Schedules that look for their end before they look for their warm-up, and whether ``decay_ratio`` may say it."""
+"""Schedules that check for their end before their warm-up, and whether ``decay_ratio`` may say it."""

@@ -1,7 +1,7 @@
-"""Names that MindFormers 1.9's newer models do not take: what it passes over, what it refuses, and what to write instead.
+"""Names that MindFormers 1.9's newer models ignore or refuse, and what to write instead: data, in ``newer_names.txt``.
 
-1.6 to 1.8 read nearly all of them, and so do the guide and old YAML files. Which is which depends on the family, for Qwen3's classes
-convert their configuration twice; tests build every family with every name. The names are data, in ``newer_names.txt``.
+1.6 to 1.8 read nearly all of them, as the guide and old YAML files do. Families differ, for Qwen3's classes convert their
+configuration twice; tests build every family with every name.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def without_effect(family: str | None) -> frozenset[str]:
 
 
 def refuses(family: str | None, name: str, value: Setting, said: Mapping[str, Setting]) -> bool:
-    """Whether a family, or where it is not known every one, refuses a value of a name, in a model of which ``said`` is what the YAML says,
-    by names without their section."""
+    """Return whether a family, every one where it is not known, refuses a value; ``said``: the YAML's model settings by name."""
     holds = (one for families, *one in REFUSED_VALUES if (family in families if family is not None else families == EVERY))
     if [name, value] not in holds:
         return False

@@ -1,8 +1,4 @@
-"""Older models of MindFormers that are no LLaMA: what their configuration classes hold, and what their networks do whatever the YAML says.
-
-By the sources of 1.3 and 1.5, where most of them are in ``research/``; tests name the lines. What the classes hold is data, in
-``older_families.txt``.
-"""
+"""Older models of MindFormers, no LLaMA, by the sources of 1.3 and 1.5 (most in ``research/``): defaults, and what networks read."""
 
 from __future__ import annotations
 
@@ -17,19 +13,10 @@ DEEPSEEK2, DEEPSEEK3 = "deepseekv2", "deepseekv3"
 DEEPSEEK = (DEEPSEEK2, DEEPSEEK3)
 """``research/deepseek2`` and ``research/deepseek3``, whose layers are the same: latent attention, and experts by ``moe_config``."""
 GPT2, INTERNLM2, QWEN = "gpt2", "internlm2", "qwen"
-
-CLASSES = {
-    "deepseekv2config": DEEPSEEK2,
-    "deepseekv3config": DEEPSEEK3,
-    "gpt2config": GPT2,
-    "internlm2config": INTERNLM2,
-    "qwenconfig": QWEN,
-}
+CLASSES = {f"{family}config": family for family in (*DEEPSEEK, GPT2, INTERNLM2, QWEN)}
 """``model_config.type``, in lower case, to the family."""
-
 GONE = dict.fromkeys(("GPT2Config", "InternLM2Config", "QwenConfig"), "1.5")
 """Classes that MindFormers no longer has, and the last release that has them."""
-
 _PARTS = {head.partition(":")[0]: (head.partition(":")[2].split(), lines) for head, lines in sections(FILE).items()}
 
 
@@ -43,8 +30,7 @@ def _fields(name: str) -> dict[str, Setting]:
 OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {family: _fields(family) for family in CLASSES.values()}
 """Family to field of ``TransformerConfig`` to value; a field that is not there is not known."""
 FIRST_DENSE, EXPERT_FFN = 1, 1407
-"""``MoEConfig.first_k_dense_replace``, which is True, and ``moe_intermediate_size``; DeepSeek's layers read them and no others."""
-
+"""``MoEConfig.first_k_dense_replace``, which is True, and ``moe_intermediate_size``; only DeepSeek's layers read them."""
 NOT_READ: Mapping[str, tuple[str, ...]] = {
     "llama": ("initializer_range", "kv_channels", "rotary_pct", "rotary_emb_base", "emb_dropout_prob"),
     DEEPSEEK2: ("init_method_std",),
@@ -53,5 +39,5 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     INTERNLM2: ("init_method_std",),
     QWEN: ("init_method_std", "qkv_has_bias"),
 }
-"""Family to names of ``model_config`` that its class may take and its networks do not read. What a class does not take is known by
-``class_keys.txt``; a Llama may be of another class."""
+"""Family to names of ``model_config`` that its networks do not read; ``class_keys.txt`` has those that classes do not accept, as a Llama's
+may be of another class."""

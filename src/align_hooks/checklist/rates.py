@@ -16,7 +16,7 @@ from align_hooks.messages import message
 
 
 def learning_rate(configuration: Configuration) -> Schedule:
-    """The learning rate of a configuration.
+    """Return the learning rate of a configuration.
 
     :raises Unknown: something that the schedule needs is not set, or is not known.
     """
@@ -24,7 +24,7 @@ def learning_rate(configuration: Configuration) -> Schedule:
 
 
 def steps_made(configuration: Configuration) -> int | None:
-    """How many steps a run makes, as its schedule of rates says; None where that does not tell."""
+    """Return the steps of a run by its learning rate's schedule; None where that does not say it."""
     try:
         return learning_rate(configuration).steps
     except (Unknown, *ODD):
@@ -32,7 +32,7 @@ def steps_made(configuration: Configuration) -> int | None:
 
 
 def weight_decay(configuration: Configuration) -> Schedule:
-    """Weight decay of every step: only Megatron's changes, by ``--start-weight-decay`` and ``--end-weight-decay``.
+    """Return the weight decay of every step, which changes only by Megatron's ``--start-`` and ``--end-weight-decay``.
 
     :raises Unknown: something that the schedule needs is not set, or is not known.
     """

@@ -28,6 +28,7 @@ NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\
 CHECKED = ("optimizer.", "lr_schedule.", "grouped_lr_schedule.default.")
 """Sections whose classes check the types of their numbers."""
 DROPOUT = (f"{MODEL}hidden_dropout", f"{MODEL}attention_dropout")
+"""Settings whose newer classes check that their numbers are floats, as the optimizers' do."""
 CONVERTED = ("total_steps",)
 """Integers that the trainer makes of any number itself."""
 
@@ -37,14 +38,14 @@ class Refusal:
     """A setting that MindFormers refuses."""
 
     trap: Message
-    """Where the setting stands, and what to do about it."""
+    """The setting's place, and what to do."""
     edits: Edits
-    """What mends it, UNSET for a key that is to be taken out; empty where only the reference tells."""
+    """The repair, UNSET for a key to take out; empty where only the reference says it."""
 
 
 def refusals(configuration: Configuration) -> Iterator[Refusal]:
-    """Return what MindFormers refuses of a YAML. A record has none: it was trained."""
-    if configuration.side != MINDFORMERS or configuration.facts is not None:
+    """Yield what MindFormers refuses of a YAML."""
+    if configuration.side != MINDFORMERS or configuration.facts is not None:  # a record was trained
         return
     for of in (_numbers, _betas, _names, _values):
         with suppress(Unknown, *ODD):
@@ -52,7 +53,7 @@ def refusals(configuration: Configuration) -> Iterator[Refusal]:
 
 
 def _numbers(c: Configuration) -> Iterator[Refusal]:
-    """Return numbers in a type that their key does not take: text, an integer for a float, or no whole number."""
+    """Yield numbers of a type that their key does not accept: text, an integer for a float, a fraction for an integer."""
     for name, value in c.values.items():
         if value.unknown is not None or (value.place is not None and value.place.is_json) or name in c.passed_over:
             continue
@@ -63,20 +64,19 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
             number, kind = float(written), "number"
         if kind is None or number is None:
             continue
+        words = {"place": value.where, "name": key, "value": str(written)}
         if texts and all(isinstance(plain(text), int | float) for text in texts):
-            said = {"name": key, "value": str(written), "number": in_yaml(number)}
-            yield Refusal(message("trap.text_to_yaml", place=value.where, **said), {name: number})
+            yield Refusal(message("trap.text_to_yaml", number=in_yaml(number), **words), {name: number})
         elif texts and name.startswith(CHECKED):
             yield Refusal(message("trap.no_number", place=value.where, name=key, value=texts[0]), {})
-        elif _is_checked(name, c) and kind == "float" and any(type(member) is int for member in members):
-            said = {"name": key, "value": str(written), "number": in_yaml(number)}
-            yield Refusal(message("trap.no_float", place=value.where, **said), {name: number})
+        elif kind == "float" and int in map(type, members) and (name.startswith("optimizer.") or (name in DROPOUT and is_new(c))):
+            yield Refusal(message("trap.no_float", number=in_yaml(number), **words), {name: number})
         elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
-            yield Refusal(message("trap.no_integer", place=value.where, name=key, value=str(written)), {name: int(written)})
+            yield Refusal(message("trap.no_integer", **words), {name: int(written)})
 
 
 def _betas(c: Configuration) -> Iterator[Refusal]:
-    """Return betas in the form that the optimizer's class does not take."""
+    """Yield betas in a form that the optimizer's class does not accept."""
     edits = moved_betas(c)
     refused = [key for key, value in edits.items() if value is UNSET]
     if refused:
@@ -85,32 +85,24 @@ def _betas(c: Configuration) -> Iterator[Refusal]:
         yield Refusal(message("trap.betas", place=place, kind=kind, names=all_of(*refused), instead=instead), edits)
 
 
-def _is_checked(name: str, c: Configuration) -> bool:
-    """Whether a class checks that a number is a float."""
-    return name.startswith("optimizer.") or (name in DROPOUT and is_new(c))
-
-
 def _names(c: Configuration) -> Iterator[Refusal]:
-    """Return names whose presence ends the training of a newer model."""
+    """Yield names whose presence ends the training of a newer model."""
     if not is_new(c) or not c.passed_over:
         return
     for name in sorted(refused(family(c))):
-        value = written_in_yaml(c, name)
-        if value is None:
+        if (value := written_in_yaml(c, name)) is None:
             continue
-        instead = INSTEAD.get(name)
+        trap = message("trap.refused_for_good", place=value.where, name=name)
         moved: Edits = {}
+        if (instead := INSTEAD.get(name)) is not None:
+            trap = message("trap.refused", place=value.where, name=name, instead=instead)
         if isinstance(instead, str) and MODEL + instead not in c.values and value.unknown is None:
             moved = {MODEL + instead: as_taken(MODEL + instead, value.written, c)}
-        if instead is None:
-            trap = message("trap.refused_for_good", place=value.where, name=name)
-        else:
-            trap = message("trap.refused", place=value.where, name=name, instead=instead)
         yield Refusal(trap, {**moved, MODEL + name: UNSET})
 
 
 def _values(c: Configuration) -> Iterator[Refusal]:
-    """Return values that end the training of a newer model."""
+    """Yield values that end the training of a newer model."""
     if not is_new(c):
         return
     for name, values in ALLOWED.items():
@@ -123,6 +115,6 @@ def _values(c: Configuration) -> Iterator[Refusal]:
 
 
 def written_in_yaml(c: Configuration, name: str) -> Value | None:
-    """Return what the YAML itself says of a name; None where it is silent, or the model's ``config.json`` says it."""
+    """Return the YAML's own value of a name; None where it has none, or the model's ``config.json`` has it."""
     value = c.values.get(MODEL + name)
     return None if value is not None and value.place is not None and value.place.is_json else value

@@ -1,11 +1,11 @@
-"""The whole check of two sides, as the data from which every report is made."""
+"""A check of two sides, as the data from which every report is made."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from align_hooks.checklist.belongs import odd
 from align_hooks.checklist.change import Edit, Form, block
+from align_hooks.checklist.defaults import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
@@ -21,9 +22,8 @@ from align_hooks.checklist.refusals import Refusal, refusals
 from align_hooks.checklist.row import MODEL, UNSET
 from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, relative_differences
 from align_hooks.checklist.side_value import ODD
-from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
 from align_hooks.checklist.traps import passed_over, traps
-from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
+from align_hooks.checklist.uncovered import Uncovered, uncovered, uncovered_differences
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, not_compared
@@ -31,10 +31,10 @@ from align_hooks.record.format.schema import Table
 from align_hooks.record.read.batch_statistics import BatchStatistics, side_by_side, weigh_alike
 
 NEWEST = "1.9"
-"""MindFormers that the tables are of, where nothing says which one reads a YAML."""
+"""The version of MindFormers that reads a YAML where nothing says which one does."""
 CLEAN, DIFFERS, UNDECIDED = 0, 1, 4
 OF_A_RUN = ("configuration.told_by_a_run", "configuration.run_does_harm")
-"""Notes that a run of a script would tell what could not be followed."""
+"""Notes that a run of a script would show what could not be followed."""
 ScheduleOf: TypeAlias = Callable[[Configuration], Schedule]
 Rates: TypeAlias = Mapping[int, float]
 """Step to the learning rate that its update used."""
@@ -57,82 +57,86 @@ class Scheduled(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a schedule makes of every step on both sides.
-
-    ``text`` says how it came out; ``schedules`` are those of reference and candidate. Where a side does not say enough, ``steps`` and the
-    two series are empty, and ``same`` is None. ``differing`` is how many steps differ, ``first`` the first of them, and ``most`` the step
-    at which the two sides are furthest apart.
-    """
+    """A schedule's value of every step on both sides."""
 
     name: Scheduled
     same: bool | None
+    """None where a side does not say enough."""
     text: Words
     schedules: tuple[Argument, Argument] = (None, None)
     steps: Sequence[int] = ()
+    """The steps compared, as the two series; empty where a side does not say enough."""
     reference: Sequence[float] = ()
     candidate: Sequence[float] = ()
     differing: int = 0
     first: int | None = None
     most: int | None = None
+    """The step of the largest relative difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """One side of a check: its framework, its source, notes on how it was read, the traps that it walks into, and what no row looked at."""
+    """One side of a check."""
 
     framework: str
     source: str
     notes: tuple[Argument, ...]
+    """How the configuration was read."""
     traps: tuple[Message, ...]
+    """What the configuration says and its framework does not do."""
     not_covered: tuple[Uncovered, ...]
+    """The settings that no row reads."""
     recorded: bool
     refusals: tuple[Refusal, ...] = ()
     """What MindFormers refuses of a YAML."""
     look: BatchStatistics | None = None
+    """Statistics of the recorded batches; None without any."""
     gaps: tuple[Argument, ...] = ()
+    """The places that could not be followed and may say more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checklist:
-    """Everything that a report needs. ``data`` says how the two runs' batches relate, and ``alike`` whether they are the same; both are
-    None where nobody looked at batches. ``unlike`` are settings that no row covers and that differ: name, and either side's value."""
+    """Everything that a report needs."""
 
     sides: tuple[CheckedSide, CheckedSide]
     checked: tuple[JudgedRow, ...]
     courses: tuple[Course, ...]
     data: Message | None = None
+    """How the batches of the two runs relate; None where no batches were read."""
     alike: bool | None = None
-    unlike: tuple[tuple[str, Argument, Argument], ...] = field(default=())
-    built: tuple[tuple[str, Argument, Argument], ...] = field(default=())
+    """Whether the batches are the same; None where no batches were read."""
+    unlike: tuple[tuple[str, Argument, Argument], ...] = ()
+    """Settings that no row covers and that differ: name, and either side's value."""
+    built: tuple[tuple[str, Argument, Argument], ...] = ()
     """Settings of the two models that were built, by their names in ``config.json``, that differ although nothing that was set does."""
 
     def of(self, outcome: RowOutcome) -> tuple[JudgedRow, ...]:
-        """The rows that came out so, in the order of the CheckList."""
+        """Return the rows of an outcome, in the order of the CheckList."""
         return tuple(checked for checked in self.checked if checked.outcome is outcome)
 
     @property
     def problems(self) -> list[tuple[Side, Message]]:
-        """What is wrong with the recorded batches, each with its side."""
+        """The faults of the recorded batches, each with its side."""
         return [(name, problem) for name, side in zip(Side, self.sides, strict=True) if side.look for problem in side.look.problems]
 
     @property
     def differing(self) -> list[str]:
-        """Ids of what differs and changes the result: rows, schedules, and ``batches``."""
+        """Ids of the rows and schedules that differ and change the result, and ``batches`` and ``built`` where these do."""
         rows = [checked.row.id for checked in self.of(RowOutcome.DIFFERENT)]
         courses = [course.name.value for course in self.courses if course.same is False]
         return [*rows, *courses, *(["batches"] if self.alike is False else []), *(["built"] if self.built else [])]
 
     @property
     def seed_that_counts(self) -> JudgedRow | None:
-        """The row of the seeds where these differ and a side loads no weights, so that they decide the first ones; else None."""
+        """The row of the seeds where these differ and decide the first weights of a side; else None."""
         rows = {checked.row.id: checked for checked in self.checked}
         differs = "seed" in rows and rows["seed"].outcome is RowOutcome.HARMLESS
         return rows["seed"] if differs and rows["load"].advised else None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """All that is to be written into the candidate, so that rows that change the result agree and nothing is refused; each setting
-        once."""
+        """The edits, a setting once, by which rows that change the result agree and nothing is refused."""
         differing = (*self.of(RowOutcome.DIFFERENT), *self.of(RowOutcome.NOT_TOLD))
         changes = [checked.change for checked in differing if checked.change is not None and checked.change.keeps]
         mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
@@ -140,43 +144,37 @@ class Checklist:
 
     @property
     def base(self) -> str:
-        """The name of the YAML that is to be mended; empty where the candidate is a record, or no file over it takes a key out."""
-        alone = self.sides[1].recorded or any(edit.value is UNSET for edit in self.edits)
-        return "" if alone else self.sides[1].source
+        """The YAML that a file of edits may name as its base; empty for a record, and where a key is taken out."""
+        return "" if self.sides[1].recorded or any(edit.value is UNSET for edit in self.edits) else self.sides[1].source
 
     @property
     def block(self) -> str:
-        """The edits as sections of a YAML: a file of its own that stands over the candidate's. Empty where no YAML has to change."""
+        """The edits as a YAML of their own that overrides the candidate's; empty where no YAML has to change."""
         return block(self.edits, self.base) if self.edits and self.sides[1].framework == MINDFORMERS else ""
 
     @property
     def gaps(self) -> list[Argument]:
-        """Where a side may say more that could not be followed."""
+        """The places of both sides that could not be followed and may say more."""
         return [gap for side in self.sides for gap in side.gaps]
 
     @property
     def uncovered(self) -> list[tuple[CheckedSide, Uncovered]]:
-        """What no row looks at and may change the result, with its side; of two sides of one framework, where they differ."""
-        alike = self.sides[0].framework == self.sides[1].framework
-        differ = {name for name, *_ in self.unlike}
-        return [
-            (side, setting)
-            for side in self.sides
-            for setting in side.not_covered
-            if setting.matters and (not alike or setting.unknown or setting.name in differ)
-        ]
+        """The settings that no row reads and that may change the result; of two sides of one framework, those that differ."""
+        one_framework, differ = self.sides[0].framework == self.sides[1].framework, {name for name, *_ in self.unlike}
+        settings = [(side, setting) for side in self.sides for setting in side.not_covered if setting.matters]
+        return [(side, one) for side, one in settings if not one_framework or one.unknown or one.name in differ]
 
     @property
     def judgement(self) -> CheckVerdict:
-        """Whether something differs or is refused, and if nothing does, whether all that matters is told."""
+        """Whether something differs or is refused, and if not, whether all that matters is known."""
         if self.differing or self.problems or any(side.refusals for side in self.sides):
             return CheckVerdict.DIFFERS
-        untold = self.of(RowOutcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
-        return CheckVerdict.INCONCLUSIVE if untold else CheckVerdict.CLEAN
+        unknown = self.of(RowOutcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
+        return CheckVerdict.INCONCLUSIVE if unknown else CheckVerdict.CLEAN
 
     @property
     def exit_code(self) -> int:
-        """0 nothing differs, 1 something does, 4 nothing does but something that matters could not be told, or is looked at by no row."""
+        """0: nothing differs; 1: something does; 4: nothing does, but something that matters is not known, or read by no row."""
         return self.judgement.value
 
 
@@ -189,32 +187,31 @@ def check(
     rates: tuple[Rates | None, Rates | None] = (None, None),
     models: tuple[Table, Table] = ({}, {}),
 ) -> Checklist:
-    """Compare two sides by the CheckList; ``looks`` are at their recorded batches, ``mindformers`` and ``megatron`` the versions that
-    read a YAML and a script, empty where that is not known. ``rates`` are the learning rates on record, which say more than settings do,
-    ``models`` the models that were built.
+    """Compare two sides by the CheckList.
+
+    ``looks`` are statistics of the recorded batches, ``rates`` the learning rates on record, ``models`` the models as built;
+    ``mindformers`` and ``megatron`` the versions that read a YAML and a script, empty where that is not known.
 
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so there is nothing to compare.
     """
     reference, candidate = (as_read(side, mindformers, megatron) for side in (reference, candidate))
     repairs = {key: value for refusal in refusals(candidate) for key, value in refusal.edits.items()}
     checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks), repairs=repairs)
-    for configuration in (reference, candidate):
-        if configuration.facts is None and not configuration.used & configuration.values.keys():
-            raise ConfigurationError(
-                f"{configuration.source} says nothing that the CheckList asks for; name the script or YAML of a training"
-            )
+    for side in (reference, candidate):
+        if side.facts is None and not side.used & side.values.keys():
+            raise ConfigurationError(f"{side.source} says nothing that the CheckList asks for; name the script or YAML of a training")
     courses = (learning_rates(reference, candidate, rates), course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate))
     sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
-    if not any(side.gaps for side in sides) and not any(map(_a_run_may_tell, checked)) and None not in [one.same for one in courses]:
+    if not any(side.gaps for side in sides) and not any(map(_lacks_value, checked)) and None not in [one.same for one in courses]:
         sides = (_without_run(sides[0]), _without_run(sides[1]))
-    data, alike = side_by_side(*looks)
-    checklist = _without_what_is_not_set(Checklist(sides, checked, courses, data, alike, unlike(reference, candidate)), candidate)
-    return checklist if checklist.of(RowOutcome.DIFFERENT) else replace(checklist, built=built_otherwise(*models))
+    checklist = Checklist(sides, checked, courses, *side_by_side(*looks), uncovered_differences(reference, candidate))
+    checklist = _without_needless_removals(checklist, candidate)
+    return checklist if checklist.of(RowOutcome.DIFFERENT) else replace(checklist, built=built_differences(*models))
 
 
-def _without_what_is_not_set(checklist: Checklist, candidate: Configuration) -> Checklist:
-    """Return a check that takes out no key which stands nowhere: a repair would have set it, and a row's change, to another class of
-    optimizer say, makes that repair needless."""
+def _without_needless_removals(checklist: Checklist, candidate: Configuration) -> Checklist:
+    """Return a check that takes out no key that is not set."""
+    # a repair would have set the key, and a row's change, say to another class of optimizer, makes the repair needless
     changes = {one.row.id: one.change for one in checklist.checked if one.change is not None}
     taken_out = {edit.key for change in changes.values() for edit in change.edits if edit.form is Form.LEAVE_OUT}
     if not (needless := taken_out - candidate.values.keys()):
@@ -226,9 +223,8 @@ def _without_what_is_not_set(checklist: Checklist, candidate: Configuration) -> 
     return replace(checklist, checked=checked, sides=(checklist.sides[0], replace(checklist.sides[1], refusals=refusals)))
 
 
-def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Return the settings of two models on record that differ, where both are of a family and say them: name, and either side's value. Of
-    two tables those are the entries that differ."""
+def built_differences(reference: Table, candidate: Table) -> tuple[tuple[str, Argument, Argument], ...]:
+    """Return the settings that differ of two models on record, both of a family: name or table's entry, and either value."""
     if NO_FAMILY in reference or NO_FAMILY in candidate:
         return ()
     pairs: dict[str, tuple[object, object]] = {}
@@ -243,26 +239,23 @@ def built_otherwise(reference: Table, candidate: Table) -> tuple[tuple[str, Argu
 
 
 def as_read(configuration: Configuration, mindformers: str, megatron: str = "") -> Configuration:
-    """A configuration with the version of what reads it, and without what that passes over: a record's own version counts, else those that
-    are given. Which Megatron-LM a fork stands on is not known."""
+    """Return a configuration with the version that reads it, a record's own if known, and the names that this version ignores."""
     versions = configuration.fact("versions") or {}
-    if configuration.side != MINDFORMERS:
-        version = str(versions.get("megatron-core") or ("" if configuration.fork else megatron))
-        return replace(configuration, version=version)
+    if configuration.side != MINDFORMERS:  # nobody knows which Megatron-LM a fork is built on
+        return replace(configuration, version=str(versions.get("megatron-core") or ("" if configuration.fork else megatron)))
     version = str(versions.get("mindformers") or mindformers)
     if configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
         configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
     try:
         return replace(configuration, version=version, passed_over=passed_over(configuration, version))
     except Unknown as unknown:  # without the class of the model nobody knows which of its keys count
-        of_model = {
-            name: Value(value.written, value.place, unknown.why) for name, value in configuration.values.items() if name.startswith(MODEL)
-        }
+        of_model = {name: value for name, value in configuration.values.items() if name.startswith(MODEL)}
+        of_model = {name: Value(value.written, value.place, unknown.why) for name, value in of_model.items()}
         return replace(configuration, version=version, values={**configuration.values, **of_model})
 
 
 def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:
-    """What a schedule comes to on both sides, compared point by point."""
+    """Return a schedule of both sides, compared step by step."""
     schedules: list[Schedule] = []
     for side, configuration in zip(Side, (reference, candidate), strict=True):
         try:
@@ -271,89 +264,84 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
             return Course(name, None, message("course.untold_of", side=side, why=unknown.why))
         except ODD as error:
             return Course(name, None, message("course.odd", side=side, error=str(error)))
-    lengths = [schedule.steps for schedule in schedules]
     try:
-        at, apart = differences(*schedules)
+        at, errors = differences(*schedules)
         ours, theirs = (schedule.at(at).tolist() for schedule in schedules)
-    except Unknown as unknown:
-        return Course(name, None, message("course.untold", why=unknown.why))
-    except ODD as error:
-        return Course(name, None, message("course.untold", why=str(error)))
-    steps = at.tolist()
-    if not steps or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+    except (Unknown, *ODD) as error:
+        return Course(name, None, message("course.untold", why=error.why if isinstance(error, Unknown) else str(error)))
+    if not (steps := at.tolist()) or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Course(name, None, message("course.no_numbers"))
-    of_lengths = (
-        message("course.lengths", reference=lengths[0], candidate=lengths[1]) if all(lengths) and lengths[0] != lengths[1] else None
-    )
-    compared = laid_beside(name, (steps, ours, theirs), apart, whole=any(lengths))
-    return replace(compared, text=sentences(compared.text, of_lengths), schedules=(schedules[0].text, schedules[1].text))
+    one, other = (schedule.steps for schedule in schedules)
+    lengths = message("course.lengths", reference=one, candidate=other) if one and other and one != other else None
+    compared = compare_series(name, (steps, ours, theirs), errors, all_steps=any((one, other)))
+    return replace(compared, text=sentences(compared.text, lengths), schedules=(schedules[0].text, schedules[1].text))
 
 
 def learning_rates(reference: Configuration, candidate: Configuration, rates: tuple[Rates | None, Rates | None]) -> Course:
-    """Return what is on record of the learning rates where that differs, or the settings do not tell; else what the settings come to."""
+    """Return the learning rates on record where these differ, or the settings do not say them; else those of the settings."""
     on_record, derived = recorded_rates(*rates), course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate)
     return on_record if on_record is not None and (on_record.same is False or derived.same is None) else derived
 
 
 def recorded_rates(reference: Rates | None, candidate: Rates | None) -> Course | None:
-    """Return the learning rates that two records hold of their common steps, compared; None where they have no such step in common."""
+    """Return the learning rates of two records at their common steps, compared; None where there is no such step."""
     ours, theirs = reference or {}, candidate or {}
     steps = sorted(step for step in ours.keys() & theirs.keys() if math.isfinite(ours[step]) and math.isfinite(theirs[step]))
     if not steps:
         return None
     both = [ours[step] for step in steps], [theirs[step] for step in steps]
-    compared = laid_beside(Scheduled.LEARNING_RATE, (steps, *both), relative_differences(*map(np.asarray, both)), whole=True)
+    compared = compare_series(Scheduled.LEARNING_RATE, (steps, *both), relative_differences(*map(np.asarray, both)), all_steps=True)
     return replace(compared, text=message("course.on_record", text=compared.text))
 
 
-def laid_beside(name: Scheduled, series: tuple[list[int], list[float], list[float]], apart: Floats, *, whole: bool) -> Course:
-    """Return a course of steps, the reference's values and the candidate's, which are ``apart`` by so much, relative; ``whole`` where
-    these are all steps and not only the first."""
+def compare_series(name: Scheduled, series: tuple[list[int], list[float], list[float]], errors: Floats, *, all_steps: bool) -> Course:
+    """Return steps with the reference's values, the candidate's and their relative differences as a course."""
     steps, ours, theirs = series
-    beyond, most = np.flatnonzero(apart > RATE).tolist(), int(np.argmax(apart))
-    text: Words = message("course.same" if whole else "course.same_in_the_first", count=len(steps))
+
+    def at(index: int) -> dict[str, float]:
+        return {"step": steps[index], "iteration": steps[index] + 1, "reference": ours[index], "candidate": theirs[index]}
+
+    violations, most = np.flatnonzero(errors > RATE).tolist(), int(np.argmax(errors))
+    if violations:
+        head = "course.differs" if all_steps else "course.differs_in_the_first"
+        differs = message(head, differing=len(violations), steps=len(steps), **at(violations[0]))
+        differs_most = sentences(differs, message("course.most", **at(most)))
+        return Course(name, False, differs_most, (None, None), steps, ours, theirs, len(violations), steps[violations[0]], steps[most])
+    text: Words = message("course.same" if all_steps else "course.same_in_the_first", count=len(steps))
     if len(set(ours)) == len(set(theirs)) == 1:
         text = message("course.constant", rate=ours[0])
-    if beyond:
-        first = beyond[0]
-        rates = {"step": steps[first], "iteration": steps[first] + 1, "reference": ours[first], "candidate": theirs[first]}
-        text = sentences(
-            message("course.differs" if whole else "course.differs_in_the_first", differing=len(beyond), steps=len(steps), **rates),
-            message("course.most", step=steps[most], iteration=steps[most] + 1, reference=ours[most], candidate=theirs[most]),
-        )
-    same = Course(name, not beyond, text, steps=steps, reference=ours, candidate=theirs)
-    return replace(same, differing=len(beyond), first=steps[beyond[0]], most=steps[most]) if beyond else same
+    return Course(name, True, text, steps=steps, reference=ours, candidate=theirs)
 
 
 def checked_side(configuration: Configuration, look: BatchStatistics | None) -> CheckedSide:
-    """One side, with what no row looked at."""
+    """Return one side, with the settings that no row read."""
     traps_of_side, recorded = tuple(sorted(traps(configuration), key=_line)), configuration.facts is not None
     wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
     notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
-    untold = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
-    if (argument := next((why for why in untold if why.id == "configuration.argument"), None)) is not None:
+    unknown = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
+    if (argument := next((why for why in unknown if why.id == "configuration.argument"), None)) is not None:
         notes = (message("configuration.arguments_missing", script=argument.arguments["script"]), *notes)
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
     return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
 
 
-def _a_run_may_tell(checked: JudgedRow) -> bool:
-    """Whether a row is open for want of a value of a script."""
+def _lacks_value(checked: JudgedRow) -> bool:
+    """Return whether a row is undecided because a value of a script is not known."""
     return checked.outcome is RowOutcome.NOT_TOLD and any(side.why for side in (checked.reference, checked.candidate))
 
 
 def _without_run(side: CheckedSide) -> CheckedSide:
-    """Return a side without the note by which a run of its script would tell more."""
+    """Return a side without the note that a run of its script would show more."""
     words = [(note.parts[0] if isinstance(note, Joined) else note, note) for note in side.notes]
     return replace(side, notes=tuple(note for first, note in words if not (isinstance(first, Message) and first.id in OF_A_RUN)))
 
 
 def _line(trap: Message) -> float:
-    """The line of a trap's place; behind all lines where it has none."""
+    """Return the line of a trap's place; inf without one."""
     found = re.search(r":(\d+)", str(trap.arguments.get("place", "")))
     return int(found[1]) if found else math.inf
 
 
 def counts(checklist: Checklist) -> Mapping[RowOutcome, int]:
-    """How many rows came out how."""
+    """Return the number of rows of each outcome."""
     return {outcome: len(checklist.of(outcome)) for outcome in RowOutcome}

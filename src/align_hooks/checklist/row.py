@@ -1,7 +1,7 @@
 """One row of the CheckList: how each side says a quantity, how the two correspond, and what a difference does.
 
-A row is data. What a side says is brought to a meaning, such as ``intermediate_size`` in elements, whether it was set or computed from
-``multiple_of``. The meanings are compared; both values are shown as they were written, with their places.
+A row is data. Each side's settings are brought to a meaning, such as ``intermediate_size`` in elements, whether that was
+set or computed from ``multiple_of``. Meanings are compared; both values are shown as they were written, with their places.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.data_file import sections
-from align_hooks.messages import Argument, Message
+from align_hooks.messages import Argument, Message, message
 from align_hooks.record.read.batch_statistics import BatchStatistics
 
 
@@ -50,7 +50,7 @@ class Occasion(Enum):
 
 
 class Unset(Enum):
-    """A value that nobody set, for None is a value that frameworks set."""
+    """A value that nobody set; None is a value that frameworks set."""
 
     UNSET = "not set"
 
@@ -59,17 +59,17 @@ UNSET = Unset.UNSET
 Read: TypeAlias = Callable[[Configuration], Setting]
 Form: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
-Unless: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
+Explain: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
 Looks: TypeAlias = "tuple[BatchStatistics | None, BatchStatistics | None]"
-"""Looks at the recorded batches of reference and candidate; None of a side without any."""
+"""Statistics of the recorded batches of reference and candidate; None of a side without any."""
 InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "SettingEvidence | None"]
 Edits: TypeAlias = Mapping[str, Setting]
-"""Keys and what to give them, which are written together; None takes a key out."""
+"""Keys to the values that they are given together; None takes a key out."""
 Instead: TypeAlias = Callable[[Configuration, Configuration], "tuple[str, Message] | None"]
 Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
 Tries: TypeAlias = Callable[["EditRequest"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
-"""What a row goes by: words, or the parameter that it is, which is the same in every language."""
+"""A row's title: words, or a parameter's name, which is the same in every language."""
 
 
 def _sources() -> Mapping[str, Sequence[str]]:
@@ -86,7 +86,7 @@ SOURCES = _sources()
 
 
 def plain(value: Setting) -> Setting:
-    """A Boolean as both sides write it, or a number, also where YAML made text of it; everything else stays as it is."""
+    """Return a Boolean or number as both sides write it, also where YAML made text of it; else the value unchanged."""
     if not isinstance(value, str):
         return value
     if value.lower() in ("true", "false"):
@@ -107,89 +107,78 @@ _TYPES = {alias: name for name, aliases in TYPES.items() for alias in aliases}
 
 
 def dtype(value: Setting) -> Setting:
-    """A type by one name, whatever the framework calls it."""
+    """Return the one name of a type, whatever the framework calls it."""
     return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
 
 
 def text(value: Setting) -> Setting:
-    """Names without case and without the difference of dashes and underscores."""
+    """Return a name in lower case with underscores for dashes; else the value unchanged."""
     return value.lower().replace("-", "_") if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
 class EditRequest:
-    """A row that is to be mended: both sides, what the reference means, and the candidate's keys that may be written, those that stand
-    there first."""
+    """A row whose candidate is to be edited."""
 
     reference: Configuration
     candidate: Configuration
     wanted: Setting
+    """The reference's meaning."""
     keys: Sequence[str]
+    """The candidate's keys that may be written, those that are set first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingEvidence:
-    """What recorded batches show of a difference: whether it does no harm to them, and what was seen."""
+    """What recorded batches show of a difference."""
 
     harmless: bool
+    """Whether the difference does no harm to these batches."""
     words: Words
 
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """How one side says a quantity.
-
-    ``keys`` are the names that mean it; the first that is set wins. ``default`` holds where none is set: a value, or a function of the
-    configuration. ``read`` works the quantity out where one key does not say it; ``keys`` are then all the names that it looks at.
-    ``fixed`` is what a framework does that cannot be configured, and ``note`` what a reader should know of it. ``beside`` are names that
-    belong to the quantity and do not say it, such as how a thing is done that another key switches on. ``tries`` are all the ways of
-    writing a meaning, where it is not one key that is given the meaning itself. ``cannot`` says why a side as it stands cannot be told at
-    all, None where it can.
-    """
+    """How one side says a quantity."""
 
     keys: tuple[str, ...] = ()
+    """The names that mean the quantity, of which the first that is set wins; with ``read`` all names that it reads."""
     default: Setting = UNSET
+    """The value where no key is set, or a function of the configuration."""
     read: Read | None = None
+    """Computes the quantity where no single key says it."""
     fixed: Setting = UNSET
+    """What the framework does where nothing can be configured."""
     note: Message | None = None
     beside: tuple[str, ...] = ()
+    """Names that belong to the quantity and do not say it, such as how something is done that another key switches on."""
     tries: Tries | None = None
+    """All ways of writing a meaning; None where one key is given the meaning itself."""
     cannot: Cannot | None = None
+    """Says why no edit of this configuration changes the quantity; None where one can."""
 
     @property
     def speaks(self) -> bool:
-        """Whether the side has anything to say."""
+        """Whether the side says the quantity at all."""
         return bool(self.keys) or self.read is not None or self.fixed is not UNSET or self.default is not UNSET
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What the guide recommends where precision is compared, and whether a value keeps to it.
-
-    ``text`` is a message, or the value itself. ``setup`` is the occasion that the advice is for; None where it always holds. ``kept_by``
-    says why both sides keep to it although a value of one does not; None where they do not.
-    """
+    """What the guide recommends where precision is compared."""
 
     text: Argument
+    """A message, or the value itself."""
     keeps: Keeps
     setup: Occasion | None = None
-    kept_by: Unless | None = None
+    """The occasion that the advice is for; None where it always holds."""
+    kept_by: Explain | None = None
+    """Says why both sides keep to the advice although a value of one does not; None where they do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One thing to check.
-
-    ``form`` brings what was written to one meaning; it is None for a path or a version, of which no number is made. ``fact`` is where a
-    record's ``run.json`` says it as built. ``when`` is the id of the row that must hold something on either side for this one to mean
-    anything (there are no experts in a dense model), or a value of that row (``compute_dtype=float16``). ``tell`` says how two meanings
-    differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
-    ``proof`` says what makes two sides differ although one of them does not say the quantity. ``unsure`` says why it cannot be told of
-    these two sides whether a difference matters: it is then checked by hand. ``batches`` says what recorded batches show of a
-    difference. ``way_out`` is what both sides are to be told where no setting of one of them makes the two agree. ``by_hand``
-    is how to check the row where neither configuration nor record can tell. ``weighs``: it says how tokens weigh in the loss, which
-    recorded batches show.
-    """
+    """One quantity to check."""
 
     name: Name
     megatron: Says
@@ -197,28 +186,39 @@ class CheckRow:
     group: RowGroup
     effect: Effect = Effect.RESULT
     form: Form | None = plain
+    """Brings a written value to its meaning; None for a path or a version, of which no number is made."""
     fact: str = ""
+    """Where a record's ``run.json`` has the quantity as built."""
     when: str = ""
-    tell: Callable[[Setting, Setting], Words | None] | None = None
-    unless: Unless | None = None
-    proof: Unless | None = None
-    unsure: Unless | None = None
+    """The row without which this one means nothing, by its id (``expert_num``), or a value of it (``compute_dtype=float16``)."""
+    describe: Callable[[Setting, Setting], Words | None] | None = None
+    """Says how two meanings differ that are too long to be shown."""
+    harmless_if: Explain | None = None
+    """Says why a difference does no harm to these two sides; None where it does harm."""
+    implied_by: Explain | None = None
+    """Says why two sides differ although one of them does not say the quantity."""
+    uncertain_if: Explain | None = None
+    """Says why nobody knows whether a difference of these two sides matters: the row is then checked by hand."""
     batches: InBatches | None = None
+    """Says what recorded batches show of a difference."""
     way_out: Message | None = None
+    """What to set on both sides where no setting of one of them makes the two agree."""
     instead: Instead | None = None
     """The key by which a reader makes two sides agree that no value known here does, and how; None where there is none."""
     advice: Recommendation | None = None
     by_hand: Message | None = None
+    """How to check the row where neither configuration nor record says it."""
     weighs: bool = False
+    """Whether the row says how tokens weigh in the loss, which recorded batches show."""
 
     @property
     def id(self) -> str:
-        """The name by which code and programs know the row: the parameter's, or that of its message."""
+        """The parameter's name, or that of the row's message."""
         return self.name.id.partition(".")[2] if isinstance(self.name, Message) else self.name
 
     @property
     def depends_on(self) -> str:
-        """The id of the row that must hold something, or a value, for this one to mean anything; empty where none must."""
+        """The id of the row in ``when``; empty without one."""
         return self.when.partition("=")[0]
 
     @property
@@ -227,25 +227,26 @@ class CheckRow:
         return SOURCES.get(self.id, ())
 
     @property
-    def alone(self) -> bool:
-        """Whether one side has nothing to say, so that the other is only held against the advice."""
+    def one_sided(self) -> bool:
+        """Whether one side has no such quantity, so that the other is compared with the advice only."""
         return not (self.megatron.speaks and self.mindformers.speaks)
 
     def says(self, configuration: Configuration) -> Says:
-        """How the side of a configuration says it."""
+        """Return how the side of a configuration says the quantity."""
         return self.mindformers if configuration.side == MINDFORMERS else self.megatron
 
 
+NEVER = Says(fixed=False, note=message("note.none"))
+"""A side that has no such setting, so that it is off."""
 MODEL = "model.model_config."
-"""What names of MindFormers' models begin with."""
+"""The beginning of MindFormers' names for settings of a model."""
 
 
 def model(*names: str) -> tuple[str, ...]:
-    """Keys of MindFormers' ``model_config``."""
+    """Return keys of MindFormers' ``model_config``."""
     return tuple(MODEL + name for name in names)
 
 
 def is_new(configuration: Configuration) -> bool:
-    """Whether a MindFormers configuration builds one of the newer models, ``use_legacy: False``."""
-    legacy = configuration.find(("use_legacy",))
-    return legacy is not None and legacy.value is False
+    """Return whether a MindFormers configuration builds one of the newer models, ``use_legacy: False``."""
+    return (legacy := configuration.find(("use_legacy",))) is not None and legacy.value is False

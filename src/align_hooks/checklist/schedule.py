@@ -1,4 +1,4 @@
-"""A schedule: the rate of every step's update, from a configuration alone; and how two schedules differ."""
+"""A schedule: the rate of every step's update, from a configuration only; and how two schedules differ."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ RATE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A rate a step: ``rate`` takes step numbers and gives the rate that each step's update uses (both float64).
-
-    ``steps`` is how many the run makes, None where only its data tells; ``text`` says the schedule.
-    """
+    """The rate of every step."""
 
     rate: Callable[[Floats], Floats]
+    """Step numbers to the rates that these steps' updates use, float64."""
     steps: int | None
+    """The steps of the run; None where only its data has that."""
     text: Argument
 
     def at(self, steps: NDArray[np.int64]) -> Floats:
-        """The rate of each of ``steps``; not finite where the formula gives no number, as the framework's own would not."""
+        """Return the rate of each of ``steps``; not finite where the formula gives no number, as the framework's own would not."""
         with np.errstate(all="ignore"):
             return self.rate(steps.astype(np.float64))
 
 
 def sampled(steps: int) -> NDArray[np.int64]:
-    """The steps at which schedules are compared."""
+    """Return the steps at which schedules are compared."""
     if steps <= MOST:
         return np.arange(steps, dtype=np.int64)
     even: NDArray[np.int64] = np.linspace(0, steps - 1, MOST - FIRST).astype(np.int64)
@@ -46,7 +45,7 @@ def sampled(steps: int) -> NDArray[np.int64]:
 
 
 def differences(reference: Schedule, candidate: Schedule) -> tuple[NDArray[np.int64], Floats]:
-    """The steps that both make, and the relative difference of the two rates at each: 0 where both are 0, inf where either is no number."""
+    """Return the steps that both make, and the :func:`relative_differences` of the two rates at these."""
     lengths = [schedule.steps for schedule in (reference, candidate) if schedule.steps]
     steps = sampled(min(lengths) if lengths else FIRST)
     return steps, relative_differences(reference.at(steps), candidate.at(steps))
@@ -58,16 +57,15 @@ def relative_differences(ours: Floats, theirs: Floats) -> Floats:
     ours, theirs = np.where(numbers, ours, 0.0), np.where(numbers, theirs, 0.0)
     scale = np.maximum(np.maximum(np.abs(ours), np.abs(theirs)), np.finfo(np.float64).tiny)
     peak = max(float(np.abs(ours).max(initial=0.0)), float(np.abs(theirs).max(initial=0.0)))
-    apart = np.abs(ours - theirs)
-    return np.where(numbers, np.where(apart <= peak * 1e-12, 0.0, apart / scale), np.inf)
+    error = np.abs(ours - theirs)
+    return np.where(numbers, np.where(error <= peak * 1e-12, 0.0, error / scale), np.inf)
 
 
 def needed(configuration: Configuration, key: str) -> float:
-    """An argument of Megatron-LM that a schedule cannot do without.
+    """Return an argument of Megatron-LM that a schedule cannot do without.
 
     :raises Unknown: it is not set.
     """
-    value = value_of(configuration, (key,), None)
-    if value is None:
+    if (value := value_of(configuration, (key,), None)) is None:
         raise Unstated(message("untold.not_set", name="--" + key.replace("_", "-")))
     return float(value)

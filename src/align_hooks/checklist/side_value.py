@@ -1,4 +1,4 @@
-"""What one side holds of a row, whether two meanings are the same, and how a value is shown."""
+"""One side's value of a row, whether two meanings are the same, and how a value is shown."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ SAME_NUMBER = 1e-6
 LONGEST_SHOWN = 2_000
 """Letters of a value that a report shows."""
 ODD = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
-"""What a value of a wrong kind raises in a reading, wherever it is."""
+"""Exceptions that a value of a wrong kind raises in a reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideValue:
-    """What one side holds: the meaning, as it is shown, the place where it was set, None where it is not known, and why it is not."""
+    """One side's value of a row."""
 
     meaning: Setting
     shown: Argument
     place: SourceLocation | ValueOrigin | None
+    """Where the value was set; None where it is not known."""
     why: Argument = None
 
     @property
@@ -35,7 +36,7 @@ class SideValue:
         return self.place if isinstance(self.place, ValueOrigin) else str(self.place or "")
 
     def place_beside(self, source: str) -> Argument:
-        """The place as short as it is clear: without the option that stands there, and of the file ``source`` itself the line alone."""
+        """Return the place without its option; only the line where the file is ``source``."""
         if not isinstance(self.place, SourceLocation):
             return self.where
         in_source = self.place.line is not None and self.place.source == source
@@ -43,11 +44,10 @@ class SideValue:
 
 
 def read_row(row: CheckRow, configuration: Configuration) -> SideValue:
-    """What one side holds of a row."""
-    says = row.says(configuration)
-    asked = replace(configuration, used=set())
-    why: Argument = None
+    """Return one side's value of a row."""
+    says, asked = row.says(configuration), replace(configuration, used=set())
     written: Setting = UNSET
+    why: Argument = None
     try:
         written = _written(row, asked)
     except Unknown as unknown:
@@ -56,8 +56,7 @@ def read_row(row: CheckRow, configuration: Configuration) -> SideValue:
         why = message("held.odd", source=configuration.source, error=str(odd))
     configuration.used.update((*says.keys, *says.beside, *asked.used))
     deciding = _deciding(row, asked, written)
-    fact = configuration.fact(row.fact) if row.fact else None
-    if fact is not None:
+    if (fact := configuration.fact(row.fact) if row.fact else None) is not None:
         written, deciding, why = fact, deciding or Value(fact, configuration.account), None
     try:
         meaning = written if written is UNSET or row.form is None else row.form(written)
@@ -66,20 +65,20 @@ def read_row(row: CheckRow, configuration: Configuration) -> SideValue:
     if isinstance(meaning, float) and not math.isfinite(meaning):
         source = deciding.where if deciding is not None else configuration.source
         meaning, why = UNSET, message("held.not_finite", place=source, value=str(written))
-    place: SourceLocation | ValueOrigin | None = None
-    if meaning is not UNSET and deciding is not None:
+    place: SourceLocation | ValueOrigin | None = ValueOrigin.NOT_CONFIGURABLE if says.fixed is not UNSET else ValueOrigin.DEFAULT
+    if meaning is UNSET:
+        place = None
+    elif deciding is not None:
         place = deciding.place
-    elif meaning is not UNSET and configuration.facts is not None:
+    elif configuration.facts is not None:
         place = configuration.account
-    elif meaning is not UNSET:
-        place = ValueOrigin.NOT_CONFIGURABLE if says.fixed is not UNSET else ValueOrigin.DEFAULT
     return SideValue(meaning, show(meaning), place, why)
 
 
 def _deciding(row: CheckRow, configuration: Configuration, written: Setting) -> Value | None:
-    """The value that makes the meaning what it is: the one without which it would be another, else the first of the row's keys that is
-    set. A reading whose row names no keys has ``used`` those that count."""
+    """Return the value without which the meaning would be another; else that of the row's first key that is set."""
     says, values = row.says(configuration), configuration.values
+    # a row without keys has a reading, which noted those that it used
     keys = [key for key in says.keys or sorted(configuration.used) if key in values and key not in configuration.passed_over]
     if says.read is not None and (len(keys) > 1 or not says.keys) and configuration.facts is None:
         itself = next((key for key in keys if not values[key].unknown and same(values[key].value, written)), None)
@@ -96,20 +95,19 @@ def _deciding(row: CheckRow, configuration: Configuration, written: Setting) -> 
 
 
 def _written(row: CheckRow, configuration: Configuration) -> Setting:
-    """What a side says of a row, before it is brought to its meaning."""
+    """Return a row's value on one side before ``form`` makes a meaning of it."""
     says = row.says(configuration)
     if says.fixed is not UNSET:
         return says.fixed
     if says.read is not None:
         return says.read(configuration)
-    value = configuration.find(says.keys)
-    if value is not None:
+    if (value := configuration.find(says.keys)) is not None:
         return value.value
     return says.default(configuration) if callable(says.default) else says.default
 
 
 def same(a: Setting, b: Setting) -> bool:
-    """Whether two meanings are the same."""
+    """Return whether two meanings are the same."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -123,13 +121,11 @@ def same(a: Setting, b: Setting) -> bool:
 
 
 def show(value: Setting) -> Argument:
-    """A value as people write it, or its words where nobody wrote it; of several, how often each occurs, the commonest first."""
+    """Return a value as people write it, or its words; of a table how often each value occurs, the commonest first."""
     if value is UNSET:
         return "–"
-    if isinstance(value, Meaning):
-        return value.words
-    if isinstance(value, Enum):
-        return value
+    if isinstance(value, Meaning | Enum):
+        return value.words if isinstance(value, Meaning) else value
     if isinstance(value, frozenset):
         return message("meaning.weights", count=len(value))
     if isinstance(value, dict):
@@ -142,7 +138,7 @@ def show(value: Setting) -> Argument:
 
 
 def as_written(value: Setting) -> str:
-    """A value as somebody wrote it."""
+    """Return a value as somebody wrote it."""
     if isinstance(value, float):
         return f"{value:.7g}"
     if isinstance(value, list | tuple):

@@ -42,9 +42,10 @@ def check(
     megatron: str | None = None,
     progress: Progress = silent,
 ) -> Checklist:
-    """Read both sides and check them, and the batches of records too. ``mindformers`` is the version that is to read a YAML; None is the
-    installed version, or the newest that the tables know where none is installed.
-    ``megatron`` is the version that is to read a script, None the installed one.
+    """Read and check both sides, and the batches of records too.
+
+    ``mindformers`` and ``megatron`` are the versions that read a YAML and a script: None is the installed one, of MindFormers
+    the newest of the tables where none is installed.
 
     :raises AlignHooksError: a side cannot be read.
     """
@@ -70,20 +71,17 @@ def fix(
     mindformers: str | None,
     megatron: str | None = None,
 ) -> tuple[Fixed, Checklist]:
-    """The candidate's YAML with what its check tells to write, and how it comes out of the same check; nothing is written here.
+    """Return the candidate's YAML with the edits of its check, and the same check of that YAML; no file is written.
 
-    :raises ConfigurationError: the candidate is no YAML of MindFormers, or cannot be mended by its settings alone.
+    :raises ConfigurationError: the candidate is no YAML of MindFormers, or cannot be mended by its settings only.
     """
-    mended = fixed(candidate, checklist)
-    ours, _ = open_side(reference, environment, silent)
-    again = check_configurations(
-        ours, mended.configuration, mindformers=mindformers or installed(), megatron=megatron or installed(CORE, "")
-    )
-    return mended, again
+    mended, (ours, _) = fixed(candidate, checklist), open_side(reference, environment, silent)
+    versions = mindformers or installed(), megatron or installed(CORE, "")
+    return mended, check_configurations(ours, mended.configuration, (None, None), *versions)
 
 
 def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
-    """The version of a package on this machine; ``otherwise`` where it is not installed."""
+    """Return the version of a package on this machine; ``otherwise`` where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -91,12 +89,12 @@ def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
 
 
 def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, BatchStatistics]) -> Checklist | None:
-    """Two records and their batches, for the report of a comparison; None where one holds no configuration. ``looks`` are the comparison's,
-    which counted no ids: where a model takes some out, or there are none, batches are read anew."""
+    """Check two records and their batches for the report of a comparison; None where one holds no configuration."""
     runs = (reference, candidate)
     if not all(run.facts.arguments is not None for run in runs):
         return None
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
+    # a comparison's statistics count no ids: batches are read anew where a model leaves some out
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
     seen = [looks[side] if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
     return check_configurations(ours, theirs, (seen[0], seen[1]), rates=(rates_of(reference), rates_of(candidate)), models=models_of(*runs))
@@ -116,7 +114,7 @@ def rates_of(run: Run | None) -> dict[int, float] | None:
 
 
 def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:
-    """The configuration of one side, and its run where it is a record."""
+    """Return the configuration of one side, and its run where it is a record."""
     progress(message("progress.reading", path=side))
     if not may_be_record(side):
         return read(side, environment), None
@@ -125,7 +123,7 @@ def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> 
 
 
 def may_be_record(side: str) -> bool:
-    """Whether a side may be a record, in a directory, in one file or in object storage."""
+    """Return whether a side may be a record, in a directory, in one file or in object storage."""
     try:
         return is_address(side) or (bool(side.strip()) and (Path(side).is_dir() or is_archive(Path(side))))
     except (OSError, ValueError):
@@ -133,11 +131,11 @@ def may_be_record(side: str) -> bool:
 
 
 def named_ids(configuration: Configuration) -> dict[str, Setting]:
-    """Special ids that a configuration names."""
+    """Return the special ids that a configuration names."""
     return {name.removeprefix(MODEL): known(configuration, name) for name in configuration.values if name.endswith("_token_id")}
 
 
 def hidden_ids(sides: Iterable[Configuration]) -> set[int]:
-    """Token ids that the models of some sides take out."""
+    """Return the token ids that the models of some sides leave out."""
     meanings = [read_row(ROW["pad_token_id"], side).meaning for side in sides]
     return {meaning.id for meaning in meanings if isinstance(meaning, Hidden) and meaning.id is not None}

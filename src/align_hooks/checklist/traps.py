@@ -1,8 +1,4 @@
-"""What a configuration says and a framework does not do: names that are ignored, defaults that changed, numbers that YAML reads as text.
-
-Each trap was found by building the newer models of MindFormers 1.9 from such a configuration, or in Megatron-LM's own source. Tests
-build them again.
-"""
+"""What a configuration says and a framework does not do, found by building newer models of MindFormers 1.9 or in Megatron-LM's source."""
 
 from __future__ import annotations
 
@@ -33,61 +29,57 @@ WITHOUT_EFFECT = (
 )
 """Names of a newer model that its training graph does not read."""
 NEAR = 0.88
-"""How alike two names are, from 0 to 1 (``difflib``), where one may be the other misspelt."""
+"""The similarity (``difflib``, 0 to 1) from which on one name may be the other misspelt."""
 SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
 CONTEXT = ("deterministic", "enable_graph_kernel", "jit_level", "graph_kernel_flags")
-"""Keys under ``context`` that 1.9 warns about and passes over."""
+"""Keys under ``context`` that 1.9 warns about and ignores."""
 ADDS_NO_ID = (0, 18)
-"""The Megatron-LM since which NullTokenizer has as many ids as it is told, the end of a document among them (0.17.1 and 0.18.0,
-``core/tokenizers/text/libraries/null_tokenizer.py``)."""
+"""The Megatron-LM since which the ids of NullTokenizer include the end of a document (0.17.1 and 0.18.0, ``null_tokenizer.py``)."""
 WITHOUT_OPTIMIZER = (1, 6)
 """The MindFormers since which there is no FP32StateAdamWeightDecay; 1.5 has it in ``core/optim/optim.py``."""
 NEWER_DEFAULTS = (1, 9)
-"""The MindFormers since which newer models drop hidden states by default (1.8 has 0 in ``parallel_core/mf_model_config.py``), and
-``build_context`` passes over some of its keys."""
+"""The MindFormers since which newer models have dropout by default (1.8: 0, ``mf_model_config.py``), and some of ``context`` is ignored."""
 WARMS_BY_ITSELF = ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts")
-"""Schedules that may be told no warm-up."""
+"""Schedules that need no setting of a warm-up."""
 
 
 def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
-    """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read all of the newer
-    models'."""
+    """Return the names that a configuration sets and a version of MindFormers ignores."""
     if configuration.side == MINDFORMERS and not is_new(configuration):
         of_class = not_read(replace(configuration, version=version))
         return frozenset(of_class) | {MODEL + name for name in NOT_READ.get(family(configuration) or "", ("initializer_range",))}
-    if configuration.side != MINDFORMERS or not is_since(version, 1, 9):
+    if configuration.side != MINDFORMERS or not is_since(version, 1, 9):  # 1.6 to 1.8 read all names of newer models
         return frozenset()
     known = family(configuration)
     return frozenset(MODEL + name for name in (*ignored(known), *without_effect(known), *WITHOUT_EFFECT))
 
 
 def traps(configuration: Configuration) -> Iterator[Message]:
-    """The traps that a configuration walks into. A record walks into none, for it tells what was built."""
-    if configuration.facts is not None:
+    """Yield the traps of a configuration."""
+    if configuration.facts is not None:  # a record holds what was built
         return
     of_side = (_schedule, _accumulation, _of_model) if configuration.side == MINDFORMERS else (_megatron,)
     yield from (refusal.trap for refusal in refusals(configuration))
     for of in (_misspelt, *of_side):
-        with suppress(Unknown, *ODD):  # a value that is not known walks into no trap that anybody could name
+        with suppress(Unknown, *ODD):  # no trap can be named of a value that is not known
             yield from of(configuration)
 
 
 def _of_model(c: Configuration) -> Iterator[Message]:
-    alike = c.values.get("runner_wrapper.calculate_per_token_loss")
-    if alike is not None:
+    if (alike := c.values.get("runner_wrapper.calculate_per_token_loss")) is not None:
         yield message("trap.top_level_alone", place=alike.where)
     yield from _newer(c) if is_new(c) else (*unread(c), *_older(c))
 
 
 def _misspelt(c: Configuration) -> Iterator[Message]:
-    """Names that no row knows, and that are nearly a name that a row knows and that is not set."""
+    """Yield the names that no row reads and that nearly are a name that a row reads and that is not set."""
     known = sorted(name for name in c.used - c.values.keys() - c.passed_over if not name.startswith("launcher."))
     strangers = []
     for name, value in c.not_covered(("launcher.",)):
         flag = value.place.name.removeprefix("--") if value.place is not None else ""
         if (value.place is not None and value.place.is_json) or (c.side == MEGATRON and flag in flags_of(c.fork)):
             continue
-        if name in c.passed_over:  # of which there is a trap of its own
+        if name in c.passed_over:  # which has a trap of its own
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
@@ -101,12 +93,12 @@ def _misspelt(c: Configuration) -> Iterator[Message]:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """The known name that is nearly a name: in the same section, or the same key in a section that is nearly the same; else empty."""
+    """Return the known name that nearly is a name, in its section, or under its key in nearly its section; else empty."""
     section, _, key = name.rpartition(".")
     split = [(*candidate.rpartition(".")[::2], candidate) for candidate in known]
-    neighbours = {last: candidate for holder, last, candidate in split if holder == section}
-    namesakes = {holder: candidate for holder, last, candidate in split if last == key}
-    for part, among in ((key, neighbours), (section, namesakes)):
+    in_section = {last: candidate for holder, last, candidate in split if holder == section}
+    under_key = {holder: candidate for holder, last, candidate in split if last == key}
+    for part, among in ((key, in_section), (section, under_key)):
         if near := difflib.get_close_matches(part, among, 1, NEAR) if len(part) > 3 else []:
             return among[near[0]]
     return ""
@@ -125,16 +117,14 @@ def _newer(c: Configuration) -> Iterator[Message]:
     for name in sorted(ignored(kind)):
         if MODEL + name in c.passed_over and (value := written_in_yaml(c, name)) is not None:
             yield message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name])
-    unlike = without_effect(kind) - ignored(kind) if c.passed_over else set()
-    for name in (name for name in sorted({*WITHOUT_EFFECT, *unlike}) if name not in refused(kind) or not c.passed_over):
+    of_family = without_effect(kind) - ignored(kind) if c.passed_over else set()
+    for name in (name for name in sorted({*WITHOUT_EFFECT, *of_family}) if name not in refused(kind) or not c.passed_over):
         if (value := written_in_yaml(c, name)) is not None and value.value:
             yield message("trap.no_effect", place=value.where, name=name)
     for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
         if (value := c.values.get(f"context.{name}")) is not None:
-            if name == "deterministic":
-                yield message("trap.not_deterministic", place=value.where)
-            else:
-                yield message("trap.passed_over", place=value.where, name=f"context.{name}")
+            ignored_key = message("trap.passed_over", place=value.where, name=f"context.{name}")
+            yield message("trap.not_deterministic", place=value.where) if name == "deterministic" else ignored_key
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
         yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
@@ -152,7 +142,7 @@ def _newer(c: Configuration) -> Iterator[Message]:
 
 
 def _forgets(c: Configuration, balances: Value) -> Iterator[Message]:
-    """What MindFormers counts over a step is forgotten by the monitor of losses, of the decoder's layers alone."""
+    """Yield the trap of choices counted over a step, which only the monitor of losses resets, for the decoder's layers only."""
     listed = c.find(("callbacks",))
     kinds = [one.get("type") for one in listed.value if isinstance(one, dict)] if listed and isinstance(listed.value, list) else []
     if mindformers_weight(c) and listed is not None and "MFLossMonitor" not in kinds:
@@ -166,8 +156,7 @@ def _schedule(c: Configuration) -> Iterator[Message]:
     if kind is None:
         return
     name = schedule_class(kind.value)
-    warms = any(value is not None and value.value for value in (steps, part))
-    if name == "WarmUpStableDecayLR" and not warms:
+    if name == "WarmUpStableDecayLR" and not any(value is not None and value.value for value in (steps, part)):
         yield message("trap.divides_by_zero", place=kind.where)
     if steps is None and part is None and name not in WARMS_BY_ITSELF:
         yield message("trap.no_warm_up", place=kind.where, type=str(kind.value))
@@ -177,16 +166,13 @@ def _older(c: Configuration) -> Iterator[Message]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay" and is_since(c.version, *WITHOUT_OPTIMIZER):
         yield message("trap.optimizer_gone", place=optimizer.where)
-    padded = c.values.get(f"{MODEL}padded_vocab_size")
-    if padded is not None and family(c) == LLAMA:
+    if (padded := c.values.get(f"{MODEL}padded_vocab_size")) is not None and family(c) == LLAMA:
         yield message("trap.padded_size", place=padded.where)
     balanced = c.find(("moe_config.aux_loss_factor",))
     if balanced is not None and (family(c) in (LLAMA, *DEEPSEEK)) and (mindformers_experts(c) or 0) > 1:
         yield message("trap.no_auxiliary_loss", place=balanced.where)
-    for name, value in c.values.items():
-        if name.startswith(f"{MODEL}moe_config."):
-            yield message("trap.overwritten", place=value.where, name=name)
-            return
+    if (name := next((name for name in c.values if name.startswith(f"{MODEL}moe_config.")), None)) is not None:
+        yield message("trap.overwritten", place=c.values[name].where, name=name)
 
 
 def _megatron(c: Configuration) -> Iterator[Message]:
@@ -199,11 +185,9 @@ def _megatron(c: Configuration) -> Iterator[Message]:
     scale = c.values.get("moe_router_topk_scaling_factor")
     if c.fork == MINDSPEED_LLM and scale is not None and scale.place is not None and scale.place.name == "--routed-scaling-factor":
         yield message("trap.scaling_by_groups", place=scale.where)
-    config = c.values.get("yaml_cfg")
-    if config is not None:
+    if (config := c.values.get("yaml_cfg")) is not None:
         yield message("trap.own_yaml", place=config.where)
-    saved = c.values.get("use_checkpoint_args")
-    if saved is not None:
+    if (saved := c.values.get("use_checkpoint_args")) is not None:
         yield message("trap.checkpoint_arguments", place=saved.where)
 
 

@@ -1,7 +1,4 @@
-"""Settings that no row looks at: each is listed, and one that is not known to change nothing keeps a check from being clean.
-
-What is known to change nothing is data, in ``changes_nothing.txt``: names, or a name with a value.
-"""
+"""Settings that no row reads. One keeps a check from being clean unless ``changes_nothing.txt`` has its name, or name and value."""
 
 from __future__ import annotations
 
@@ -21,25 +18,26 @@ from align_hooks.messages import Argument
 
 FILE = Path(__file__).parent / "changes_nothing.txt"
 PARTLY = (HANDLERS,)
-"""Settings of which the rows look at a part."""
+"""Settings of which the rows read a part."""
 LAUNCHER = "launcher."
-"""What names of the launcher's own options begin with, of which nothing depends but the layout."""
+"""The beginning of names of the launcher's own options, which only set the layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """A setting that no row looks at, and whether it ``matters``: it is not known to change nothing."""
+    """A setting that no row reads."""
 
     name: str
     value: Argument
     where: str
     matters: bool
+    """Whether the setting may change the result."""
     unknown: bool
-    """Whether the value is not known, so that it is not known to be that of the other side either."""
+    """Whether the value is not known, so that nobody knows whether the other side has the same."""
 
 
 def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
-    """Settings of a side that no row looked at; a name that a YAML repeats by an alias is given once."""
+    """Yield the settings of a side that no row read; a name that a YAML repeats by an alias once."""
     values = configuration.values
     places = {(value.place, name.rpartition(".")[2]) for name, value in values.items() if name in configuration.used}
     partly = ((name, values[name]) for name in PARTLY if name in values)
@@ -51,12 +49,12 @@ def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
         places.add(place)
 
 
-def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Of two sides of one framework, all settings that no row looks at and that are known to differ, for the sides have the same names."""
-    if reference.side != candidate.side:
+def uncovered_differences(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
+    """Return the settings that no row read and that are known to differ, of two sides of one framework."""
+    if reference.side != candidate.side:  # whose names are not the same
         return ()
-    unset, looked_at = Value(None), reference.used | candidate.used
-    names = [name for name in {**reference.values, **candidate.values} if name not in looked_at]
+    unset, covered = Value(None), reference.used | candidate.used
+    names = [name for name in {**reference.values, **candidate.values} if name not in covered]
     pairs = [(name, reference.values.get(name, unset), candidate.values.get(name, unset)) for name in names]
     differ = [(name, ours, theirs) for name, ours, theirs in pairs if not (ours.unknown or theirs.unknown) and ours.value != theirs.value]
     return tuple((name, _shown(ours, unset), _shown(theirs, unset)) for name, ours, theirs in differ)
@@ -67,12 +65,10 @@ def _shown(value: Value, unset: Value) -> Argument:
 
 
 def matters(configuration: Configuration, name: str, value: Value) -> bool:
-    """Whether a setting may change the result: it is not known to change nothing, and is not what its framework does without it.
-
-    A record of MindFormers holds what was set and what MindFormers filled in; there only names of the model tell of somebody.
-    """
+    """Return whether a setting may change the result: it is not known to change nothing, and is no default of its framework."""
     if value.written in (None, "None", "", [], {}) or name in configuration.passed_over:
         return False
+    # a record of MindFormers holds its defaults too; only names of the model are sure to be somebody's
     if configuration.facts is not None and configuration.side == MINDFORMERS and not name.startswith(MODEL):
         return False
     defaults = defaults_of(configuration.fork) if configuration.side == MEGATRON else {}
@@ -83,16 +79,16 @@ def matters(configuration: Configuration, name: str, value: Value) -> bool:
 
 
 def _fits(value: Value, at: Setting) -> bool:
-    """Whether a value is the one at which a setting changes nothing; ``at`` is None where it is any."""
+    """Return whether a value is the one at which a setting changes nothing; ``at`` is None where it is any."""
     return at is None or (not value.unknown and same(value.value, at))
 
 
 @lru_cache(maxsize=1)
 def changing_nothing() -> Mapping[str, list[tuple[str, Setting]]]:
-    """Framework to what changes nothing there: a pattern of names, and the value at which it does, None for any."""
-    return {
-        framework: [
-            (name, number(at) if mark else None) for line in lines for name, mark, at in (word.partition("=") for word in line.split())
-        ]
-        for framework, lines in sections(FILE).items()
-    }
+    """Return the harmless settings of each framework: a pattern of names, and the only harmless value, None for any."""
+
+    def pair(word: str) -> tuple[str, Setting]:
+        name, mark, at = word.partition("=")
+        return name, number(at) if mark else None
+
+    return {framework: [pair(word) for line in lines for word in line.split()] for framework, lines in sections(FILE).items()}

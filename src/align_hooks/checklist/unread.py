@@ -1,8 +1,4 @@
-"""Keys of an older model that its configuration class does not read: which they are, and what to write so that they do what they say.
-
-Such a key becomes an attribute that nobody asks for, without a word (``PretrainedConfig.__init__``, 1.9
-``models/configuration_utils.py``).
-"""
+"""Keys that an older model's configuration class silently ignores (``PretrainedConfig.__init__``), and what to write instead."""
 
 from __future__ import annotations
 
@@ -21,46 +17,43 @@ from align_hooks.configuration.values import Configuration, Setting, Value
 from align_hooks.messages import Message, message, terms
 
 NEAR = 0.8
-"""How alike two names are, from 0 to 1 (``difflib``), where one may be meant for the other."""
+"""The similarity (``difflib``, 0 to 1) from which on one name may be meant for another."""
 MEANT = {
     "rotary_emb_base": ("rotary_base", "theta"),
     "rotary_pct": ("rotary_percent", ""),
     "emb_dropout_prob": ("hidden_dropout", ""),
     "attn_dropout_prob": ("attention_dropout", ""),
 }
-"""Names of other frameworks' configurations that stand in YAML files of MindFormers: the row that says what they mean, and what an older
-model reads in their stead, empty where it reads nothing."""
+"""Other frameworks' names in MindFormers' YAML files to their row, and to the name that an older model reads, empty without one."""
 
 
 def unread(c: Configuration) -> Iterator[Message]:
-    """The keys that are lost, each with its place and what is read in its stead; none where what holds is what the key says."""
+    """Yield the ignored keys, each with its place and the name that is read; none whose value holds anyhow."""
     kind = class_of(c)
     read = own_keys(kind, c.version) if kind else frozenset[str]()
     of = {"kind": kind, "version": ".".join(c.version.split(".")[:2])}
     if (last := GONE.get(kind)) is not None and is_since(c.version, 1, 6):
         yield message("trap.no_class", place=c.values[OF_CLASS].where, last=last, **of)
         of["version"] = last
-    alone: list[str] = []
+    unknown: list[str] = []
     for name, value in _lost(c) if kind else ():
-        meant = _meant(c, name, value, read - {name})
-        if meant is None:
+        if (meant := _meant(c, name, value, read - {name})) is None:
             continue
         near = meant or next(iter(difflib.get_close_matches(name, sorted(read - {name}), 1, NEAR)), "")
-        standing = c.values.get(MODEL + near)
-        if standing is not None:
-            yield message("trap.unread_beside", place=value.where, name=name, other=near, elsewhere=standing.where, **of)
+        if (other := c.values.get(MODEL + near)) is not None:
+            yield message("trap.unread_beside", place=value.where, name=name, other=near, elsewhere=other.where, **of)
         elif meant:
             yield message("trap.unread", place=value.where, name=name, instead=f"{meant}: {in_yaml(value.value)}", **of)
         elif near:
             yield message("trap.unread_near", place=value.where, name=name, other=near, **of)
         else:
-            alone.append(f"{name} ({value.where})")
-    if alone:
-        yield message("trap.unread_alone", names=terms(alone), **of)
+            unknown.append(f"{name} ({value.where})")
+    if unknown:
+        yield message("trap.unread_alone", names=terms(unknown), **of)
 
 
 def _lost(c: Configuration) -> Iterator[tuple[str, Value]]:
-    """Names without their section, each once, in their order; a table goes by its first key, and what is set to nothing is not lost."""
+    """Yield the ignored names without their section, each once, with a table's first value; none that is set to nothing."""
     seen: set[str] = set()
     for key, value in c.values.items():
         name = key.removeprefix(MODEL).partition(".")[0]
@@ -70,8 +63,7 @@ def _lost(c: Configuration) -> Iterator[tuple[str, Value]]:
 
 
 def _meant(c: Configuration, name: str, value: Value, read: frozenset[str]) -> str | None:
-    """The name that is read and would do with this value what the key seems to do, empty where there is none; None where what holds is what
-    the key says."""
+    """Return the name that is read and means what the key seems to; empty without one; None where the value holds anyhow."""
     key = MODEL + name
     if name in MEANT:
         says, instead = MEANT[name]
@@ -90,5 +82,5 @@ def _meant(c: Configuration, name: str, value: Value, read: frozenset[str]) -> s
 
 
 def _held(row: CheckRow, c: Configuration, key: str = "") -> Setting:
-    """What a side holds of a row, as if ``key`` were read too."""
+    """Return a side's meaning of a row, as if ``key`` were read too."""
     return read_row(row, replace(c, passed_over=c.passed_over - {key}, used=set())).meaning

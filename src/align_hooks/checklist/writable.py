@@ -1,4 +1,4 @@
-"""What a candidate may be told: the names that its framework reads, and the values that each takes."""
+"""What may be written into a candidate: the names that its framework reads, and the values that each accepts."""
 
 from __future__ import annotations
 
@@ -31,28 +31,26 @@ TYPES = {name: kind for kind, lines in sections(Path(__file__).parent / "setting
 OF_DEEPSEEK = tuple(f"moe_config.{name}" for name in ("moe_intermediate_size", "aux_loss_factors", "aux_loss_types"))
 """Settings of experts that no other older family reads."""
 BETWEEN = {**dict.fromkeys(("optimizer.betas", "optimizer.beta1", "optimizer.beta2"), (0.0, 1.0)), "optimizer.eps": (0.0, math.inf)}
-"""Numbers between which AdamW takes a setting, itself out of them."""
+"""AdamW's exclusive bounds of a setting."""
 GROUPED_EXPERTS = model("n_group", "topk_group")
-"""Groups of experts, and those of them that a token may choose, which cannot be more."""
+"""The groups of experts, and how many of them a token may choose."""
 COMPRESSED, SHORTEST = (*RESETS, *model("use_attn_mask_compression", "use_eod_attn_mask_compression")), 2048
-"""Settings by which a mask is compressed, and the sequence length that this takes at least, in flash attention alone (MindFormers 1.9,
-``mask_generate.py:66``)."""
+"""Settings that compress a mask, and the shortest sequence for that, in flash attention only (1.9, ``mask_generate.py:66``)."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
-"""How names of MindFormers' begin that take True and False."""
+"""The beginnings of MindFormers' names for switches."""
 
 
 def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
-    """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, of a model whose
-    class is not known none, and of Megatron-LM none that only a fork of it has."""
+    """Return the names that a candidate's framework reads, those that are set first."""
     newer, of_family, kind = False, None, ""
     try:
         newer = candidate.side == MINDFORMERS and is_new(candidate)
         of_family = family(candidate) if candidate.side == MINDFORMERS else None
         kind = class_of(candidate)
-    except Unknown:
+    except Unknown:  # without the class of the model nobody knows which of its keys are read
         keys = [key for key in keys if not key.startswith((MODEL, "moe_config."))]
     unfit = {f"{MODEL}{name}" for name in ignored(of_family) | refused(of_family) | unread(of_family)} if newer else set()
-    grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
+    grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants all of a group then
 
     def fits(key: str) -> bool:
         if candidate.side == MEGATRON:
@@ -72,8 +70,7 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
 
 def is_refused(edits: Edits, candidate: Configuration) -> bool:
-    """Whether a framework ends a training for one of these values: Megatron's parser has no such choice; MindFormers wants an integer, is
-    out of AdamW's range, compresses no such mask, or refuses the value for a newer family."""
+    """Return whether a framework ends a training for one of these values."""
     if candidate.side != MINDFORMERS:
         return any(value is not UNSET and not _is_choice(key, value, candidate) for key, value in edits.items())
     no_integer = any(type_of(key) == "integer" and isinstance(value, float) for key, value in edits.items())
@@ -90,7 +87,7 @@ def is_refused(edits: Edits, candidate: Configuration) -> bool:
 
 
 def _takes_no_compressed_mask(candidate: Configuration) -> bool:
-    """Whether a sequence is known to be too short for a compressed mask, or no flash attention is known to read it."""
+    """Return whether a sequence is known to be too short for a compressed mask, or no flash attention is known to read it."""
     try:
         return any(length < SHORTEST for length in _numbers(sequence(candidate))) or mindformers_flash(candidate) is False
     except Unknown:
@@ -102,11 +99,10 @@ def _numbers(value: Setting) -> list[float]:
 
 
 def takes(key: str, value: Setting, candidate: Configuration, switch: bool = False) -> bool:
-    """Whether a key may be given such a value: switches take True and False, numbers a number, and no key a sentence. ``switch`` says that
-    what it means is on or off, where neither its default nor its name tells."""
+    """Return whether a key accepts a value; ``switch``: the key is on or off where neither its default nor its name says it."""
     if value is None:
         return True
-    if isinstance(value, Meaning | Enum) or (isinstance(value, str) and re.search(r"[\s(]", value)):
+    if isinstance(value, Meaning | Enum) or (isinstance(value, str) and re.search(r"[\s(]", value)):  # no key accepts a sentence
         return False
     if not _is_choice(key, value, candidate):
         return False
@@ -118,7 +114,7 @@ def takes(key: str, value: Setting, candidate: Configuration, switch: bool = Fal
 
 
 def choices(key: str, candidate: Configuration) -> Sequence[str]:
-    """Return all the values that Megatron's parser takes for an attribute; none where it takes any, or the candidate is not Megatron."""
+    """Return all values that Megatron's parser accepts for an attribute; none where any is accepted, or of MindFormers."""
     flag = flag_of(key)[0].replace("_", "-")
     if candidate.side != MEGATRON or flag not in CHOICES:
         return ()
@@ -126,33 +122,32 @@ def choices(key: str, candidate: Configuration) -> Sequence[str]:
 
 
 def _is_choice(key: str, value: Setting, candidate: Configuration) -> bool:
-    """Whether a value is one of those that are taken for a key; None leaves the key out."""
-    taken = choices(key, candidate)
-    return value is None or not taken or all(one in taken for one in (value if isinstance(value, list) else [value]))
+    """Return whether a key's parser has a value among its choices; None leaves the key out."""
+    known = choices(key, candidate)
+    return value is None or not known or all(one in known for one in (value if isinstance(value, list) else [value]))
 
 
 def _kind(key: str, candidate: Configuration, switch: bool) -> str:
-    """What a key takes, as its parser says it; of MindFormers by what stands there, by its default, or by its name."""
+    """Return the kind of value of a key by Megatron's parser; of MindFormers by its type, current value, default or name."""
     if candidate.side == MEGATRON:
         flag, constant = flag_of(key)
         return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
     if (checked := type_of(key)) is not None:
         return checked
-    name = key.rpartition(".")[2]
-    standing = known(candidate, key)
-    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
+    name, usual = key.rpartition(".")[2], known(candidate, key)
+    usual = usual if usual is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
     if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
         return "nothing"
     return "number" if isinstance(usual, int | float) else "text"
 
 
 def type_of(key: str) -> str | None:
-    """Return the type of number that MindFormers takes for a key; None where it takes anything else, or its type is not known."""
+    """Return the type of number that MindFormers accepts for a key; None of anything else, or of a type that is not known."""
     return TYPES.get(key) or TYPES.get(key.rpartition(".")[2])
 
 
 def as_taken(key: str, value: Setting, candidate: Configuration) -> Setting:
-    """Return a value in the type that MindFormers takes for a key, which refuses ``hidden_dropout: 0`` and ``warmup_steps: 2.0``."""
+    """Return a value in the type that MindFormers accepts: not ``hidden_dropout: 0``, nor ``warmup_steps: 2.0``."""
     kind = type_of(key) if candidate.side == MINDFORMERS else None
     if isinstance(value, list) and kind is not None:
         return [as_taken(key, member, candidate) for member in value]

@@ -1,4 +1,4 @@
-"""What every form is read as: canonical names to tensors that are still on disk, and the model that they are of."""
+"""A checkpoint of any form: canonical names to tensors on disk, and their model."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ from align_hooks.record.format.layout import Array
 
 @dataclass(frozen=True, slots=True)
 class TensorOnDisk:
-    """A tensor on disk. ``kind`` is its type, by its name in :data:`.kinds.KINDS`; ``read`` gives its numbers, bf16 as bits."""
+    """A tensor on disk."""
 
     shape: tuple[int, ...]
     kind: str
+    """The type, by its name in :data:`.kinds.KINDS`."""
     read: Callable[[], Array]
+    """Reads the numbers, bf16 as bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Weights in whatever form. ``tensors`` are by canonical name, rows of a padded vocabulary apart; ``notes`` say what a person should
-    know of how they were read."""
+    """The weights of a model."""
 
     path: Path
     form: str
+    """The form in words, for messages."""
     model: ConfiguredModel
     tensors: Mapping[str, TensorOnDisk]
+    """By canonical name; padding of a vocabulary is a tensor of its own."""
     notes: Sequence[str] = ()
+    """What a person should know of how the weights were read."""
 
     def __post_init__(self) -> None:
         """Raise RecordError unless the tensors are those of the model, each in its shape and none missing."""
         refuse_other(self.model, {name: tensor.shape for name, tensor in self.tensors.items()}, self.path)
-        for name, tensor in self.tensors.items():
-            if tensor.kind not in KINDS:
-                raise RecordError(
-                    f"{self.path}: {shown(name)} is {shown(tensor.kind)}; only weights in {', '.join(KINDS)} can be converted"
-                )
+        if odd := next((name for name, tensor in self.tensors.items() if tensor.kind not in KINDS), None):
+            kind = shown(self.tensors[odd].kind)
+            raise RecordError(f"{self.path}: {shown(odd)} is {kind}; only weights in {', '.join(KINDS)} can be converted")
 
 
 def refuse_other(model: ConfiguredModel, given: Mapping[str, tuple[int, ...]], path: Path) -> None:
@@ -67,69 +69,69 @@ def refuse_other(model: ConfiguredModel, given: Mapping[str, tuple[int, ...]], p
 
 @dataclass(frozen=True, slots=True)
 class FrameworkTensor:
-    """A framework's parameter on a rank, or part of one, still on disk; ``where`` names it in messages."""
+    """A framework's parameter on disk, or a rank's part of the parameter."""
 
     fused: Fused
     kind: str
     read: Callable[[], Array]
     where: str
+    """The parameter's name in messages."""
 
 
 @dataclass
 class FrameworkTensors:
-    """A framework's parameters, taken apart into canonical tensors when these are read.
-
-    The pieces of the parameter that was read last are kept, for they are usually asked for one after the other.
-    """
+    """A framework's parameters, which are split into canonical tensors when these are read."""
 
     path: Path
-    _held: dict[tuple[str, ...], list[FrameworkTensor]] = field(default_factory=dict)
+    _shards: dict[tuple[str, ...], list[FrameworkTensor]] = field(default_factory=dict)
+    """The parts of each parameter, by the names of its canonical tensors."""
     _last: tuple[tuple[str, ...], dict[str, Array]] = ((), {})
+    """The parameter that was read last, whose canonical tensors are usually read one after the other."""
 
-    def add(self, held: FrameworkTensor) -> None:
+    def add(self, shard: FrameworkTensor) -> None:
         """Add a parameter, or a rank's part of it."""
-        self._held.setdefault(tuple(part.name for part in held.fused.parts), []).append(held)
+        self._shards.setdefault(tuple(part.name for part in shard.fused.parts), []).append(shard)
 
     def tensors(self) -> dict[str, TensorOnDisk]:
-        """Canonical name to tensor; raises RecordError where parts overlap or are missing, and for a tensor that is there twice."""
+        """Return canonical name to tensor; raises RecordError for overlapping, missing and repeated parts."""
         found: dict[str, TensorOnDisk] = {}
-        for key, held in self._held.items():
-            if len({one.kind for one in held}) > 1:
-                raise RecordError(
-                    f"{self.path}: {held[0].where} is {shown(held[0].kind)} and {held[-1].where} {shown(held[-1].kind)}; save it again"
-                )
-            for index, part in enumerate(held[0].fused.parts):
+        for key, shards in self._shards.items():
+            first, last = shards[0], shards[-1]
+            if len({shard.kind for shard in shards}) > 1:
+                kinds = f"{first.where} is {shown(first.kind)} and {last.where} {shown(last.kind)}"
+                raise RecordError(f"{self.path}: {kinds}; save it again")
+            for index, part in enumerate(first.fused.parts):
                 if part.name in found:
-                    raise RecordError(f"{self.path}: {part.name} is there twice, {held[0].where} holds it too; convert one whole model")
-                self._refuse_gaps(held, index)
+                    raise RecordError(f"{self.path}: {part.name} is there twice, {first.where} holds it too; convert one whole model")
+                self._refuse_gaps(shards, index)
                 if math.prod(part.shape):
-                    found[part.name] = TensorOnDisk(part.shape, held[0].kind, partial(self._read, key, part.name))
+                    found[part.name] = TensorOnDisk(part.shape, first.kind, partial(self._read, key, part.name))
         return found
 
-    def _refuse_gaps(self, held: Sequence[FrameworkTensor], index: int) -> None:
-        shape = held[0].fused.parts[index].shape
-        there = sum(math.prod(stop - start for start, stop in one.fused.parts[index].box) for one in held)
-        if there != math.prod(shape) or any(one.fused.parts[index].shape != shape for one in held):
-            name, places = held[0].fused.parts[index].name, ", ".join(dict.fromkeys(one.where for one in held))
-            raise RecordError(f"{self.path}: the parts of {name} overlap or are not all there ({places}); copy every rank of one model")
+    def _refuse_gaps(self, shards: Sequence[FrameworkTensor], index: int) -> None:
+        parts = [shard.fused.parts[index] for shard in shards]
+        elements = sum(math.prod(stop - start for start, stop in part.box) for part in parts)
+        if elements != math.prod(parts[0].shape) or any(part.shape != parts[0].shape for part in parts):
+            why = f"overlap or are not all there ({', '.join(dict.fromkeys(shard.where for shard in shards))})"
+            raise RecordError(f"{self.path}: the parts of {parts[0].name} {why}; copy every rank of one model")
 
     def _read(self, key: tuple[str, ...], name: str) -> Array:
         if self._last[0] != key:
-            self._last = ((), {})  # before memory is taken for the next
-            self._last = (key, _pieces(self._held[key]))
+            self._last = ((), {})  # frees memory for the next
+            self._last = (key, _pieces(self._shards[key]))
         return self._last[1][name]
 
 
-def _pieces(held: Sequence[FrameworkTensor]) -> dict[str, Array]:
-    """The canonical tensors of a parameter, put together from the ranks that hold it."""
-    if len(held) == 1:
-        return dict(held[0].fused.split(held[0].read()))
-    whole = {part.name: np.empty(part.shape, KINDS[held[0].kind]) for part in held[0].fused.parts}
-    for one in held:
-        boxes = {part.name: tuple(slice(*bounds) for bounds in part.box) for part in one.fused.parts}
-        for name, piece in one.fused.split(one.read()):
-            whole[name][boxes[name]] = piece
-    return whole
+def _pieces(shards: Sequence[FrameworkTensor]) -> dict[str, Array]:
+    """Return the canonical tensors of a parameter, joined from the ranks' parts."""
+    if len(shards) == 1:
+        return dict(shards[0].fused.split(shards[0].read()))
+    joined = {part.name: np.empty(part.shape, KINDS[shards[0].kind]) for part in shards[0].fused.parts}
+    for shard in shards:
+        boxes = {part.name: tuple(slice(*bounds) for bounds in part.box) for part in shard.fused.parts}
+        for name, piece in shard.fused.split(shard.read()):
+            joined[name][boxes[name]] = piece
+    return joined
 
 
 def placed(
@@ -143,10 +145,9 @@ def placed(
     first_layer: int = 0,
     first_expert: int = 0,
 ) -> Fused | None:
-    """The pieces of a parameter of tensor-parallel rank ``rank[0]`` of ``rank[1]``, which holds a part of it or, as of a norm, all of it:
-    whichever gives the shapes of the model. None for what is no parameter."""
+    """Return the pieces of a parameter of tensor-parallel rank ``rank[0]`` of ``rank[1]``; None for a name of no parameter."""
     first: Fused | None = None
-    for cut in dict.fromkeys((Cut(None, *rank), Cut())):
+    for cut in dict.fromkeys((Cut(None, *rank), Cut())):  # a rank has a part, or all, as of a norm: the model's shapes show which
         try:
             fused = table.fused(native, shape, dims, cut=cut, first_layer=first_layer, first_expert=first_expert)
         except RefusedRun:
@@ -160,12 +161,10 @@ def placed(
 
 
 def each_once(names: Iterator[tuple[str, str]], path: Path) -> dict[str, str]:
-    """Name to the file that has it; raises RecordError for a name that two files have."""
+    """Return name to the file that has it; raises RecordError for a name in two files."""
     homes: dict[str, str] = {}
     for name, home in names:
-        if name in homes:
-            raise RecordError(
-                f"{path}: {shown(name)} is there twice, in {homes[name]} and in {home}; keep the files of one checkpoint there"
-            )
-        homes[name] = home
+        if homes.setdefault(name, home) != home:
+            where = f"{shown(name)} is there twice, in {homes[name]} and in {home}"
+            raise RecordError(f"{path}: {where}; keep the files of one checkpoint there")
     return homes

@@ -1,4 +1,4 @@
-"""One form of weights into another, tensor by tensor."""
+"""Conversion of weights from one form to another, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ WRITERS = {"huggingface": write_huggingface, "megatron": write_megatron, "mindsp
 TO = (*WRITERS, "mindspore-ckpt")
 """The forms of a destination."""
 LAYERS = ("transformer-engine", "local")
-"""How Megatron-LM builds its layers (``--transformer-impl``), on which the names of some parameters depend."""
+"""Values of Megatron-LM's ``--transformer-impl``, on which the names of some parameters depend."""
 KEEP = "keep"
 PADDED = 128
-"""To a multiple of so many rows Megatron-LM pads a vocabulary, unless it is told otherwise."""
+"""Megatron-LM's default of ``--make-vocab-size-divisible-by``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """What a person may choose of a destination. ``rows`` are those of the vocabulary with padding, None for as many as there are."""
+    """The options of a destination."""
 
     dtype: str = KEEP
     layers: str = LAYERS[0]
     grouped_experts: bool = False
     qkv_concat: bool = False
     rows: int | None = None
+    """Rows of the vocabulary with padding; None: as many as there are."""
 
     def first(self, rule: Rule) -> bool:
-        """Whether a rule gives the names that are wanted, where others give the same tensors other names."""
+        """Return whether a rule gives the wanted names, where other rules give the same tensors other names."""
         within = self.layers == LAYERS[0] and rule.native.endswith(".layer_norm_weight")
         grouped = self.grouped_experts and rule.native.endswith(".weight{expert}")
         return within or grouped or (self.qkv_concat and len(rule.canonical) > 1)
@@ -50,17 +51,20 @@ class ConversionOptions:
 
 @dataclass
 class ConversionSummary:
-    """What was done: from which form, of which model, how many tensors were written, and ``notes`` on what is not as it was."""
+    """The outcome of a conversion."""
 
     form: str
+    """The form of the source."""
     model: str
     tensors: int
+    """Number of written tensors."""
     notes: list[str]
+    """Changes of the weights, and other things that a person should know."""
 
 
 @dataclass
 class _Rounding:
-    """Which tensors were rounded, and how many numbers became infinite."""
+    """The rounded tensors, and how many numbers of each became infinite."""
 
     rounded: set[str] = field(default_factory=set)
     lost: dict[str, int] = field(default_factory=dict)
@@ -101,10 +105,10 @@ def convert_weights(
         outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
     else:
         model, path = checkpoint.model, checkpoint.path
-        table, told = (model.family.megatron, list[str]()) if to == "megatron" else tables(model, path)[0]
-        notes += [note for note in told if note not in notes]
-        made_of = plans(checkpoint, tensors, rows, table, choices.first)
-        outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in made_of]
+        table, of_table = (model.family.megatron, list[str]()) if to == "megatron" else tables(model, path)[0]
+        notes += [note for note in of_table if note not in notes]
+        joins = plans(checkpoint, tensors, rows, table, choices.first)
+        outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in joins]
     with written(destination) as temporary:
         if to == "mindspore-ckpt":
             write_ckpt(temporary, outputs)
@@ -116,7 +120,7 @@ def convert_weights(
 
 
 def _of_megatron(rows: int, choices: ConversionOptions) -> list[str]:
-    """What to heed when Megatron-LM is started from a checkpoint: it leaves what it does not find as it was drawn, and says nothing."""
+    """Return advice for starting Megatron-LM from the checkpoint: it silently leaves parameters random that it does not find."""
     built = choices.layers.replace("-", "_")
     words = f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
     padded = f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of {PADDED}: --vocabulary-rows gives that many"
@@ -124,7 +128,7 @@ def _of_megatron(rows: int, choices: ConversionOptions) -> list[str]:
 
 
 def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
-    """Raise AlignHooksError for a choice that does not exist, or has nothing to choose in this form."""
+    """Raise AlignHooksError for a choice that does not exist, or does not apply to the form."""
     for option, value, values in (("--to", to, TO), ("--dtype", choices.dtype, (KEEP, *NAMED)), ("--layers", choices.layers, LAYERS)):
         if value not in values:
             raise AlignHooksError(f"{option} {value}: choose one of {', '.join(values)}")
@@ -143,7 +147,7 @@ def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
 
 
 def _cast(name: str, tensor: TensorOnDisk, kind: str, rounding: _Rounding) -> TensorOnDisk:
-    """A tensor in the type that was asked for."""
+    """Return a tensor in another type."""
     if kind == tensor.kind:
         return tensor
     return TensorOnDisk(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))

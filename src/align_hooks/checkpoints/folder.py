@@ -1,4 +1,4 @@
-"""A destination that is whole or absent: everything is written beside it under a temporary name, synced, and renamed."""
+"""A destination that is complete or absent: everything is written beside it under a temporary name, synced, and renamed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def refuse_existing(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """The temporary name under which a file or a directory is made; it gets its own when all went well, and is removed otherwise.
+    """Yield the temporary name of a file or a directory, which is renamed on success and removed on failure.
 
-    Raises AlignHooksError where the destination cannot be written.
+    :raises AlignHooksError: the destination cannot be written.
     """
     refuse_existing(path)
     temporary = atomic.temporary_name(path)
@@ -34,9 +34,8 @@ def written(path: Path) -> Iterator[Path]:
         temporary.rename(path)
         atomic.sync_path(path.parent)
     except OSError as error:
-        raise AlignHooksError(
-            f"{path} cannot be written: {error.strerror or error}; name a place with room that you may write to"
-        ) from None
+        why = error.strerror or error
+        raise AlignHooksError(f"{path} cannot be written: {why}; name a place with room that you may write to") from None
     finally:
         _remove(temporary)
 

@@ -1,4 +1,4 @@
-"""Which form a path has, and its reader."""
+"""The form of the weights at a path, and the reader of the form."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from align_hooks.settings import Source, Steps
 
 Reader = Callable[[Path, Path | None], Checkpoint]
 SUFFIXES = (".ckpt", ".safetensors", ".pt")
-"""The ends of names of files that are weights; any other file is a log."""
+"""Suffixes of files of weights; any other file is a log."""
 LONGEST_ITERATION = 20
 
 
 def is_weights(path: Path) -> bool:
-    """Whether a path is a checkpoint, and no log, as far as its name and its files tell."""
-    return (
-        path.is_dir()
-        or path.suffix in SUFFIXES
-        or (not path.exists() and path.with_name(path.name.rpartition("@")[0] or path.name).is_dir())
-    )
+    """Return whether a path is a checkpoint, and no log, by its name and its files."""
+    if path.is_dir() or path.suffix in SUFFIXES:
+        return True
+    return not path.exists() and path.with_name(path.name.rpartition("@")[0] or path.name).is_dir()  # RECORD@STEP
 
 
 def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
-    """The weights that a path names, in whatever form, with ``config`` as the model's configuration where it is given. Of a record it may
-    end in ``@STEP``. Raises RecordError where there are none, or they are not whole."""
+    """Return the weights of any form at a path, which may be ``RECORD@STEP``; raises RecordError for missing or incomplete weights.
+
+    :param config: the model's configuration; None: the checkpoint's own.
+    """
     name, at, step = path.name.rpartition("@")
     run = path.with_name(name) if at and name and not path.exists() else path
     if run.is_dir() and layout.ranks(run):
@@ -50,7 +50,7 @@ def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
 
 
 def read_record(path: Path, step: str, config: Path | None) -> Checkpoint:
-    """The weights of a run after ``step`` updates, in fp32; raises RecordError where it has none, or is not whole."""
+    """Return the weights of a run after ``step`` updates, in fp32; raises RecordError where the record lacks them."""
     weights = open_weights(Source(path, Steps.parse(step)))
     model = open_model(config) if config is not None else model_of(open_run(path).facts.model, path / "run.json")
     tensors = {name: TensorOnDisk(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
@@ -58,7 +58,7 @@ def read_record(path: Path, step: str, config: Path | None) -> Checkpoint:
 
 
 def _latest(path: Path) -> Path:
-    """The directory of the latest iteration, where Megatron-LM's own directory is named."""
+    """Return the latest iteration's directory in a directory of Megatron-LM; any other path as given."""
     latest = path / LATEST
     if not latest.is_file():
         return path
@@ -88,10 +88,10 @@ def _reader(path: Path) -> Reader:
 
 
 def _is_huggingface(path: Path) -> bool:
-    """Whether a directory of safetensors has Hugging Face's names: MindFormers writes such directories too, with names of its own."""
+    """Return whether a directory of safetensors has Hugging Face's names; MindFormers' directories have names of their own."""
     if (path / INDEX).exists():
         return True
     if not (path / MODEL).exists() or not (path / "config.json").exists():
         return False
     model = open_model(path)
-    return any(model.shape(name) is not None and name == model.family.embedding for name in tensors_of(path))
+    return model.shape(model.family.embedding) is not None and model.family.embedding in tensors_of(path)

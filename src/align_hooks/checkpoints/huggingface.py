@@ -17,13 +17,13 @@ from align_hooks.record.write import atomic
 
 MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"
 LARGEST_FILE = 5 * 10**9
-"""Bytes of tensors in a file, unless a single tensor has more; Hugging Face's own limit."""
+"""Most bytes of tensors in a file, unless a single tensor has more; Hugging Face's own limit."""
 PASSED_OVER = ".rotary_emb.inv_freq"
-"""The end of names of what old checkpoints keep though it is no weight."""
+"""Suffix of buffers of old checkpoints, which are no weights."""
 
 
 def read_huggingface(path: Path, config: Path | None) -> Checkpoint:
-    """A Hugging Face checkpoint; raises RecordError where it is not whole, or of no family."""
+    """Read a Hugging Face checkpoint; raises RecordError for an incomplete one, or one of no family."""
     model = open_model(path if config is None else config)
     homes = tensors_of(path)
     tied = {model.family.output} if model.tied else set()  # some checkpoints keep a copy of the embedding under that name
@@ -32,7 +32,7 @@ def read_huggingface(path: Path, config: Path | None) -> Checkpoint:
 
 
 def tensors_of(path: Path) -> dict[str, TensorFile]:
-    """Name to file of every tensor in a directory, by its index where it has one."""
+    """Return name to file of every tensor in a directory, by its index where there is one."""
     index = path / INDEX
     if not index.exists():
         return {name: file for file in open_files([path / MODEL]) for name in file}
@@ -41,9 +41,8 @@ def tensors_of(path: Path) -> dict[str, TensorFile]:
         raise RecordError(f"{index} has no weight_map of names to files; copy it again")
     odd = next((home for home in listed.values() if Path(home).name != home or home in ("", ".", "..")), None)
     if odd is not None:
-        raise RecordError(
-            f"{index} names the file {shown(repr(odd))}, which is no file of its own directory; convert a checkpoint that you trust"
-        )
+        why = "which is no file of its own directory; convert a checkpoint that you trust"
+        raise RecordError(f"{index} names the file {shown(repr(odd))}, {why}")
     named = sorted(set(listed.values()))
     files = dict(zip(named, open_files([path / home for home in named]), strict=True))
     homes = each_once(((name, home) for home, file in files.items() for name in file), path)
@@ -54,12 +53,12 @@ def tensors_of(path: Path) -> dict[str, TensorFile]:
 
 
 def stored(file: TensorFile, name: str) -> TensorOnDisk:
-    """A tensor of a safetensors file."""
+    """Return a tensor of a safetensors file."""
     return TensorOnDisk(file.shape(name), file.kind(name), partial(file.stored, name))
 
 
 def write_huggingface(path: Path, model: ConfiguredModel, outputs: Sequence[Output], *, largest: int = LARGEST_FILE) -> None:
-    """Write a checkpoint into a directory that is made for it."""
+    """Write a checkpoint into a new directory."""
     path.mkdir()
     files = list(_files(outputs, largest))
     names = [MODEL] if len(files) == 1 else [f"model-{index:05}-of-{len(files):05}.safetensors" for index in range(1, len(files) + 1)]
@@ -73,7 +72,7 @@ def write_huggingface(path: Path, model: ConfiguredModel, outputs: Sequence[Outp
 
 
 def write_config(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
-    """Write ``config.json``, with the type of the tensors where that is one."""
+    """Write ``config.json``, with the type of the tensors where all have the same."""
     kinds = {output.kind for output in outputs}
     keys = ("torch_dtype", *(["dtype"] if "dtype" in model.config else [])) if len(kinds) == 1 else ()
     atomic.write_json(path / "config.json", {**model.config, **dict.fromkeys(keys, TORCH_NAMES[min(kinds)])})

@@ -1,7 +1,7 @@
-"""The types that weights are stored in, by their names in a safetensors file, and the way from one to another.
+"""The types of stored weights, by their names in a safetensors file, and the conversion of types.
 
-numpy has no bf16, so one is kept as the sixteen bits that it is. Copying keeps every bit, of a NaN too. Widening is exact. Narrowing rounds
-to nearest, ties to even, once: from fp64 to bf16 too, where rounding to fp32 first would round twice.
+A bf16 number is kept as its sixteen bits, for numpy has no bf16. A copy keeps every bit, of a NaN too. Widening is exact. Narrowing rounds
+once, to nearest, ties to even: from fp64 to bf16 too, where rounding to fp32 first would round twice.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.read.stored_tensor import FLOATING
 
 KINDS = FLOATING
-"""The floating types that are converted, as numpy reads their bytes."""
+"""Floating type to numpy's type of its bytes."""
 NAMED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-"""The types that a destination may be written in, by the names that torch and MindSpore give them."""
+"""Name in torch and MindSpore to type, for the types of a destination."""
 TORCH_NAMES = {"F64": "float64", **{kind: name for name, kind in NAMED.items()}}
 BITS = {"F64": (11, 52), "F32": (8, 23), "F16": (5, 10), "BF16": (8, 7)}
 """Bits of exponent and of mantissa."""
 BLOCK = 1 << 14
-"""Numbers that are rounded at once, so that what rounding needs beside the tensor is small."""
+"""Numbers that are rounded at once, which bounds the memory for rounding."""
 
 
 def size_of(kind: str) -> int:
-    """Bytes of a number."""
+    """Return the bytes of a number."""
     return np.dtype(KINDS[kind]).itemsize
 
 
 def narrows(kind: str, to: str) -> bool:
-    """Whether there are numbers of one type that the other does not have."""
+    """Return whether some numbers of one type are none of the other."""
     return any(before > after for before, after in zip(BITS[kind], BITS[to], strict=True))
 
 
 def cast(array: Array, kind: str, to: str) -> tuple[Array, int]:
-    """An array in another type, and how many of its finite numbers lie beyond that type's largest and became infinite."""
+    """Return an array in another type, and the number of finite elements that became infinite."""
     if kind == to:
         return array, 0
     flat, result = np.ascontiguousarray(array).reshape(-1), np.empty(array.size, KINDS[to])
@@ -55,7 +55,7 @@ def _cast(numbers: Array, kind: str, to: str) -> Array:
 
 
 def _odd(numbers: Array) -> Array:
-    """fp64 as fp32 cut towards zero, with the last bit set where anything was cut: rounded again, it gives what one rounding gives."""
+    """Return fp64 as fp32 rounded to odd (cut towards zero, the last bit set if inexact), so that rounding again is rounding once."""
     with np.errstate(over="ignore", invalid="ignore"):
         near = numbers.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(numbers)).astype(np.uint32)
@@ -72,6 +72,4 @@ def _bf16(numbers: Array) -> Array:
 
 
 def _infinite(numbers: Array, kind: str) -> int:
-    if kind == "BF16":
-        return int(np.count_nonzero(numbers & 0x7FFF == 0x7F80))
-    return int(np.count_nonzero(np.isinf(numbers)))
+    return int(np.count_nonzero(numbers & 0x7FFF == 0x7F80 if kind == "BF16" else np.isinf(numbers)))

@@ -1,11 +1,12 @@
-"""Megatron-LM's ``mp_rank_00/model_optim_rng.pt``, one a tensor-, pipeline- and expert-parallel rank, and its arguments in each.
+"""Megatron-LM's ``mp_rank_00/model_optim_rng.pt``: a file for each tensor-, pipeline- and expert-parallel rank, each with the arguments.
 
-A file's parameters are those of its rank, in as many parts (``model0``, ``model1``, …) as the rank has virtual pipeline stages. Where a
-stage's layers begin is counted, not computed: stages may differ in length.
+A file has the parameters of its rank, in as many parts (``model0``, ``model1``, …) as the rank has virtual pipeline stages. The first layer
+of a stage is counted, not computed: stages may differ in length.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +26,16 @@ from align_hooks.record.write import atomic
 
 FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"
 OURS = "align_hooks"
-"""Under this key a file that we wrote keeps ``config.json``: Megatron-LM's arguments are a class, which torch reads on trust alone."""
+"""Key of ``config.json`` in a file that we wrote: Megatron-LM's arguments are a class, which torch reads only on trust."""
 ALLOWED = classes("training")
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 FOLDER = re.compile(r"mp_rank_(\d{2,5})(?:_(\d{3,5}))?(?:_(\d{3,5}))?")
+AXES = ("tensor", "pipeline", "expert")
 
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """A file, and its rank on each axis."""
+    """A file, and its rank on each parallel axis."""
 
     archive: TorchArchive
     tensor: int
@@ -41,7 +43,7 @@ class _Rank:
     expert: int
 
     def stages(self) -> list[dict[str, Any]]:
-        """The parameters of each of its virtual pipeline stages."""
+        """Return the parameters of each virtual pipeline stage."""
         value = self.archive.value
         keys = ["model"] if "model" in value else [f"model{stage}" for stage in range(sum(key.startswith("model") for key in value))]
         stages = [value.get(key) for key in keys]
@@ -51,40 +53,36 @@ class _Rank:
 
 
 def mp_ranks(path: Path) -> list[Path]:
-    """The files of a checkpoint's ranks."""
+    """Return the files of a checkpoint's ranks."""
     folders = [folder for folder in (list_folder(path) if path.is_dir() else ()) if folder.name.startswith("mp_rank_")]
     return [folder / FILE for folder in folders if is_folder_in(folder, path) and (folder / FILE).exists()]
 
 
 def read_megatron(path: Path, config: Path | None) -> Checkpoint:
-    """A checkpoint of ``mp_rank_*`` folders; raises RecordError where a rank is missing, or its files are not whole."""
+    """Read a checkpoint of ``mp_rank_*`` folders; raises RecordError for a missing rank, or a file cut short."""
     archives = {file.parent.name: TorchArchive(file, ALLOWED) for file in mp_ranks(path)}
     first = next(iter(archives.values()))
     if not all(isinstance(archive.value, dict) for archive in archives.values()):
         raise RecordError(f"{path} holds no model; convert a checkpoint that Megatron-LM saved")
     args = arguments(first.value.get("args")) or {}
     ranks = list(_ranks(archives, args, path))
-    counts = tuple(1 + max(getattr(rank, axis) for rank in ranks) for axis in ("tensor", "pipeline", "expert"))
+    counts = tuple(1 + max(getattr(rank, axis) for rank in ranks) for axis in AXES)
     _refuse_missing(ranks, counts, args, path)
     rows = _rows(ranks, counts[0])
     model = _model(first, args, rows, path, config)
-    return Checkpoint(path, _form(counts), model, _parameters(ranks, counts, model, rows).tensors(), notes_of(args, model, config))
-
-
-def _form(counts: Sequence[int]) -> str:
-    words = [f"{count} {axis}-parallel ranks" for count, axis in zip(counts, ("tensor", "pipeline", "expert"), strict=True) if count > 1]
-    return ", ".join(["Megatron-LM, mp_rank", *words])
+    cut = [f"{count} {axis}-parallel ranks" for count, axis in zip(counts, AXES, strict=True) if count > 1]
+    tensors = _parameters(ranks, counts, model, rows).tensors()
+    return Checkpoint(path, ", ".join(["Megatron-LM, mp_rank", *cut]), model, tensors, notes_of(args, model, config))
 
 
 def notes_of(args: Mapping[str, Any], model: ConfiguredModel, config: Path | None) -> list[str]:
-    """What a person should know of a model that arguments describe."""
+    """Return what a person should know of a model by its arguments."""
     if config is not None or not args:
         return []
     own, rows = args.get("vocab_size"), args.get("padded_vocab_size")
     if not own:
-        return [
-            f"the arguments tell no vocabulary without padding, so all {model.sizes['vocabulary']} rows count; --config tells how many do"
-        ]
+        count = f"all {model.sizes['vocabulary']} rows count"
+        return [f"the arguments tell no vocabulary without padding, so {count}; --config tells how many do"]
     if args.get("tokenizer_type") == "NullTokenizer" and isinstance(rows, int) and own < rows:
         older = f"before 0.18 Megatron-LM had one more, the end of a document: --config with vocab_size {own + 1} keeps it"
         return [f"rows from {own} on count as padding, as --vocab-size of the NullTokenizer says; {older}"]
@@ -99,43 +97,37 @@ def _model(first: TorchArchive, args: Mapping[str, Any], rows: int | None, path:
         try:
             return model_of(plain(ours["config"]), path)
         except ValueError:
-            raise RecordError(
-                f"{first.path}: its configuration is no plain data; convert it again, or name another with --config"
-            ) from None
+            why = "its configuration is no plain data; convert it again, or name another with --config"
+            raise RecordError(f"{first.path}: {why}") from None
     return of_arguments(args, rows, path)
 
 
 def _ranks(archives: Mapping[str, TorchArchive], args: Mapping[str, Any], path: Path) -> Iterator[_Rank]:
-    """Each file with its rank. A name says of one number whether it is the pipeline's or the experts' only by the arguments."""
+    """Yield each file with its rank; only the arguments show whether a second number is the pipeline's or the experts' rank."""
     for name, archive in archives.items():
         match = FOLDER.fullmatch(name)
         if match is None:
             raise RecordError(f"{path / name} is no folder of a rank; keep mp_rank_00, mp_rank_00_000 and the like there")
         tensor, second, third = (None if number is None else int(number) for number in match.groups())
-        of_experts = (
-            third is None and args.get("pipeline_model_parallel_size", 1) == 1 and (args.get("expert_model_parallel_size") or 1) > 1
-        )
+        of_experts = third is None and args.get("pipeline_model_parallel_size", 1) == 1
+        of_experts = of_experts and (args.get("expert_model_parallel_size") or 1) > 1
         pipeline, expert = (0, second) if of_experts else (second, third)
         yield _Rank(archive, tensor or 0, pipeline or 0, expert or 0)
 
 
 def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping[str, Any], path: Path) -> None:
-    asked = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
-    told = tuple(args.get(name) or count for name, count in zip(asked, counts, strict=True))
+    wanted = tuple(args.get(f"{axis}_model_parallel_size") or count for axis, count in zip(AXES, counts, strict=True))
     there = {(rank.tensor, rank.pipeline, rank.expert) for rank in ranks}
-    if told != tuple(counts) or len(there) != counts[0] * counts[1] * counts[2]:
-        words = " x ".join(map(str, told))
-        raise RecordError(
-            f"{path} has the files of {len(there)} ranks, its model has {words} (tensor x pipeline x expert); copy all of them"
-        )
+    if wanted != tuple(counts) or len(there) != math.prod(counts):
+        words = f"{' x '.join(map(str, wanted))} (tensor x pipeline x expert)"
+        raise RecordError(f"{path} has the files of {len(there)} ranks, its model has {words}; copy all of them")
     if counts[0] > 1 and (args.get("num_experts") or 0) and args.get("expert_tensor_parallel_size", counts[0]) not in (None, counts[0]):
-        raise RecordError(
-            f"{path}: experts are cut otherwise (expert_tensor_parallel_size) than the rest; save it as torch_dist and convert that"
-        )
+        why = "experts are cut otherwise (expert_tensor_parallel_size) than the rest"
+        raise RecordError(f"{path}: {why}; save it as torch_dist and convert that")
 
 
 def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
-    """Rows of the embedding, padding and all; None where no rank has it."""
+    """Return the rows of the embedding with padding; None where no rank has it."""
     parameters = (parameter for rank in ranks for stage in rank.stages() for parameter in stage.items())
     embeddings = (value for name, value in parameters if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight"))
     return next((embedding.shape[0] * tensor for embedding in embeddings if embedding.shape), None)
@@ -147,29 +139,24 @@ def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Configured
     for rank in ranks:
         for number, stage in enumerate(rank.stages()):
             for native, value in stage.items():
-                if not isinstance(value, TorchTensor):
-                    continue
-                expert = model.experts // counts[2] * rank.expert if ".experts." in native else 0
-                if rank.expert and ".experts." not in native:
-                    continue  # a copy of what the first expert-parallel rank has
+                of_expert = ".experts." in native
+                if not isinstance(value, TorchTensor) or (rank.expert and not of_expert):
+                    continue  # other expert-parallel ranks have copies of the first rank's parameters
+                expert = model.experts // counts[2] * rank.expert if of_expert else 0
+                first = {"first_layer": begins[number, rank.pipeline], "first_expert": expert}
                 try:
-                    fused = placed(
-                        *(model.family.megatron, native, value.shape, model, dims),
-                        rank=(rank.tensor, counts[0]),
-                        first_layer=begins[number, rank.pipeline],
-                        first_expert=expert,
-                    )
+                    fused = placed(model.family.megatron, native, value.shape, model, dims, rank=(rank.tensor, counts[0]), **first)
                 except RefusedRun as error:
                     raise RecordError(f"{rank.archive.path}: {error}") from None
                 if fused is not None and not _is_copy(fused.pieces, model, rank, counts):
-                    whole = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
-                    if not (whole and rank.tensor):  # a norm is whole on every rank
+                    is_uncut = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
+                    if not (is_uncut and rank.tensor):  # every tensor-parallel rank has all of a norm
                         parameters.add(FrameworkTensor(fused, value.kind, value.read, f"{rank.archive.path.parent.name} {shown(native)}"))
     return parameters
 
 
 def _is_copy(pieces: Sequence[str], model: ConfiguredModel, rank: _Rank, counts: Sequence[int]) -> bool:
-    """Whether a parameter is a copy of the embedding that a tied model's last pipeline stage has."""
+    """Return whether a parameter is the copy of the embedding in a tied model's last pipeline stage."""
     if not model.tied:
         return False
     last = counts[1] > 1 and rank.pipeline == counts[1] - 1
@@ -177,19 +164,18 @@ def _is_copy(pieces: Sequence[str], model: ConfiguredModel, rank: _Rank, counts:
 
 
 def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
-    """By virtual stage and pipeline rank, the number of its first layer in the whole model."""
+    """Return virtual stage and pipeline rank to the number of the stage's first layer in the model."""
     layers: dict[tuple[int, int], int] = {}
     for rank in ranks:
         for number, stage in enumerate(rank.stages()):
             found = {int(match[1]) for name in stage if name.startswith("decoder.") and (match := LAYER.search(name))}
             layers[number, rank.pipeline] = max(layers.get((number, rank.pipeline), 0), max(found, default=-1) + 1)
-    places = sorted(layers)
-    begins = accumulate((layers[place] for place in places), initial=0)
-    return dict(zip(places, begins, strict=False))
+    stages = sorted(layers)
+    return dict(zip(stages, accumulate((layers[stage] for stage in stages), initial=0), strict=False))
 
 
 def write_megatron(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
-    """Write the checkpoint of one rank, as Megatron-LM starts from with ``--load PATH --finetune --no-load-optim --no-load-rng``."""
+    """Write the checkpoint of one rank, for ``--load PATH --finetune --no-load-optim --no-load-rng`` of Megatron-LM."""
     folder = path / RELEASE / "mp_rank_00"
     folder.mkdir(parents=True)
     atomic.sync_path(folder.parent)  # so that it is kept through a crash

@@ -1,7 +1,7 @@
-"""MindFormers' checkpoints: its parameters in safetensors or in a ``.ckpt``, of one rank.
+"""MindFormers' checkpoints of one rank: parameters in safetensors or in a ``.ckpt``.
 
-They do not say which model they are of; ``config.json`` beside them does, where there is one. What several ranks save is cut by a strategy
-that only MindSpore can undo, so it is refused.
+Only a ``config.json`` beside them names the model. Files of several ranks are refused, for only MindSpore can undo the strategy that cut
+them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from types import SimpleNamespace
 from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors, TensorOnDisk, each_once
 from align_hooks.checkpoints.huggingface import stored, write_config
 from align_hooks.checkpoints.mindspore import ckpt_tensors
-from align_hooks.checkpoints.model import ConfiguredModel, asked_for, open_model
+from align_hooks.checkpoints.model import NAME_THE_CONFIGURATION, ConfiguredModel, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
-from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.errors import AlignHooksError, RecordError, RefusedRun, shown
 from align_hooks.names.table import NameTable
 from align_hooks.record.read.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
-"""Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""
+"""Names of other content of a checkpoint than weights: optimizer's state, numbers (without a dot), statistics of experts."""
 SUFFIXES = (".safetensors", ".ckpt")
 RANK = re.compile(r"rank_(\d+)")
 LAYOUTS = {"use_contiguous_weight_layout_attention": False, "use_interleaved_weight_layout_mlp": True}
-"""The options of a newer model on which the order of rows depends, and nothing else, with their defaults: no file tells these."""
+"""Options of a newer model on which only the order of rows depends, with their defaults; no file has them."""
 NOTE = f"rows lie as of {', '.join(f'{name}: {value}' for name, value in LAYOUTS.items())}, the defaults; no other order is converted"
 
 
 def ranks_of(path: Path) -> list[Path]:
-    """The folders of ranks in a directory."""
+    """Return the folders of ranks in a directory."""
     return [folder for folder in (list_folder(path) if path.is_dir() else ()) if RANK.fullmatch(folder.name) and is_folder_in(folder, path)]
 
 
 def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
-    """A file, a directory of files, or one that holds ``rank_0``; raises RecordError for several ranks, or where a file is not whole."""
-    folder, beside = path, path if path.is_dir() else path.parent
+    """Read a file, a directory of files, or the directory of ``rank_0``; raises RecordError for several ranks, or a file cut short."""
+    folder = path
     if ranks := ranks_of(path):
         if len(ranks) > 1:
             way = "join them with MindFormers' own transform_checkpoint.py or mindspore.load_distributed_checkpoint and convert that"
@@ -46,8 +46,10 @@ def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
     if {file.suffix for file in files} > {".ckpt"}:
         raise RecordError(f"{folder} holds files of both .ckpt and .safetensors; name the one that you mean")
     tensors = _tensors(files, path)
-    has_config = config is None and (beside / "config.json").exists()
-    model = open_model(beside) if has_config else asked_for(config, path)
+    beside = path if path.is_dir() else path.parent
+    if config is None and not (beside / "config.json").exists():
+        raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
+    model = open_model(beside if config is None else config)
     form = "MindSpore .ckpt" if files[0].suffix == ".ckpt" else "MindFormers safetensors"
     parameters, notes = _parameters(tensors, model, path)
     return Checkpoint(path, form, model, parameters.tensors(), notes)
@@ -68,7 +70,7 @@ def _tensors(files: Sequence[Path], path: Path) -> dict[str, TensorOnDisk]:
 
 
 def _parameters(tensors: Mapping[str, TensorOnDisk], model: ConfiguredModel, path: Path) -> tuple[FrameworkTensors, list[str]]:
-    """The parameters by the names of the first class of the family that has all of them, and what a person should know of these."""
+    """Return the parameters by the names of the family's first class that has all of them, and notes."""
     refused: RefusedRun | None = None
     for table, notes in tables(model, path):
         try:
@@ -89,20 +91,20 @@ def _by(table: NameTable, tensors: Mapping[str, TensorOnDisk], model: Configured
 
 
 def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str]]]:
-    """MindFormers' names of a model, by every class of it, each with what a person should know of them; raises RefusedRun where it has
-    none. The first are those that are written."""
+    """Return the names of each of MindFormers' classes of a model with notes, first the names that are written.
+
+    :raises RefusedRun: MindFormers has no class of the family.
+    """
     sides = model.family.mindformers
     if not sides:
         raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
-    apart = SimpleNamespace(**LAYOUTS, mla_qkv_concat=False)
-    return [
-        *((side.table, [] if side.legacy else [NOTE]) for side in sides),
-        *((side.variant(apart), [NOTE]) for side in sides if side.variant is not None),
-    ]
+    layout = SimpleNamespace(**LAYOUTS, mla_qkv_concat=False)
+    variants = [(side.variant(layout), [NOTE]) for side in sides if side.variant is not None]
+    return [*((side.table, [] if side.legacy else [NOTE]) for side in sides), *variants]
 
 
 def write_mindformers(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
-    """Write one safetensors file, with ``config.json`` beside it, into a directory that is made for it."""
+    """Write one safetensors file and a ``config.json`` into a new directory."""
     path.mkdir()
     write_safetensors(path / "model.safetensors", outputs, {"format": "ms"})
     write_config(path, model, outputs)

@@ -5,8 +5,8 @@
     Checkpoint { repeated Value value = 1 }    Value { string tag = 1; TensorProto tensor = 2 }
     TensorProto { repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3 }
 
-A file is a list of values, and a large tensor several with the same tag, one after the other. The library reads a file as a whole; here
-only what stands between the tensors is read, and their numbers when they are wanted.
+A file is a list of values; a large tensor is several adjacent values with the same tag. Opening a file reads all but the numbers, which are
+read tensor by tensor.
 """
 
 from __future__ import annotations
@@ -33,38 +33,37 @@ from align_hooks.record.write import atomic
 from align_hooks.regular import open_regular
 
 TYPES = {"Float64": "F64", "Float32": "F32", "Float16": "F16", "BFloat16": "BF16"}
-"""MindSpore's names of the types of weights."""
+"""MindSpore's name of a type of weights to ours."""
 TYPE_OF = {kind: name for name, kind in TYPES.items()}
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-"""What follows a field's key."""
+"""Wire types of protobuf."""
 SLICE = 512 * 1024 * 1024
-"""Bytes of a tensor in one value, as MindSpore writes it."""
+"""Most bytes of a tensor in one value, as in MindSpore."""
 CHECKSUM = b"crc_num"
-"""What stands 17 bytes before the end of a file that was saved with ``crc_check``."""
-LONGEST_NAME = 1 << 16
-MOST_VALUES = 1_000_000
+"""Text 17 bytes before the end of a file that was saved with ``crc_check``."""
+LONGEST_NAME, MOST_VALUES = 1 << 16, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A value: a tensor, or some of one. ``start`` and ``size`` are of its numbers in the file."""
+    """A value: a tensor, or a slice of a tensor."""
 
     name: str
     dims: tuple[int, ...]
     type: str
     start: int
+    """The first byte of the numbers in the file."""
     size: int
 
 
 def ckpt_tensors(path: Path) -> dict[str, TensorOnDisk]:
-    """Name to tensor of a ``.ckpt``; raises RecordError for what is none, or not whole."""
+    """Return name to tensor of a ``.ckpt``; raises RecordError for a file that is no complete checkpoint."""
     try:
         with BufferedReader(open_regular(path, path.parent)) as file:
             parts = list(_parts(file))
-    except (OSError, ValueError, UnicodeDecodeError) as error:
-        raise RecordError(
-            f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))}); copy it again, or save it without enc_key"
-        ) from None
+    except (OSError, ValueError) as error:
+        why = f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))})"
+        raise RecordError(f"{why}; copy it again, or save it without enc_key") from None
     named: dict[str, list[_Part]] = {}
     for before, part in zip([None, *parts], parts, strict=False):
         if part.name in named and (before is None or before.name != part.name):
@@ -78,9 +77,8 @@ def _stored(path: Path, parts: Sequence[_Part]) -> TensorOnDisk:
     kind = TYPES.get(first.type, first.type)
     shape = () if first.dims == (0,) else first.dims
     size = sum(part.size for part in parts)
-    if any((part.dims, part.type) != (first.dims, first.type) for part in parts) or (
-        kind in KINDS and math.prod(shape) * size_of(kind) != size
-    ):
+    unequal = any((part.dims, part.type) != (first.dims, first.type) for part in parts)
+    if unequal or (kind in KINDS and math.prod(shape) * size_of(kind) != size):
         why = f"of shape {list(shape)} and type {shown(first.type)} has {size} bytes"
         raise RecordError(f"{path}: {shown(first.name)} {why}; copy the file again")
     return TensorOnDisk(shape, kind, partial(_read, path, parts, shape, kind))
@@ -100,7 +98,7 @@ def _read(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str)
 
 
 def _parts(file: BinaryIO) -> Iterator[_Part]:
-    """The values of a file; raises ValueError for one that is not whole."""
+    """Yield the values of a file; raises ValueError for a malformed file."""
     end = os.fstat(file.fileno()).st_size
     if end > 17:
         file.seek(end - 17)
@@ -137,7 +135,7 @@ def _value(file: BinaryIO, place: int, end: int) -> _Part:
 
 
 def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
-    """The sizes of a field: one, or several packed."""
+    """Return the sizes in a field: one, or several packed."""
     if wire == VARINT:
         return [_varint(file, start, stop)[0]]
     if wire != LENGTH or stop - start > 100:
@@ -150,7 +148,7 @@ def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
 
 
 def _fields(file: BinaryIO, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The number and the kind of each field of a message, and where its content begins and ends."""
+    """Yield number, wire type, start and end of each field of a message."""
     while place < end:
         key, start = _varint(file, place, end)
         wire = key & 7
@@ -192,15 +190,14 @@ def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) ->
         for output in outputs:
             content = bytes_of(output.make())
             dims = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape)
-            described = dims + _bytes(2, TYPE_OF[output.kind].encode())
+            described, tag = dims + _bytes(2, TYPE_OF[output.kind].encode()), _bytes(1, output.name.encode())
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))
-                tag = _bytes(1, output.name.encode())
                 value = tag + _head(2, len(tensor) + len(part)) + tensor
                 file.write(_head(1, len(value) + len(part)) + value)
                 file.write(part)
-            del content
+            del content  # before the next tensor is made
         file.flush()
         atomic.sync(file.fileno())
 

@@ -1,7 +1,7 @@
-"""Which model a checkpoint is of, and how large: by Hugging Face's ``config.json``, into which every other description is turned.
+"""The model of a checkpoint and its sizes, by Hugging Face's ``config.json``, to which every other description is converted.
 
-A family is known by Hugging Face's ``model_type``, which is the family's name in small letters. Megatron-LM's arguments are read by the
-family too, through a stand-in of the built model: what that has as attributes, the arguments have under the same names but for few.
+Hugging Face's ``model_type`` is a family's name in small letters. A family reads Megatron-LM's arguments through a stand-in of the built
+model, whose attributes have the arguments' names but for :data:`BUILT`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from align_hooks.checkpoints.pickles import plain
-from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.errors import RecordError, shown
 from align_hooks.families.family import Family
 from align_hooks.families.megatron import decoder, dims
 from align_hooks.families.own import described
@@ -28,33 +28,34 @@ from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.read.files import in_words, read_json
 
 MOST, MOST_COUNTED = 1 << 40, 10_000
-"""No size of a model is larger, and no count of layers, or of a layer's experts."""
+"""Largest size of a model; largest count of layers, or of a layer's experts."""
 COUNTED = ("layer", "expert")
-"""What stands for a number in the names of tensors that every layer, or every expert of every layer, has."""
+"""Placeholders in the names of tensors that every layer, or every expert of every layer, has."""
 NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
 
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """A model of a family, as ``config.json`` describes it. ``path`` is where that stands, for messages."""
+    """A model of a family, described by a ``config.json``."""
 
     family: Family
     config: Mapping[str, Any]
     path: Path
+    """Where the configuration is, for messages."""
 
     @property
     def words(self) -> str:
-        """What a message calls the model."""
+        """The model in words, for messages."""
         return f"a {self.family.name} of {self.layers} layers"
 
     @property
     def layers(self) -> int:
-        """How many layers the decoder has."""
+        """Number of layers of the decoder."""
         return self._counted("num_hidden_layers")
 
     @property
     def experts(self) -> int:
-        """How many experts a layer has; 0 without any."""
+        """Number of experts of a layer."""
         names = ("num_local_experts", "num_experts", "n_routed_experts")
         return next((self._counted(name) for name in names if self.config.get(name)), 0)
 
@@ -65,7 +66,7 @@ class ConfiguredModel:
 
     @cached_property
     def sizes(self) -> Mapping[str, int | None]:
-        """The size of an axis, by its name in a family; None where the configuration does not tell it."""
+        """Name of an axis in a family to its size; None for a size that is not in the configuration."""
         heads, hidden = self._number("num_attention_heads"), self._number("hidden_size")
         head = self._number("head_dim", hidden // heads)
         of_expert = self._number("moe_intermediate_size", self._known("intermediate_size"))
@@ -91,24 +92,23 @@ class ConfiguredModel:
         }
 
     def dims(self, padded: int | None = None) -> Dims:
-        """The sizes on which layouts depend, of an embedding of ``padded`` rows."""
-        sizes, heads = self.sizes, self._number("num_attention_heads")
-        known = {
-            "heads": heads,
-            "groups": self._number("num_key_value_heads", heads),
-            "head_dim": sizes["head"],
-            "ffn": sizes["ffn"] or 0,
-            "vocabulary": sizes["vocabulary"],
-            "padded": max(padded or 0, sizes["vocabulary"] or 0),
-            "expert_ffn": sizes["expert_ffn"] or 0,
-            "experts": self.experts,
-            "layers": self.layers,
-            "q_lora": sizes["query_rank"] or 0,
-        }
-        return Dims(**known)  # type: ignore[arg-type]
+        """Return the sizes on which layouts depend, with an embedding of ``padded`` rows."""
+        sizes, heads = {name: size or 0 for name, size in self.sizes.items()}, self._number("num_attention_heads")
+        return Dims(
+            heads=heads,
+            groups=self._number("num_key_value_heads", heads),
+            head_dim=sizes["head"],
+            ffn=sizes["ffn"],
+            vocabulary=sizes["vocabulary"],
+            padded=max(padded or 0, sizes["vocabulary"]),
+            expert_ffn=sizes["expert_ffn"],
+            experts=self.experts,
+            layers=self.layers,
+            q_lora=sizes["query_rank"],
+        )
 
     def shape(self, name: str) -> tuple[int | None, ...] | None:
-        """The shape of a canonical tensor, None for a size that is not known; None where the model has no tensor of the name."""
+        """Return the shape of a canonical tensor, with None for an unknown size; None for a name that the model does not have."""
         numbers = [int(number) for number in re.findall(r"\.(\d{1,9})(?=\.)", name)]
         for pattern in self._patterns.get(any_layer(name), ()):
             words = re.findall(r"\{(\w+)\}", pattern)
@@ -117,14 +117,14 @@ class ConfiguredModel:
         return None
 
     def allows(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor may have this shape; padding has its embedding's, but for the number of rows."""
+        """Return whether a tensor may have a shape; padding may have any number of rows."""
         wanted = self.shape(name.removesuffix(PADDING))
         own = shape[1:] if name.endswith(PADDING) else shape
         asked = None if wanted is None else wanted[len(wanted) - len(own) :]
         return asked is not None and len(asked) == len(own) and all(size in (None, one) for size, one in zip(asked, own, strict=True))
 
     def required(self) -> Iterator[str]:
-        """The canonical tensors that the model must have; of those that only some of its layers have, none."""
+        """Yield the canonical tensors that every model of the family's has, in each layer and expert."""
         counts = {"layer": self.layers, "expert": self.experts}
         for pattern in self._axes:
             words = re.findall(r"\{(\w+)\}", pattern)
@@ -134,7 +134,7 @@ class ConfiguredModel:
 
     @cached_property
     def _axes(self) -> dict[str, tuple[str, ...]]:
-        """Every tensor of the family, with the names of the sizes of its axes; without the output layer of a tied model."""
+        """Every tensor of the family to the names of its axes, without the output layer of a tied model."""
         tensors = (tensor for level in self.family.levels for tensor in level.items())
         return {name: axes for name, axes in tensors if not (self.tied and name == self.family.output)}
 
@@ -146,8 +146,8 @@ class ConfiguredModel:
         return patterns
 
     def _counts(self, word: str, number: int) -> bool:
-        """Whether a number may stand for a word in a name: layers that predict further tokens are counted on after the decoder's."""
-        if word == "after":
+        """Return whether a number may stand for a placeholder in a name."""
+        if word == "after":  # layers that predict further tokens, numbered after the decoder's
             return number >= self.layers
         return number < (self.experts if word == "expert" else self.layers)
 
@@ -174,18 +174,18 @@ class ConfiguredModel:
 
 
 def _of_known(of: Callable[[list[int]], int], *parts: int | None) -> int | None:
-    """Return a sum or a product of sizes; None where one is not known."""
+    """Return a sum or a product of sizes; None where a size is unknown."""
     known = [part for part in parts if part is not None]
     return of(known) if len(known) == len(parts) else None
 
 
 def model_type(family: Family) -> str:
-    """Hugging Face's name of a family."""
+    """Return Hugging Face's name of a family."""
     return family.name.lower().replace("-", "_")
 
 
 def model_of(config: Mapping[str, Any], path: Path) -> ConfiguredModel:
-    """The model of a ``config.json``; raises RecordError for one of no family."""
+    """Return the model of a ``config.json``; raises RecordError for a model of no family."""
     kind = config.get("model_type")
     family = next((family for family in FAMILIES if model_type(family) == kind), None)
     if family is None:
@@ -194,21 +194,14 @@ def model_of(config: Mapping[str, Any], path: Path) -> ConfiguredModel:
     if unknown := config.get(UNKNOWN):
         raise RecordError(f"{path} does not tell {shown(str(unknown))} of the model; {NAME_THE_CONFIGURATION}")
     model = ConfiguredModel(family, config, path)
-    _ = model.sizes, model.layers  # what is wrong is said here, before anything else is read
+    _ = model.sizes, model.layers  # raises for wrong sizes before anything else is read
     return model
 
 
 def open_model(path: Path) -> ConfiguredModel:
-    """The model of a Hugging Face configuration: the file, or the directory that has it."""
+    """Return the model of a Hugging Face configuration: a file, or the directory that has it."""
     file = path / "config.json" if path.is_dir() else path
     return model_of(read_json(file, within=file.parent), file)
-
-
-def asked_for(given: Path | None, path: Path) -> ConfiguredModel:
-    """The model of the configuration that the person gave; raises AlignHooksError where there is none."""
-    if given is None:
-        raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
-    return open_model(given)
 
 
 BUILT: Mapping[str, str] = {
@@ -218,11 +211,11 @@ BUILT: Mapping[str, str] = {
     "layernorm_zero_centered_gamma": "apply_layernorm_1p",
     "heterogeneous_block_specs": "heterogeneous_layers_config_path",
 }
-"""What a built model calls otherwise than Megatron-LM's arguments do."""
+"""Attribute of a built model to the argument of Megatron-LM of another name."""
 
 
 def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
-    """The model of Megatron-LM's arguments, with an embedding of ``rows`` rows; raises RecordError where they describe none of a family."""
+    """Return the model of Megatron-LM's arguments with an embedding of ``rows`` rows; raises RecordError for arguments of no family."""
     try:
         return _of_arguments(args, rows, path)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
@@ -245,10 +238,9 @@ def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Conf
         position_embedding_type=args.get("position_embedding_type"),
         share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
     )
-    beside = SimpleNamespace(**args)
-
-    family, apart = nearest(gpt, beside)
-    if apart:
-        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(apart))}; convert a model of a family")
+    namespace = SimpleNamespace(**args)
+    family, differences = nearest(gpt, namespace)
+    if differences:
+        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(differences))}; convert a model of a family")
     sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
-    return model_of(plain(described(family, decoder(gpt, sizes, beside), ())), path)
+    return model_of(plain(described(family, decoder(gpt, sizes, namespace), ())), path)

@@ -1,6 +1,6 @@
-"""A framework's parameters, made of canonical tensors: which there are, and what each holds.
+"""A framework's parameters, joined from canonical tensors.
 
-A table may have several names for a canonical tensor, for a framework builds a layer in several ways. The way that is wanted goes first.
+A table may have several names for a canonical tensor, for a framework builds a layer in several ways. The wanted way goes first.
 """
 
 from __future__ import annotations
@@ -20,48 +20,51 @@ from align_hooks.names.table import NameTable, Rule, numbers_in, pattern_of
 from align_hooks.record.format.layout import Array
 
 NORM_WITHIN = ".layer_norm_weight"
-"""The end of the name of a norm that Transformer Engine keeps within the linear layer behind it; without that layer there is none."""
+"""Suffix of a norm that Transformer Engine keeps within the linear layer behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """A framework's parameter, and the canonical tensors that it is joined from."""
+    """A framework's parameter, and the canonical tensors of which it is joined."""
 
     fused: Fused
     kind: str
     tensors: Mapping[str, TensorOnDisk]
 
     def join(self) -> Array:
-        """Its numbers, as they are stored."""
+        """Return the parameter's numbers, in the type of storage."""
         return self.fused.join({name: self.tensors[name].read() for name in self.fused.pieces})
 
 
 def padded(
     checkpoint: Checkpoint, given: Mapping[str, TensorOnDisk], rows: int | None
 ) -> tuple[Mapping[str, TensorOnDisk], int, list[str]]:
-    """The tensors of a checkpoint, as they are ``given``, with rows of padding up to ``rows`` of a vocabulary; the number of rows; and the
-    names of what was filled up. Raises AlignHooksError where there are more rows."""
+    """Return the ``given`` tensors, padded to ``rows`` of a vocabulary; the number of rows; and the names of the padded tensors.
+
+    :raises AlignHooksError: there are more rows, or there is other padding.
+    """
     ends = [name for name in (checkpoint.model.family.embedding, checkpoint.model.family.output) if name in given]
-    tensors, made, own = dict(given), [], 0
+    tensors, filled, own = dict(given), [], 0
     for name in ends:
         has = tensors[name].shape[0] + (tensors[name + PADDING].shape[0] if name + PADDING in tensors else 0)
         own = max(own, has)
         if rows is not None and rows != has:
             if name + PADDING in tensors or rows < has:
-                raise AlignHooksError(
-                    f"{checkpoint.path}: {name} has {has} rows, padding and all; a vocabulary of {rows} rows cannot be made of it"
-                )
+                why = f"{name} has {has} rows, padding and all; a vocabulary of {rows} rows cannot be made of it"
+                raise AlignHooksError(f"{checkpoint.path}: {why}")
             shape, kind = (rows - has, *tensors[name].shape[1:]), tensors[name].kind
             tensors[name + PADDING] = TensorOnDisk(shape, kind, partial(np.zeros, shape, KINDS[kind]))
-            made.append(name)
-    return tensors, rows or own, made
+            filled.append(name)
+    return tensors, rows or own, filled
 
 
 def plans(
     checkpoint: Checkpoint, tensors: Mapping[str, TensorOnDisk], rows: int, table: NameTable, first: Callable[[Rule], bool]
 ) -> list[JoinPlan]:
-    """A framework's parameters that hold all of some tensors, in the order of these, by the rules of which ``first`` is true where there
-    are such. Raises AlignHooksError for a tensor that the framework has no parameter for."""
+    """Return a framework's parameters that hold all tensors, in the tensors' order; rules of which ``first`` is true win.
+
+    :raises AlignHooksError: the framework has no parameter for a tensor, or the parts of a parameter differ in type.
+    """
     dims, made = checkpoint.model.dims(rows), list[JoinPlan]()
     fitting = [
         fused
@@ -72,8 +75,8 @@ def plans(
     there = {fused.native for fused in fitting}
     left = dict.fromkeys(tensors)
     for fused in fitting:
-        linear, is_norm, _ = fused.native.rpartition(NORM_WITHIN)
-        if not all(name in left for name in fused.pieces) or (is_norm and f"{linear}.weight" not in there):
+        linear, is_norm, _ = fused.native.rpartition(NORM_WITHIN)  # which exists only with its linear layer
+        if not left.keys() >= set(fused.pieces) or (is_norm and f"{linear}.weight" not in there):
             continue
         kinds = {tensors[name].kind for name in fused.pieces}
         if len(kinds) > 1:
@@ -89,7 +92,7 @@ def plans(
 
 
 def _natives(rule: Rule, tensors: Mapping[str, TensorOnDisk], dims: Dims, layers: int) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
-    """The framework's names that a rule gives for the tensors that are there, each with the shapes that its parameter may have."""
+    """Yield the framework's names that a rule gives to the tensors, each with the shapes that the parameter may have."""
     pattern = pattern_of(rule.canonical[0])
     seen: set[str] = set()
     for name, tensor in tensors.items():
@@ -105,14 +108,14 @@ def _natives(rule: Rule, tensors: Mapping[str, TensorOnDisk], dims: Dims, layers
 
 
 def _shapes(pieces: list[tuple[int, ...]], experts: int, first: TensorOnDisk) -> list[tuple[int, ...]]:
-    """The shapes that a parameter of these pieces may have: one below the other, or each expert's, transposed."""
+    """Return the shapes that a parameter of some pieces may have: the pieces stacked, or each expert's, transposed."""
     rows = sum(shape[0] for shape in pieces)
-    below = [(rows, *first.shape[1:])]
-    return [*below, (experts * first.shape[1], rows)] if experts and len(first.shape) == 2 else below
+    transposed = [(experts * first.shape[1], rows)] if experts and len(first.shape) == 2 else []
+    return [(rows, *first.shape[1:]), *transposed]
 
 
 def _fitting(table: NameTable, native: str, shapes: list[tuple[int, ...]], dims: Dims, tensors: Mapping[str, TensorOnDisk]) -> Fused | None:
-    """The parameter, in the shape that takes the tensors as they are."""
+    """Return the parameter in the shape whose pieces have the tensors' shapes; None where no shape fits."""
     for shape in shapes:
         try:
             fused = table.fused(native, shape, dims)

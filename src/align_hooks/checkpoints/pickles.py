@@ -1,8 +1,8 @@
-"""A pickle, read as plain data: nothing that it names is imported, and nothing is called.
+"""A pickle, read as plain data: nothing is imported, and nothing is called.
 
-Megatron-LM's checkpoints are pickles, and the library's reader does whatever a pickle says. This one is a machine for the few opcodes
-that data needs. What a pickle would build with a class becomes an :class:`Object` that holds the class's name, its arguments and its
-state. A class that is on no list is refused all the same: such a file is none of Megatron-LM's, and another tool might run it.
+Megatron-LM's checkpoints are pickles, and Python's own reader runs any code that a pickle names. This reader has only the opcodes of data.
+An object becomes an :class:`Object` with the name of its class, its arguments and its state. A class that is on no list is refused: such a
+file is none of Megatron-LM's, and another tool might run it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.record.read.files import in_words
 
 Value: TypeAlias = Any
-"""What a pickle holds: numbers, texts, lists, dictionaries, and objects of ours."""
+"""A value of a pickle: a number, a text, a container, or an object of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,33 @@ class Class:
 
 @dataclass(eq=False, slots=True)
 class Object:
-    """What a class would have built: ``made`` are its arguments, ``state`` what was then set, ``items`` what was added to it."""
+    """An object in a pickle."""
 
     of: Class
     made: tuple[Value, ...] = ()
+    """The arguments of the class."""
     state: dict[str, Value] = field(default_factory=dict)
     items: dict[Value, Value] = field(default_factory=dict)
+    """The items that were added to a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a pickle leaves to the archive around it, such as the numbers of a tensor."""
+    """A reference of a pickle into the archive around it, such as to the numbers of a tensor."""
 
     to: Value
 
 
 DATA = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError, struct.error)
-"""What a pickle raises that is not whole, or is none."""
+"""Errors of a malformed pickle."""
 OLDER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-"""What modules were called before Python 3, as a pickle of protocol 2 has them."""
+"""Python 2's name of a module, as in a pickle of protocol 2, to Python 3's."""
 LONGEST = 20_000_000
-"""Opcodes of the longest pickle that is read, of a checkpoint with a million tensors."""
+"""Most opcodes of a pickle; enough for a million tensors."""
 CONTAINERS = 3_000_000
-"""Lists, dictionaries, sets and objects of a pickle; each takes many times the memory that it takes in the file."""
+"""Most containers and objects of a pickle; each takes far more memory than in the file."""
 PLAIN_VALUES, PLAIN_DEPTH = 100_000, 32
-"""Values of plain data that are unfolded, those that stand in several places counted in each, and levels of it."""
+"""Most values of unfolded plain data, shared ones counted each time, and most levels."""
 
 
 @cache
@@ -72,8 +74,10 @@ def classes(head: str) -> tuple[str, ...]:
 
 
 def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
-    """The value of a pickle that names classes of ``allowed`` alone, ``package.*`` for all of a package. Raises RecordError, which names
-    ``where``, for any other class and for what is no whole pickle."""
+    """Return the value of a pickle; raises RecordError, with ``where``, for a malformed pickle and for a class not in ``allowed``.
+
+    :param allowed: full names of classes, or ``package.*`` for all of a package.
+    """
     try:
         return _Machine(allowed, where).run(content)
     except DATA as error:
@@ -81,14 +85,14 @@ def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Valu
 
 
 class _Machine:
-    """The stack on which a pickle builds its value. ``below`` has the stacks that stand under marks."""
+    """The stack on which a pickle builds its value."""
 
     def __init__(self, allowed: Collection[str], where: object) -> None:
         self.exact = {name for name in allowed if not name.endswith(".*")}
         self.packages = tuple(name.removesuffix("*") for name in allowed if name.endswith(".*"))
         self.where = where
         self.stack: list[Value] = []
-        self.below: list[list[Value]] = []
+        self.below: list[list[Value]] = []  # the stacks under marks
         self.memo: dict[int, Value] = {}
         self.containers = 0
 
@@ -121,7 +125,7 @@ class _Machine:
             raise ValueError(f"it has more than {CONTAINERS} lists, dictionaries and objects")
 
     def members(self) -> list[Value]:
-        """What was put on the stack since the last mark."""
+        """Return the values since the last mark, and return to the stack below."""
         members, self.stack = self.stack, self.below.pop()
         return members
 
@@ -135,7 +139,7 @@ class _Machine:
         self.stack.append(found)
 
     def made(self, arguments: Value) -> None:
-        """Put on the stack what a class would have made."""
+        """Put the object of the class on the stack there, or the plain data for which the class stands."""
         of = self.stack.pop()
         if not isinstance(of, Class) or not isinstance(arguments, tuple):
             raise ValueError("it calls what is no class")
@@ -173,16 +177,16 @@ class _Machine:
         self.stack = []
 
     def take(self, count: int) -> list[Value]:
-        """The last values of the stack, taken off it."""
+        """Remove the last values from the stack, and return them."""
         if len(self.stack) < count:
             raise ValueError("a value is missing")
-        values = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
+        values = self.stack[-count:]
+        del self.stack[-count:]
         return values
 
 
 def _key(value: Value) -> Value:
-    """A key of a dictionary or a set. Its hash is computed without end, or until the stack is used up, where it has others inside."""
+    """Return a key of a dictionary or a set; raises ValueError for a nested key, whose hash may take for ever."""
     flat = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(one, str | bytes | int | float | Object | Class | None) for one in flat):
         raise ValueError("a key of a dictionary is no plain one")
@@ -195,7 +199,7 @@ def _dictionary(*arguments: Value) -> dict[Value, Value]:
 
 
 def plain(value: Value) -> Value:
-    """A copy of plain data that shares nothing; raises ValueError for anything else, and for what unfolds into too much."""
+    """Return a copy of plain data that shares nothing; raises ValueError for other data, and for too many values."""
     count = 0
 
     def copied(inside: Value, depth: int) -> Value:
@@ -220,8 +224,7 @@ PLAIN: Mapping[str, Callable[..., Value]] = {
     "torch.Size": lambda sizes: tuple(sizes),
     "builtins.set": lambda *arguments: {_key(one) for members in arguments for one in members},
 }
-"""The classes that stand for plain data."""
-
+"""Class to the plain data for which it stands."""
 NUMBERS_AND_TEXTS = (
     *("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG", "BINFLOAT", "FLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
     *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BINSTRING", "SHORT_BINSTRING"),
@@ -259,4 +262,4 @@ OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), lambda machine, index: machine.memo.update({index: machine.stack[-1]})),
     **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.push(machine.memo[index])),
 }
-"""What each opcode does; those of this list are all that data needs."""
+"""Opcode to its effect, for the opcodes that data needs."""

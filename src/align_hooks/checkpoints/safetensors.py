@@ -1,4 +1,4 @@
-"""Safetensors files: opened, and written tensor by tensor."""
+"""Safetensors files, written tensor by tensor."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ REMEDY = "copy the whole checkpoint again"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A tensor to be written, under the destination's own name; ``make`` makes its numbers when their turn comes."""
+    """A tensor to be written."""
 
     name: str
+    """The destination's own name."""
     shape: tuple[int, ...]
     kind: str
     make: Callable[[], Array]
+    """Makes the numbers."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of the numbers."""
         return math.prod(self.shape) * size_of(self.kind)
 
 
 def open_files(paths: Iterable[Path]) -> list[TensorFile]:
-    """Safetensors files; raises RecordError where one is not whole."""
+    """Open safetensors files; raises RecordError for a file cut short."""
     return [TensorFile(path, types=tuple(KINDS), remedy=REMEDY, within=path.parent) for path in paths]
 
 

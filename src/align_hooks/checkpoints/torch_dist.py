@@ -1,7 +1,7 @@
-"""Megatron-LM's ``torch_dist`` checkpoints: ``.metadata`` says what there is and where, ``*.distcp`` hold chunks of tensors.
+"""Megatron-LM's ``torch_dist`` checkpoints: ``.metadata`` lists chunks of tensors, which ``*.distcp`` hold.
 
-A chunk is an archive of ``torch.save`` of its own, somewhere in a file. Shapes are those of whole tensors, whatever the ranks were: layers,
-and experts, are axes in front of a parameter's own unless the model keeps them apart. So no rank needs to be known.
+A chunk is an archive of ``torch.save`` within a file. Shapes are of global tensors, independent of the ranks: layers and experts are axes
+in front of a parameter's own, unless the model keeps them separate.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ CLASSES = classes("distributed")
 OTHERS = re.compile(
     r"(chained_\d+\.)?(optimizer|opt_param_scheduler|rng_state|rerun_state_machine_state|common_state|dataloader_state)\b.*|.*\._extra_state.*"
 )
-"""Names of what a checkpoint holds beside weights."""
+"""Names of other content of a checkpoint than weights."""
 IN_LAYERS = re.compile(r"((?:decoder|mtp)\.layers\.)(?!\d)(.*)")
 IN_EXPERTS = re.compile(r"(.*\.mlp\.experts\.)experts\.(\d+\.)?(.*)")
 CELLS = 1 << 22
-"""Into how many cells the edges of a parameter's chunks may cut it."""
+"""Most cells into which the edges of chunks cut a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A box of a whole tensor, and where its numbers are."""
+    """A box of a global tensor, and the place of its numbers."""
 
     begin: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -52,8 +52,8 @@ class _Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
-    """A tensor as the checkpoint has it, layers and experts stacked."""
+class _Global:
+    """A global tensor of the checkpoint, layers and experts stacked."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class _Whole:
 
 
 def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
-    """A ``torch_dist`` checkpoint; raises RecordError where a chunk is missing, or a file is not whole."""
+    """Read a ``torch_dist`` checkpoint; raises RecordError for a missing chunk, or a file cut short."""
     backend = read_json(path / KIND, within=path).get("sharded_backend") if (path / KIND).exists() else "torch_dist"
     if backend != "torch_dist":
         raise RecordError(f"{path} was saved as {shown(str(backend))}; save it with --ckpt-format torch_dist")
@@ -85,14 +85,13 @@ def _metadata(path: Path) -> Object:
 
 
 def _places(metadata: Object, path: Path) -> Iterator[tuple[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]]:
-    """Name and offset of a chunk to file, offset and length; raises RecordError for a file that is not of the checkpoint."""
+    """Yield name and offset of a chunk, with its file, offset and length; raises RecordError for a file of another directory."""
     for index, place in metadata.state["storage_data"].items():
         name, offset = index.state["fqn"], index.state.get("offset")
         file, begin, length = (place.state[key] for key in ("relative_path", "offset", "length"))
         if not isinstance(file, str) or Path(file).name != file or file in ("", ".", ".."):
-            raise RecordError(
-                f"{path / METADATA} names the file {shown(repr(file))}, which is none of its own directory; convert one that you trust"
-            )
+            why = "which is none of its own directory; convert one that you trust"
+            raise RecordError(f"{path / METADATA} names the file {shown(repr(file))}, {why}")
         if place.state.get("transform_descriptors"):
             raise RecordError(f"{path}: {shown(str(name))} is compressed; save it without extensions")
         begin, length = _sizes((begin, length))
@@ -100,7 +99,7 @@ def _places(metadata: Object, path: Path) -> Iterator[tuple[tuple[str, tuple[int
 
 
 def _refuse_shared(places: Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]], path: Path) -> None:
-    """Raise RecordError where two chunks lie on the same bytes."""
+    """Raise RecordError for two chunks on the same bytes."""
     ordered = sorted((place, name) for (name, _), place in places.items())
     for ((file, offset, length), one), ((next_file, begin, _), other) in pairwise(ordered):
         if file == next_file and begin < offset + length:
@@ -113,7 +112,7 @@ def _sizes(numbers: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _wholes(metadata: Object, path: Path) -> Iterator[_Whole]:
+def _wholes(metadata: Object, path: Path) -> Iterator[_Global]:
     try:
         places = dict(_places(metadata, path))
         _refuse_shared(places, path)
@@ -122,14 +121,14 @@ def _wholes(metadata: Object, path: Path) -> Iterator[_Whole]:
                 continue
             shape = _sizes(described.state["size"])
             chunks = tuple(_chunks(str(name), described.state["chunks"], shape, places, path))
-            yield _Whole(str(name), shape, _kind(described.state["properties"]), chunks)
+            yield _Global(str(name), shape, _kind(described.state["properties"]), chunks)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RecordError(f"{path / METADATA} contradicts itself ({shown(in_words(error))}); copy it again") from None
 
 
 def _kind(properties: Object) -> str:
-    """The type of a tensor, by our name where it is one of weights. Its state is a tuple, whose first member is the type."""
-    state = properties.state.get("", ())
+    """Return the type of a tensor, by our name for a type of weights."""
+    state = properties.state.get("", ())  # a tuple, whose first member is the type
     dtype = properties.state.get("dtype", state[0] if state else None)
     name = dtype.name if isinstance(dtype, Class) else "?"
     return next((kind for kind, torch in TORCH_NAMES.items() if torch == name), name)
@@ -151,7 +150,7 @@ def _chunks(name: str, listed: Sequence[Object], shape: tuple[int, ...], places:
 
 
 def _arguments(metadata: Object, path: Path) -> Mapping[str, Any]:
-    """Megatron-LM's arguments: in ``common.pt``, or since 0.19 among the chunks."""
+    """Return Megatron-LM's arguments, in ``common.pt`` or, since 0.19, among the chunks."""
     if (path / COMMON).exists():
         found: object = TorchArchive(path / COMMON, ALLOWED).value
     else:
@@ -161,7 +160,7 @@ def _arguments(metadata: Object, path: Path) -> Mapping[str, Any]:
     return (arguments(found.get("args")) if isinstance(found, dict) else None) or {}
 
 
-def _parameters(wholes: Sequence[_Whole], model: ConfiguredModel, rows: int | None, path: Path) -> FrameworkTensors:
+def _parameters(wholes: Sequence[_Global], model: ConfiguredModel, rows: int | None, path: Path) -> FrameworkTensors:
     dims, parameters = model.dims(rows), FrameworkTensors(path)
     for whole in wholes:
         places = _natives(whole, model)
@@ -180,14 +179,14 @@ def _parameters(wholes: Sequence[_Whole], model: ConfiguredModel, rows: int | No
     return parameters
 
 
-def _natives(whole: _Whole, model: ConfiguredModel) -> list[tuple[str, tuple[int, ...]]]:
-    """The parameters that a tensor holds, by their own names, and where on its first axes each is."""
+def _natives(whole: _Global, model: ConfiguredModel) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the name of each parameter in a global tensor, with its index on the first axes."""
     layers, experts = IN_LAYERS.fullmatch(whole.name), IN_EXPERTS.fullmatch(whole.name)
     axes = ["layer"] * (layers is not None) + ["expert"] * (experts is not None and experts[2] is None)
     most = {"layer": model.layers, "expert": model.experts}
     lengths = whole.shape[: len(axes)]
     if len(lengths) < len(axes) or any(length > most[axis] for axis, length in zip(axes, lengths, strict=True)):
-        return [(whole.name, ())]  # which is refused under that name
+        return [(whole.name, ())]  # a name that is refused
     if math.prod(lengths) > CELLS:
         raise RecordError(f"{shown(whole.name)} is of {' x '.join(map(str, lengths))} parameters, more than any model has; copy it again")
     places = [(dict(zip(axes, index, strict=True)), index) for index in product(*map(range, lengths))]
@@ -195,15 +194,15 @@ def _natives(whole: _Whole, model: ConfiguredModel) -> list[tuple[str, tuple[int
 
 
 def _native(name: str, numbers: Mapping[str, int]) -> str:
-    """A parameter's own name, with the numbers of its layer and its expert."""
+    """Return a parameter's own name, with the numbers of its layer and its expert."""
     if "layer" in numbers:
         name = IN_LAYERS.sub(lambda match: f"{match[1]}{numbers['layer']}.{match[2]}", name)
     own = f"{numbers['expert']}." if "expert" in numbers else None
     return IN_EXPERTS.sub(lambda match: f"{match[1]}local_experts.{own or match[2]}{match[3]}", name)
 
 
-def _by_index(whole: _Whole, depth: int) -> dict[tuple[int, ...], list[_Chunk]]:
-    """The chunks that hold a part of the parameter at each index on the first axes."""
+def _by_index(whole: _Global, depth: int) -> dict[tuple[int, ...], list[_Chunk]]:
+    """Return index on the first axes to the chunks of the parameter there."""
     found: dict[tuple[int, ...], list[_Chunk]] = {}
     if sum(math.prod(chunk.sizes[:depth]) for chunk in whole.chunks) > CELLS:
         raise RecordError(f"the chunks of {shown(whole.name)} are of more parameters than any model has; copy the checkpoint again")
@@ -215,7 +214,7 @@ def _by_index(whole: _Whole, depth: int) -> dict[tuple[int, ...], list[_Chunk]]:
 
 
 def _refuse_gaps(native: str, shape: tuple[int, ...], boxes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], path: Path) -> None:
-    """Raise RecordError unless the boxes cover a parameter, each element once."""
+    """Raise RecordError unless the boxes cover each element of a parameter once."""
     edges = [sorted({0, length, *(begin[axis] for begin, _ in boxes)}) for axis, length in enumerate(shape)]
     cells = math.prod(len(of_axis) for of_axis in edges)
     if cells > CELLS:
@@ -234,7 +233,7 @@ def _refuse_gaps(native: str, shape: tuple[int, ...], boxes: Sequence[tuple[tupl
         raise RecordError(f"{path}: the chunks of {shown(native)} overlap or are not all there; copy the whole checkpoint")
 
 
-def _read(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_Chunk]) -> Array:
+def _read(path: Path, whole: _Global, index: tuple[int, ...], chunks: Sequence[_Chunk]) -> Array:
     shape, depth = whole.shape[len(index) :], len(index)
     if len(chunks) == 1:
         return _part(path, whole, index, chunks[0])
@@ -245,13 +244,12 @@ def _read(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_C
     return result
 
 
-def _part(path: Path, whole: _Whole, index: tuple[int, ...], chunk: _Chunk) -> Array:
-    """What a chunk holds of the parameter at an index."""
+def _part(path: Path, whole: _Global, index: tuple[int, ...], chunk: _Chunk) -> Array:
+    """Return a chunk's part of the parameter at an index."""
     tensor = TorchArchive(path / chunk.file, (), chunk.offset, chunk.length).value
     if not isinstance(tensor, TorchTensor) or tensor.shape != chunk.sizes or tensor.kind != whole.kind:
-        raise RecordError(
-            f"{path / chunk.file}: the chunk {list(chunk.begin)} of {shown(whole.name)} is not what .metadata says; copy it again"
-        )
+        what = f"the chunk {list(chunk.begin)} of {shown(whole.name)}"
+        raise RecordError(f"{path / chunk.file}: {what} is not what .metadata says; copy it again")
     depth, size = len(index), math.prod(chunk.sizes[len(index) :])
     place = 0
     for at, begin, length in zip(index, chunk.begin[:depth], chunk.sizes[:depth], strict=True):

@@ -1,4 +1,4 @@
-"""An archive as ``torch.save`` writes it, of tensors that are made one after the other. ``torch.load(weights_only=True)`` reads it."""
+"""An archive for ``torch.load(weights_only=True)``, of tensors that are made one after the other."""
 
 from __future__ import annotations
 
@@ -17,39 +17,42 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.write import atomic
 
 ALIGNED = 64
-"""Every member begins at a multiple of so many bytes, as torch has it, so that a file can be mapped."""
+"""Bytes of which a multiple precedes each member, as in torch, so that a file can be mapped."""
 PADDED = b"FB"
-"""The mark that torch gives to the bytes that move a member there."""
+"""torch's mark of the padding before a member."""
 LARGE = 1 << 31
-"""Bytes above which a member needs the longer form of its sizes."""
+"""Bytes above which a member needs the 64-bit form of its sizes."""
 STORAGE_OF = {kind: name.removeprefix("torch.") for name, kind in STORAGES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor to be written; ``key`` is the number of its storage."""
+    """A tensor to be written."""
 
     key: int
+    """The number of the storage."""
     shape: tuple[int, ...]
     kind: str
 
 
 def write_archive(path: Path, name: str, value: Any, tensors: Sequence[tuple[Tensor, Callable[[], Array]]]) -> None:
-    """Write ``value``, in which :class:`Tensor` may stand, with the numbers of its tensors. ``name`` is the archive's own name."""
+    """Write the archive ``name`` of a ``value``, in which :class:`Tensor` may stand, with the numbers of its tensors."""
     with path.open("xb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            small = {"data.pkl": b"\x80\x02" + _pickled(value) + b".", "byteorder": b"little"}
-            for member, content in small.items():
-                with _opened(archive, f"{name}/{member}", len(content)) as target:
-                    target.write(content)
+            _write(archive, f"{name}/data.pkl", b"\x80\x02" + _pickled(value) + b".")
+            _write(archive, f"{name}/byteorder", b"little")
             for tensor, make in tensors:
                 size = math.prod(tensor.shape) * size_of(tensor.kind)
                 with _opened(archive, f"{name}/data/{tensor.key}", size) as target:
                     target.write(bytes_of(make()))
-            with _opened(archive, f"{name}/version", 2) as target:
-                target.write(b"3\n")
+            _write(archive, f"{name}/version", b"3\n")
         file.flush()
         atomic.sync(file.fileno())
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    with _opened(archive, name, len(content)) as target:
+        target.write(content)
 
 
 def _opened(archive: zipfile.ZipFile, name: str, size: int) -> Any:
@@ -64,7 +67,7 @@ def _opened(archive: zipfile.ZipFile, name: str, size: int) -> Any:
 
 
 def _pickled(value: Any) -> bytes:
-    """Plain data and tensors in a pickle of protocol 2, with no opcode but those that torch allows for weights alone."""
+    """Return plain data and tensors in a pickle of protocol 2, with only the opcodes of ``weights_only``."""
     if isinstance(value, Tensor):
         return _tensor(value)
     if value is None or isinstance(value, bool):

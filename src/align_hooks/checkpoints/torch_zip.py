@@ -1,7 +1,7 @@
-"""The archives of ``torch.save``, read and written without torch: a zip file whose members are stored as they are.
+"""The archives of ``torch.save``, read without torch: a zip file with uncompressed members.
 
-``data.pkl`` describes the object; ``data/N`` are the bytes of a storage, and a tensor is a range of one with a shape. So a tensor is read
-by its place in the file, and a storage that many tensors share, such as a buffer of all parameters, is never read as a whole.
+``data.pkl`` describes the object; ``data/N`` are the bytes of a storage, and a tensor is a range of a storage with a shape. Tensors are
+read one by one from the file, even where they share a storage, such as a buffer of all parameters.
 """
 
 from __future__ import annotations
@@ -29,21 +29,11 @@ STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.Ha
 """Storages of numbers that are weights."""
 REBUILT = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter")
 LONGEST = 1 << 30
-"""Bytes of the longest description of an object."""
+"""Most bytes of the description of an object."""
 LOCAL = struct.Struct("<4s22x2H")
-"""What stands before a member: a mark, and the lengths of its name and of what follows that."""
-BROKEN = (
-    OSError,
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    OverflowError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    struct.error,
-)
+"""The header of a member: a mark, and the lengths of its name and its extra field."""
+BROKEN = (OSError, ValueError, LookupError, TypeError, OverflowError, RuntimeError, zipfile.BadZipFile, struct.error)
+"""Errors of a file that is no complete archive; a RuntimeError is also a NotImplementedError."""
 
 
 class _Window(RawIOBase):
@@ -75,19 +65,21 @@ class _Window(RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class TorchTensor:
-    """A tensor of an archive: ``kind`` is its type, or the name of a storage that holds no weights."""
+    """A tensor of an archive."""
 
     path: Path
     shape: tuple[int, ...]
     kind: str
+    """The type of weights, or the name of any other storage."""
     start: int
+    """The first byte in the file."""
 
     def read(self) -> Array:
-        """Its numbers, bf16 as bits."""
+        """Return the numbers, bf16 as bits."""
         return self.rows(0, math.prod(self.shape)).reshape(self.shape)
 
     def rows(self, start: int, stop: int) -> Array:
-        """Its elements [start, stop) in row-major order."""
+        """Return the elements [start, stop) in row-major order."""
         with readable(self.path), open_regular(self.path, self.path.parent) as file:
             data = np.fromfile(file, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
         if data.size != stop - start:
@@ -96,26 +88,24 @@ class TorchTensor:
 
 
 class TorchArchive:
-    """One archive: a file, or the range [start, start + size) of one. Raises RecordError for what is no whole archive."""
+    """One archive: a file, or the range [start, start + size) of a file."""
 
     def __init__(self, path: Path, allowed: Collection[str], start: int = 0, size: int | None = None) -> None:
-        """``allowed`` are the classes that its object may name beside torch's own."""
+        """Read the object, which may name torch's own classes and the ``allowed``; raises RecordError for no complete archive."""
         self.path = path
         try:
             with BufferedReader(open_regular(path, path.parent)) as file:
-                whole = os.fstat(file.fileno()).st_size
-                size = whole - start if size is None else size
-                if start < 0 or size < 0 or start + size > whole:
-                    raise ValueError(f"it ends at {whole}, before its bytes {start} to {start + size}")
+                end = os.fstat(file.fileno()).st_size
+                size = end - start if size is None else size
+                if start < 0 or size < 0 or start + size > end:
+                    raise ValueError(f"it ends at {end}, before its bytes {start} to {start + size}")
                 self._members = dict(_members(file, start, size))
                 self.value = self._rebuilt(read_pickle(self._bytes(file, "data.pkl"), (*STORAGES, *classes("torch"), *allowed), path))
                 if "byteorder" in self._members and self._bytes(file, "byteorder").strip() != b"little":
                     raise ValueError("its numbers are big-endian")
         except BROKEN as error:
-            why = shown(in_words(error))
-            raise RecordError(
-                f"{path} is no whole archive of torch.save ({why}); copy it again, or save it with a torch since 1.6"
-            ) from None
+            why = f"{path} is no whole archive of torch.save ({shown(in_words(error))})"
+            raise RecordError(f"{why}; copy it again, or save it with a torch since 1.6") from None
 
     def _bytes(self, file: BinaryIO, name: str) -> bytes:
         start, size = self._members[name]
@@ -125,7 +115,7 @@ class TorchArchive:
         return file.read(size)
 
     def _rebuilt(self, value: Any) -> Any:
-        """The value with its tensors in place of what describes them; containers are changed in place, and each once."""
+        """Return a value with tensors for their descriptions; containers are changed in place, each once."""
         seen: set[int] = set()
         top = [value]
         waiting: list[Any] = [top]
@@ -134,8 +124,7 @@ class TorchArchive:
             if id(inside) in seen:
                 continue
             seen.add(id(inside))
-            pairs: list[tuple[Any, Any]] = list(inside.items() if isinstance(inside, dict) else enumerate(inside))
-            for key, item in pairs:
+            for key, item in list(inside.items() if isinstance(inside, dict) else enumerate(inside)):
                 if isinstance(item, Object) and str(item.of) in REBUILT:
                     inside[key] = self._tensor(item)
                 elif isinstance(item, dict | list):
@@ -155,7 +144,7 @@ class TorchArchive:
             raise ValueError("a storage has no type")
         (start, size), kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
         steps = zip(shape, stride, strides_of(shape), strict=True)
-        # the stride of an axis of length 1 is never taken
+        # an axis of length 1 may have any stride
         if math.prod(shape) > 1 and any(own != usual and size != 1 for size, own, usual in steps):
             raise ValueError("a tensor's numbers do not lie one after the other")
         if kind in KINDS and not (count * size_of(kind) == size and offset + math.prod(shape) <= count):
@@ -164,13 +153,12 @@ class TorchArchive:
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor whose numbers lie one after the other."""
+    """Return the strides of a contiguous tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Name, without the archive's own, start and size of each member; raises ValueError where one is compressed,
-    or is not within the file."""
+    """Yield name (without the archive's), start and size of each member; raises ValueError for a compressed or cut one."""
     window = BufferedReader(_Window(file, start, size))
     with zipfile.ZipFile(window) as archive:
         names: set[str] = set()
@@ -190,7 +178,7 @@ def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, tuple
 
 
 def arguments(value: Any) -> dict[str, Any] | None:
-    """Megatron-LM's arguments, as a namespace or a dictionary holds them; None where it is neither."""
+    """Return Megatron-LM's arguments from a namespace or a dictionary; None for any other value."""
     if isinstance(value, Object) and str(value.of) == "argparse.Namespace":
         return {name: item for name, item in value.state.items() if not isinstance(item, Object | Class)}
     return dict(value) if isinstance(value, Mapping) else None

@@ -1,6 +1,4 @@
-"""``align-hooks``: one file a command, which reads records and says what they mean. Needs no framework."""
-
-from __future__ import annotations
+"""``align-hooks``: one file for each command. Needs no framework."""
 
 from align_hooks.cli.application import app, main
 

@@ -61,8 +61,7 @@ def accept(
 
 
 def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run:
-    """The record that an argument names, or one made in ``folder`` of the log or the curves that it names; ``side`` is whose they are where
-    curves do not tell."""
+    """Return the record that an argument names, or one made in ``folder`` of a log or of curves, whose side is ``side`` if unsaid."""
     source = place_of(text, option)
     if is_curves(source):
         convert_curves(source, folder, side)

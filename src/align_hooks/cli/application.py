@@ -1,6 +1,6 @@
-"""The application that every command adds itself to, and the exit code of whatever happens.
+"""The application that commands register with, and the exit code of each outcome.
 
-It stands on argparse, as it is installed beside a framework: what makes more of a command line brings packages that a framework pins.
+The parser is argparse: other libraries of command lines bring packages that a framework pins.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from align_hooks.process.streams import forgive
 
 F = TypeVar("F", bound=Callable[..., Any])
 WRITTEN = ("Example: ", "Commands:")
-"""How paragraphs begin whose lines are shown as they are."""
+"""Beginnings of paragraphs of a help whose lines are not wrapped."""
 INTERNAL, INTERRUPTED = 5, 130
 
 
 @dataclass(frozen=True)
 class Positional:
-    """A word of a command line that is known by its place; it annotates a parameter of a command."""
+    """An annotation of a command's parameter: a positional argument."""
 
     help: str
     metavar: str | None = None
 
 
 class Option:
-    """An option of a command line, by ``--`` and the parameter's name unless it has others; it annotates a parameter of a command."""
+    """An annotation of a command's parameter: an option, called ``--`` and the parameter's name unless ``names`` are given."""
 
     def __init__(self, *names: str, help: str, min: float | None = None, max: float | None = None) -> None:
         self.names, self.help, self.min, self.max = names, help, min, max
 
 
 class Parser(ArgumentParser):
-    """What is wrong with a command line is one line, as everything that goes wrong."""
+    """A parser whose errors are one line, as all errors of align_hooks."""
 
     def __init__(self, program: str, description: str, **about: Any) -> None:
         super().__init__(program, description=description, formatter_class=Help, allow_abbrev=False, **about)
@@ -60,39 +60,41 @@ class Parser(ArgumentParser):
         return [spelling for action in self._actions for spelling in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong."""
+        """Raise a usage error."""
         raise AlignHooksError(f"{shown(message)}; {self.prog} --help says what it takes")
 
 
 class Help(HelpFormatter):
-    """Paragraphs in the width of the terminal; an example is one line, however long, so that it can be copied."""
+    """A help of paragraphs in the width of the terminal; an example is one line, so that it can be copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(one if one.startswith(WRITTEN) else textwrap.fill(one, width) for one in re.split(r"\n\s*\n", text))
+        paragraphs = re.split(r"\n\s*\n", text)
+        return "\n\n".join(each if each.startswith(WRITTEN) else textwrap.fill(each, width) for each in paragraphs)
 
 
 @dataclass(frozen=True)
 class CommandParameter:
-    """A parameter of a command's function, as the command line gives it."""
+    """A parameter of a command's function: an argument or an option of the command."""
 
     name: str
     about: Positional | Option
     type: type
-    """Of the value, or of each where it is a list."""
+    """The type of the value, or of each element where the parameter is a list."""
     many: bool
     default: object
-    """``inspect.Parameter.empty`` where it must be given."""
+    """``inspect.Parameter.empty`` of a required parameter."""
 
     @property
     def opts(self) -> Sequence[str]:
-        """The spellings of an option; the name in the help of a word that is known by its place."""
+        """The spellings of an option; of a positional argument, its name in the help."""
         if isinstance(self.about, Positional):
             return (self.about.metavar or self.name.upper(),)
         return self.about.names or (f"--{self.name.replace('_', '-')}",)
 
     def add_to(self, parser: ArgumentParser) -> None:
-        """Add it to a parser of arguments."""
-        needed, value = self.default is inspect.Parameter.empty, None if self.default is inspect.Parameter.empty else self.default
+        """Add the parameter to a parser of arguments."""
+        needed = self.default is inspect.Parameter.empty
+        value = None if needed else self.default
         shown = "" if value in (None, False) else f" [default: {value}]"
         about: dict[str, Any] = {"help": (self.about.help + shown).replace("%", "%%"), "default": value}
         if isinstance(self.about, Positional):
@@ -102,12 +104,11 @@ class CommandParameter:
             parser.add_argument(*self.opts, dest=self.name, action="store_true", **about)
         else:
             about |= {"action": "append" if self.many else "store", "required": needed}
-            parser.add_argument(
-                *self.opts, dest=self.name, type=self._within, metavar=self.type.__name__.upper().replace("STR", "TEXT"), **about
-            )
+            metavar = self.type.__name__.upper().replace("STR", "TEXT")
+            parser.add_argument(*self.opts, dest=self.name, type=self._parsed, metavar=metavar, **about)
 
-    def _within(self, text: str) -> object:
-        """The value of a text; argparse says what is wrong with it."""
+    def _parsed(self, text: str) -> object:
+        """Return the value of a text; raises ArgumentTypeError for one of another type, or out of the option's range."""
         assert isinstance(self.about, Option)
         try:
             value = self.type(text)
@@ -128,27 +129,28 @@ class Command:
 
     @property
     def help(self) -> str:
-        """What the function says of itself."""
+        """The function's docstring."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
     @cached_property
     def params(self) -> list[CommandParameter]:
-        """What it takes."""
+        """The command's arguments and options."""
         hints = get_type_hints(self.function, include_extras=True)
         found = []
         for name, parameter in inspect.signature(self.function).parameters.items():
             kind, about = get_args(hints[name])
-            kind = next((one for one in get_args(kind) if one is not type(None)), kind) if type(None) in get_args(kind) else kind
+            if type(None) in get_args(kind):
+                kind = next(member for member in get_args(kind) if member is not type(None))
             many = bool(get_args(kind))
             found.append(CommandParameter(name, about, get_args(kind)[0] if many else kind, many, parameter.default))
         return found
 
     def __call__(self, words: Sequence[str]) -> None:
-        """Run it with these words; ends the process for its help, and with code 2 where they are wrong."""
+        """Run the command with these words; a request for help ends the process, and so do wrong words, with code 2."""
         parser = Parser(f"{PROGRAM} {self.name}", self.help)
         for parameter in self.params:
             parameter.add_to(parser)
-        rest = next((one.name for one in self.params if one.many and isinstance(one.about, Positional)), None)
+        rest = next((each.name for each in self.params if each.many and isinstance(each.about, Positional)), None)
         for word in itertools.takewhile(lambda word: word != "--", words):
             option = word.partition("=")[0]
             if word.startswith("--") and " " not in word and option not in parser.options:
@@ -158,7 +160,7 @@ class Command:
         values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
         if rest and values[rest][:1] == ["--"]:
             del values[rest][0]
-        token = _given.set([(one, values[one.name]) for one in self.params])
+        token = _given.set([(parameter, values[parameter.name]) for parameter in self.params])
         try:
             self.function(**values)
         finally:
@@ -170,15 +172,13 @@ PROGRAM = "align-hooks"
 
 
 def parameters() -> Iterator[tuple[str, object, bool]]:
-    """What the command that runs was given: each argument by the name in its help, each option by its first spelling, the value, and
-    whether that is surely a path."""
+    """Yield the parameters of the running command: the name or first spelling, the value, and whether it is certainly a path."""
     for parameter, value in _given.get():  # a caller from Python has named no parameter
         yield parameter.opts[0], value, parameter.type is Path
 
 
 class Application:
-    """Commands, each of the module of its name, which adds it when it is imported. The first sentence of a command's help is what the list
-    of them shows."""
+    """Commands, each registered by the module of its name when that is imported."""
 
     def __init__(self, *names: str) -> None:
         self.names, self._added = names, dict[str, Command]()
@@ -193,31 +193,31 @@ class Application:
         return self._added[name]
 
     def _summary(self, name: str) -> str:
-        """The first sentence of a command's help, from its file, for importing all of them takes four times as long as the list."""
+        """Return the first sentence of a command's help."""
+        # from the file, as importing all commands takes four times as long as listing them
         body = ast.parse(Path(__file__).with_name(f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")).body
         functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list]
         return str(next(filter(None, map(ast.get_docstring, functions)))).partition(".")[0]
 
     def command(self, name: str | None = None) -> Callable[[F], F]:
-        """Add a command."""
+        """Return a decorator that registers a command."""
 
         def add(function: F) -> F:
-            command = Command(name or function.__name__.replace("_", "-"), function)
+            command = Command(name or function.__name__, function)
             self._added[command.name] = command
             return function
 
         return add
 
     def __call__(self, words: Sequence[str]) -> None:
-        """Run the command that the words name."""
+        """Run the command that the words name, or print the list of commands."""
         if words and words[0] in self.names:
             self._of(words[0])(words[1:])
             return
         width = max(map(len, self.names)) + 2
-        listed = [f"  {name:{width}}{self._summary(name)}." for name in self.names]
+        commands = "\n".join(["Commands:", *(f"  {name:{width}}{self._summary(name)}." for name in self.names)])
         about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
-        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
-        parser = Parser(PROGRAM, about, usage=usage, epilog="\n".join(["Commands:", *listed]))
+        parser = Parser(PROGRAM, about, usage=f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]", epilog=commands)
         parser.add_argument("--version", action="version", version=__version__)
         if not words or words[0].startswith("-"):
             parser.parse_args(words)
@@ -233,10 +233,10 @@ app = Application(
 
 
 def main() -> None:
-    """Run a command and turn whatever happens into one line and an exit code of the contract."""
+    """Run a command; report an error in one line, and exit with a code of the contract."""
     forgive()
     try:
-        if "" in sys.argv[1:]:  # as a shell makes it of "$RUN" that is not set; a path would be the working directory
+        if "" in sys.argv[1:]:  # "$RUN" in a shell where RUN is not set; an empty path would be the working directory
             raise AlignHooksError("an argument is empty; give what it should hold, or leave it out")
         with speaking(language_of(os.environ)):
             app(sys.argv[1:])
@@ -246,7 +246,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except OSError as error:  # of a file that nobody may read, or that vanished: of the machine, and not of ours
+    except OSError as error:  # a file that may not be read, or that vanished: a fault of the machine, not of ours
         where = "" if error.filename is None else f"{error.filename} "
         report(RecordError(f"{where}cannot be read or written: {error.strerror or error}"))
         sys.exit(RecordError.exit_code)

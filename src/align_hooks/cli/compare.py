@@ -24,7 +24,7 @@ from align_hooks.report.text import render
 from align_hooks.scenarios.bisect import plan_text
 
 WORTH = 1 << 31
-"""Bytes beyond which other processes are started: for as many this one alone took as long as two together (docs/scale.md)."""
+"""Bytes above which other processes read too: for this many, one process took as long as two (docs/scale.md)."""
 
 
 @app.command()

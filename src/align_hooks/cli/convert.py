@@ -1,8 +1,8 @@
-"""``align-hooks convert``: a log or a dump into a record, or weights from one form into another."""
+"""``align-hooks convert``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +29,7 @@ def convert(
         Path,
         Positional(
             help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
-            "MindSpore dumped; "
-            "with --to a checkpoint, or a record (RUN@N)"
+            "MindSpore dumped; with --to a checkpoint, or a record (RUN@N)"
         ),
     ],
     destination: Annotated[Path, Positional(help="the record to write; with --to the checkpoint")],
@@ -70,71 +69,73 @@ def convert(
     Example: align-hooks convert megatron.log runs/megatron_log
     """
     source, destination = place_of(source), destination_of("DESTINATION", destination)
-    choices = ConversionOptions(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
+    options = ConversionOptions(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
+    of_weights = options != ConversionOptions()
     of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
     if to is None and names is not None and is_numbered(source):
-        if choices != ConversionOptions() or config is not None or side is not None or loss_scale is not None:
+        if of_weights or config is not None or side is not None or loss_scale is not None:
             raise AlignHooksError(f"{source} has gradients by number, of which --names and --first-step alone speak; leave out the rest")
-        count = convert_gradients(source, destination, place_of(names, "--names "), first_step or 0)
         step = first_step or 0
+        count = convert_gradients(source, destination, place_of(names, "--names "), step)
         _print(f"{count} gradients of step {step} (iteration {step + 1})", (), destination)
         return
     if to is None and is_dump(source):
-        if names is not None or choices != ConversionOptions():
+        if names is not None or of_weights:
             raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
         config = place_of(config, "--config ") if config is not None else None
         _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
         return
     if to is None and is_monitored(source):
-        if choices != ConversionOptions() or config is not None or loss_scale is not None or first_step is not None:
+        if of_weights or config is not None or loss_scale is not None or first_step is not None:
             raise AlignHooksError(f"{source} has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest")
-        scalars, normed = convert_monitored(source, destination, place_of(names, "--names ") if names is not None else None, side)
-        _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
+        named = place_of(names, "--names ") if names is not None else None
+        _print_scalars(*convert_monitored(source, destination, named, side), destination)
         return
     if to is None and is_curves(source):
-        if names is not None or choices != ConversionOptions() or config is not None or loss_scale is not None or first_step is not None:
+        if names is not None or of_weights or config is not None or loss_scale is not None or first_step is not None:
             raise AlignHooksError(f"{source} has curves, of which --side alone speaks; leave out the rest")
-        _said(convert_curves(source, destination, side), destination)
+        _print_scalars(convert_curves(source, destination, side), (), destination)
         return
     if given := next((option for option, value in of_dump.items() if value is not None), None):
         raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
     if to is None:
-        if config is not None or choices != ConversionOptions() or is_weights(source):
+        if config is not None or of_weights or is_weights(source):
             forms = ", ".join(TO)
             raise AlignHooksError(f"{source} is converted as a log unless --to says into what weights are; add --to with one of {forms}")
-        scalars, normed = convert_log(source, destination, place_of(names, "--names ") if names is not None else None)
-        _said(scalars, destination, *([f"local norms of {len(normed)} of them"] if normed else []))
+        _print_scalars(*convert_log(source, destination, place_of(names, "--names ") if names is not None else None), destination)
         return
     if names is not None:
         raise AlignHooksError("--names is of a log, --to of weights; leave one of them out")
     config = place_of(config, "--config ") if config is not None else None
-    converted = convert_weights(source, destination, to, choices, config)
+    converted = convert_weights(source, destination, to, options, config)
     _print(f"{converted.tensors} tensors of {converted.model}, from {converted.form} to {to}", converted.notes, destination)
 
 
 def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | None, loss_scale: float | None, first: int | None) -> None:
     scale = 1.0 if loss_scale is None else loss_scale
     converted = convert_dump(source, run, config=config, side=side, loss_scale=scale, first=first)
-    start, end = converted.steps[0], converted.steps[-1]
-    steps = f"step {start} (iteration {start + 1})" if start == end else _steps(len(converted.steps), start, end)
+    first, last = converted.steps[0], converted.steps[-1]
+    steps = f"step {first} (iteration {first + 1})" if first == last else _steps(converted.steps)
     values = f"{converted.points} values, {converted.gradients} gradients"
     found = f"{converted.tool}, by the modules of {converted.framework}: {steps}; {values}"
-    alone = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
-    _print(found, (*alone, *converted.notes), run)
+    statistics = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
+    _print(found, (*statistics, *converted.notes), run)
 
 
-def _said(converted: Scalars, run: Path, *more: str) -> None:
-    """Say which steps were converted, and what a reader should know."""
+def _print_scalars(converted: Scalars, normed: Collection[object], run: Path) -> None:
+    """Print which steps were converted, and how many of them with local norms."""
     steps = [int(row["step"] or 0) for row in converted.rows]
-    _print(f"{FRAMEWORKS[converted.side]}: {_steps(len(steps), steps[0], steps[-1])}", (*converted.notes, *more), run)
+    of_norms = [f"local norms of {len(normed)} of them"] if normed else []
+    _print(f"{FRAMEWORKS[converted.side]}: {_steps(steps)}", (*converted.notes, *of_norms), run)
 
 
-def _steps(count: int, first: int, last: int) -> str:
-    return f"{count} steps, {first} to {last} (iterations {first + 1} to {last + 1})"
+def _steps(steps: Sequence[int]) -> str:
+    first, last = steps[0], steps[-1]
+    return f"{len(steps)} steps, {first} to {last} (iterations {first + 1} to {last + 1})"
 
 
 def _print(found: str, notes: Iterable[str], written: Path) -> None:
-    """Print what was found, what a reader should know, and where it was written."""
+    """Print what was converted, notes, and the path of the result."""
     console = output()
     paragraph(console, found, 0)
     for note in notes:

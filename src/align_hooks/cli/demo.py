@@ -1,4 +1,4 @@
-"""``align-hooks demo``: the main job on a CPU, from the files of ``launch/`` that the wheel holds too. Starts them, imports none."""
+"""``align-hooks demo``: starts the files of ``launch/``, which the wheel holds too, and imports none."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ NEEDED = {"torch": ("torch", "megatron"), "mindspore": ("mindspore", "mindformer
 
 
 def run_demo(directory: Path, family: str = "llama") -> int:
-    """Run the demo of a family in a directory; returns the worse exit code of its two comparisons.
-
-    :raises AlignHooksError: something that it imports is not installed.
-    """
+    """Return the worse exit code of the demo's two comparisons; raises AlignHooksError where a module of :data:`NEEDED` is missing."""
     missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
     if missing:
         command = installing(*sorted(set(missing.values())))
@@ -30,7 +27,7 @@ def run_demo(directory: Path, family: str = "llama") -> int:
 
 
 def script() -> Path:
-    """The demo's own script: in a wheel, in ``launch/`` of a checkout."""
+    """Return the path of the demo's script: in a wheel, or in ``launch/`` of a checkout."""
     package = Path(__file__).resolve().parents[1]
     packed = package / "examples" / "demo.py"
     return packed if packed.is_file() else package.parents[1] / "launch" / "demo.py"

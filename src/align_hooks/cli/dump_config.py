@@ -1,4 +1,4 @@
-"""``align-hooks dump-config``: MindSpore's own dump, switched on for chosen steps and layers."""
+"""``align-hooks dump-config``."""
 
 from __future__ import annotations
 
@@ -35,15 +35,8 @@ def dump_configuration(
     Example: align-hooks dump-config --steps 0,1 --layers 0-3 --to /data/dump --out dump.json
     """
     file, where = report_file("--out", out), _place(to)
-    content = dump_config(
-        steps_of(steps, "--steps"),
-        steps_of(layers, "--layers"),
-        where,
-        level=jit_level,
-        statistics=statistics,
-        tensors=tensors,
-        net=net_name,
-    )
+    chosen = steps_of(steps, "--steps"), steps_of(layers, "--layers")
+    content = dump_config(*chosen, where, level=jit_level, statistics=statistics, tensors=tensors, net=net_name)
     written("--out", file, lambda: json.dumps(content, indent=2) + "\n")
     print("set before the training script starts:")
     for name in ("MINDSPORE_DUMP_CONFIG", *(["MS_ACL_DUMP_CFG_PATH"] if jit_level == O2 else [])):

@@ -1,4 +1,4 @@
-"""The files that a command is given, and those that it writes its reports to."""
+"""The files that a command reads, and the files of its reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from align_hooks.settings import Steps
 
 
 def place_of(path: str | Path, option: str = "") -> Path:
-    """The path that an argument names; raises RecordError where it names none."""
+    """Return the path that an argument names; raises RecordError where the text is no path."""
     try:
         return path_of(path)
     except ValueError as error:
@@ -26,7 +26,7 @@ def place_of(path: str | Path, option: str = "") -> Path:
 
 
 def run_of(text: str, option: str = "") -> Run:
-    """The run that an argument names by a path, or by the address of an object storage."""
+    """Return the run that an argument names by a path, or by an address of object storage."""
     try:
         return open_run(storage.place_of(text))
     except ValueError as error:
@@ -34,7 +34,7 @@ def run_of(text: str, option: str = "") -> Run:
 
 
 def steps_of(text: str, option: str) -> Steps:
-    """The steps, or the layers, that an option names; raises AlignHooksError where it names none."""
+    """Return the steps or layers that an option names; raises AlignHooksError for another text."""
     try:
         return Steps.parse(text)
     except ValueError as error:
@@ -42,8 +42,7 @@ def steps_of(text: str, option: str) -> Steps:
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:
-    """The files that the options name; raises AlignHooksError, before anything is read, as :func:`report_file` does, and for a library that
-    a page needs."""
+    """Return the files of two options; raises AlignHooksError as :func:`report_file` does, and where a page lacks a library."""
     if html is not None:
         with needing("html", "--html"):
             import align_hooks.report.run_page  # noqa: F401
@@ -51,7 +50,7 @@ def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | No
 
 
 def report_file(option: str, path: Path | None) -> Path | None:
-    """The file that an option names; raises AlignHooksError where it can be none, and as :func:`destination_of` does."""
+    """Return the file of an option; raises AlignHooksError for a directory or a device, and as :func:`destination_of` does."""
     if path is None:
         return None
     file = destination_of(option, path)
@@ -61,23 +60,20 @@ def report_file(option: str, path: Path | None) -> Path | None:
 
 
 def destination_of(option: str, path: Path) -> Path:
-    """The place that an option, or an argument, lets a command write.
-
-    Raises AlignHooksError for a link, a file of a record, a file that the command reads or writes besides, and where no file can be.
-    """
+    """Return the path to write; raises AlignHooksError for a link, a record's file, another argument's file, or an impossible place."""
     try:
         file = output.place_of(path)
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
     for other, value, is_path in parameters():
-        # a word that names nothing yet may be none: --to mindspore
+        # a text that names no file yet may be no path: --to mindspore
         if other != option and any(_is(file, each) for each in _places(value) if is_path or file.exists()):
             raise AlignHooksError(f"{other} and {option} name the same file, {file}; give each its own")
     return file
 
 
 def _places(value: object) -> Iterator[str]:
-    """The texts of a parameter that may be paths: each word, where it is a command."""
+    """Yield the texts of a parameter that may be paths, also each word, as a text may be a command."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str | Path):
             yield from {str(text), *str(text).split()}
@@ -91,13 +87,13 @@ def _is(file: Path, text: str) -> bool:
 
 
 def written(option: str, path: Path | None, text: Callable[[], str | bytes]) -> None:
-    """Write what an option asked for to the file that it names, in English, or both languages of a page; nothing where it names none."""
+    """Write a report to the file of an option, in English, or both languages of a page; do nothing without a file."""
     if path is None:
         return
     try:
         with speaking(ENGLISH):
             output.write(path, text())
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None
+        reason = getattr(error, "strerror", None) or error
+        raise AlignHooksError(f"{option} {path} cannot be written: {reason}; name a file that you may write") from None
     print(f"written: {plain(str(path))}")

@@ -22,7 +22,7 @@ from align_hooks.messages import message, with_commands
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.frozen_text import as_json, render
-from align_hooks.scenarios.frozen import alone, variables
+from align_hooks.scenarios.frozen import isolate, variables
 
 ASKED = 1000
 """Steps that the guide asks for."""
@@ -48,9 +48,8 @@ def frozen(
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     place, other = place_of(run), None if source is None else place_of(source, "--from ")
     if not command and other is None:
-        raise AlignHooksError(
-            "there is neither a command to run nor a run to judge by; give the training after --, or --from and no command"
-        )
+        lacking = "there is neither a command to run nor a run to judge by"
+        raise AlignHooksError(f"{lacking}; give the training after --, or --from and no command")
     if command:
         os.environ.update(variables(place, other))
         code = run_command(["--", *command])
@@ -69,11 +68,11 @@ def frozen(
         raise AlignHooksError(f"the learning rate is not 0 at step {moving}; record both runs with align-hooks frozen")
     numbers = unmoved(pair.rows)
     steps = sorted({step for number in numbers for step, _ in number.out[:1]})
-    kept = [step for step in steps if pair.reference.has("batches", step)]
+    with_batch = [step for step in steps if pair.reference.has("batches", step)]
     shared = of_standing_out(pair, numbers)
-    apart = [alone(pair.reference, step, place.with_name(f"{place.name}_step_{step}"), decode) for step in kept]
-    render(comparison, numbers, apart, shared, ASKED, output(), decode)
+    isolated = [isolate(pair.reference, step, place.with_name(f"{place.name}_step_{step}"), decode) for step in with_batch]
+    render(comparison, numbers, isolated, shared, ASKED, output(), decode)
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
-    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, apart, shared)}))
+    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, isolated, shared)}))
     raise SystemExit(code)

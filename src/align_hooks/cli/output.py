@@ -1,4 +1,4 @@
-"""What a command prints: the report on stdout, and how far it is on a terminal."""
+"""The output of a command: the report on stdout, and its progress on a terminal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from align_hooks.messages.progress import Progress
 from align_hooks.report.console import plain
 
 PIPED = 80
-"""Columns of a report in a file or a pipe, whose width nobody knows."""
+"""Columns of a report in a file or a pipe, whose width is not known."""
 
 
 def output() -> Console:
-    """The console of a report. Nothing is highlighted: colour is for what differs, and searching a long record for words takes minutes."""
+    """Return the console of a report."""
+    # no highlighting: colour is for what differs, and searching the report of a long record for words takes minutes
     terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if terminal else PIPED, highlight=False)
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A line that says what is being read and how far it is, on a terminal only; not on stdout, which is the report's."""
+    """Show a line of progress on a terminal, on stderr, as stdout is the report's."""
     console = Console(stderr=True)
-    if not console.is_terminal:  # rich itself, told to show nothing, ends with an empty line in many of its releases
+    if not console.is_terminal:  # many releases of rich end with an empty line where they are to show nothing
         yield lambda message, done=0, total=0: None
         return
     text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))

@@ -1,4 +1,4 @@
-"""``align-hooks run``, as the help knows it; :mod:`align_hooks.__main__` runs it."""
+"""``align-hooks run`` for the list of commands and its help; :mod:`align_hooks.__main__` runs it."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def run(
 
     Example: ALIGN_HOOKS_RUN=runs/megatron align-hooks run -- bash pretrain.sh
     """
-    only = ["--arguments-only"] if arguments_only else []
-    raise SystemExit(run_command([*only, *([f"--out={out}"] if out is not None else []), "--", *command]))
+    options = ["--arguments-only"] * arguments_only + [f"--out={out}"] * (out is not None)
+    raise SystemExit(run_command([*options, "--", *command]))

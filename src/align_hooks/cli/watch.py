@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.control_band.detector import FALSE_ALARMS
-from align_hooks.comparison.control_band.watching import JobWatch
+from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.comparison.metrics.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -29,7 +29,7 @@ from align_hooks.report.console import paragraph
 from align_hooks.report.machine import watch_as_json
 from align_hooks.report.watch_text import alarm_words, progress_words, render, view
 
-SAID = 100
+PRINTED = 100
 """Steps after which a line is printed where there is no terminal."""
 
 
@@ -59,76 +59,69 @@ def watch(
         raise RecordError(rendered(problem))
     watched, followed = JobWatch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
-    with looking(watched, console) as look:
 
-        def shown() -> None:
-            look(watched)
-            kept(html, watched, candidate, every)
+    def page(outcome: Watched | None, why: Message | None, every: int) -> str:
+        from align_hooks.report.watch_page import watch_page
 
-        finished, why = follow(watched, followed, every, patience, to_the_end, shown)
+        return watch_page(watched, candidate, outcome, why, __version__, every)
+
+    with display(watched, console) as show:
+
+        def update() -> None:
+            show(watched)
+            if html is not None:
+                with suppress(OSError, ValueError):  # the next update writes it
+                    write_output(html, page(None, None, max(int(every), 1)))
+
+        finished, why = follow(watched, followed, every, patience, to_the_end, update)
     outcome = watched.outcome(ended=finished)
     render(watched, outcome, why, console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(watch_as_json(watched, outcome, **about)))
-    if html is not None:
-        from align_hooks.report.watch_page import watch_page
-
-        written("--html", html, lambda: watch_page(watched, candidate, outcome, why, __version__, 0))
+    written("--html", html, lambda: page(outcome, why, 0))
     raise SystemExit(outcome.exit_code)
 
 
 def follow(
-    watched: JobWatch, followed: Followed, every: float, patience: float, to_the_end: bool, look: Callable[[], None]
+    watched: JobWatch, followed: Followed, every: float, patience: float, to_the_end: bool, update: Callable[[], None]
 ) -> tuple[bool, Message | None]:
-    """Look until the job is over, is called off, or makes no more steps: whether it finished, and else why no more is to come."""
-    still = 0.0
+    """Follow a job until it ends, raises an alarm or makes no more steps; return whether it finished, and else the reason why not."""
+    idle = 0.0
     while True:
         rows = followed.rows()
         for row in rows:
             watched.see(row)
-        look()
-        still = 0.0 if rows else still + every
+        update()
+        idle = 0.0 if rows else idle + every
         endings = None if rows else followed.endings()
-        unlike = next((each for each in endings or () if each.end is not End.FINISHED), None)
-        if followed.last >= watched.last >= 0 or (endings is not None and unlike is None):
+        failed = next((each for each in endings or () if each.end is not End.FINISHED), None)
+        if followed.last >= watched.last >= 0 or (endings is not None and failed is None):
             return True, None
-        if unlike is not None:
-            return False, unlike.message
-        if still > 60 * patience:
+        if failed is not None:
+            return False, failed.message
+        if idle > 60 * patience:
             return False, message("watch.no_step", minutes=patience)
         if watched.alarms and not to_the_end:
             return False, None
         time.sleep(every)
 
 
-def kept(html: Path | None, watched: JobWatch, candidate: str, every: float) -> None:
-    """Write the page of a job that runs; one that cannot be written now is written at the next look."""
-    if html is None:
-        return
-    from align_hooks.report.watch_page import watch_page
-
-    try:
-        write_output(html, watch_page(watched, candidate, None, None, __version__, max(int(every), 1)))
-    except (OSError, ValueError):
-        return
-
-
 @contextmanager
-def looking(watched: JobWatch, console: Console) -> Iterator[Callable[[JobWatch], None]]:
-    """What to call at every look: a terminal shows the state, a log gets a line at times and one for each alarm."""
+def display(watched: JobWatch, console: Console) -> Iterator[Callable[[JobWatch], None]]:
+    """Provide a function that shows the state on a terminal, or prints new alarms and now and then the progress to a log."""
     if console.is_terminal:
         with Live(view(watched), console=console, transient=True, auto_refresh=False) as live:
             yield lambda state: live.update(view(state), refresh=True)
         return
-    said = {"alarms": 0, "lines": -1}
+    printed = {"alarms": 0, "lines": -1}
 
     def line(state: JobWatch) -> None:
-        if state.seen // SAID > said["lines"]:
-            said["lines"] = state.seen // SAID
+        if state.seen // PRINTED > printed["lines"]:
+            printed["lines"] = state.seen // PRINTED
             paragraph(console, progress_words(state), 0)
-        for alarm in state.alarms[said["alarms"] :]:
+        for alarm in state.alarms[printed["alarms"] :]:
             paragraph(console, alarm_words(alarm), 0)
         console.file.flush()
-        said["alarms"] = len(state.alarms)
+        printed["alarms"] = len(state.alarms)
 
     yield line

@@ -1,8 +1,7 @@
 """The guide's acceptance standard (MindFormers r2.6, "large model migration accuracy standard"), reported as such.
 
-It is coarse: on a small Llama it passed seven of nine planted faults. The verdict of a comparison does not depend on it. The standard asks
-for repeats of the reference, and is widened to what they differ by where that is more.
-"""
+It is coarse: on a small Llama it passed seven of nine planted faults, so no verdict depends on it. The standard asks for repeats of the
+reference, and is widened to their differences where these are larger."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from align_hooks.record.format.schema import ScalarRow
 
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000
-"""How long a run is observed: steps or hours, and the fewest steps that the standard advises."""
+"""Steps or hours for which a run is observed, and the fewest steps that the standard advises."""
 REPEATS = 2
-"""How many repeats of the reference the standard asks for."""
+"""Repeats of the reference that the standard asks for."""
 Pairs: TypeAlias = Sequence[tuple[ScalarRow, ScalarRow]]
 """Rows of one step each: the reference's, and another run's."""
 
 
 class AcceptanceOutcome(Judgement):
-    """Whether the standard is met, with a command's exit code."""
+    """Whether the standard is met."""
 
     ACCEPTED = ("accepted", 0)
     REFUSED = ("refused", 1)
@@ -44,22 +43,24 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One criterion: ``number`` of a row is measured, at the first step alone or at all. ``limits`` are of the absolute and the relative
-    difference, of which one is to be met; a norm may be as far as its limit, a loss may not."""
+    """One criterion; a norm may reach its limit, a loss may not."""
 
     name: str
     what: Message
     limits: Gap
+    """Absolute and relative difference, of which one is to be kept."""
     number: str = "loss"
+    """The number's name in a row."""
     first_alone: bool = False
+    """Whether only the first step counts."""
 
     @property
     def of_norm(self) -> bool:
-        """Whether a norm is measured, and no loss."""
+        """Return whether a norm is measured, not a loss."""
         return self.number == "grad_norm"
 
     def gap(self, pairs: Pairs) -> Gap | None:
-        """How far the numbers are apart on average; None where no step has both."""
+        """Return the mean difference; None where no step has both numbers."""
         both = [(getattr(ours, self.number), getattr(theirs, self.number)) for ours, theirs in pairs]
         known = [pair for pair in both if None not in pair][: 1 if self.first_alone else None]
         if not known:
@@ -76,12 +77,12 @@ MEASURES = (
 
 
 def acceptance(pairs: Pairs, repeats: Sequence[Pairs] = ()) -> tuple[Criterion, ...]:
-    """The three criteria, over the steps that both runs completed, and beside each what the reference's ``repeats`` differ by."""
+    """Return the three criteria over the steps that both runs completed, beside what ``repeats`` of the reference differ by."""
     return tuple(_judged(measure, pairs, repeats) for measure in MEASURES)
 
 
 def observed(pairs: Pairs) -> Criterion:
-    """Whether a pair was observed for as long as the standard asks; None for fewer steps than it advises at least."""
+    """Return whether a pair was observed for as long as the standard asks; None for fewer steps than it advises."""
     count = len(pairs)
     hours = min((sum(row.seconds or 0.0 for row in rows) for rows in zip(*pairs, strict=True)), default=0.0) / 3600
     enough = count >= STEPS or hours >= HOURS
@@ -91,13 +92,13 @@ def observed(pairs: Pairs) -> Criterion:
 
 
 def outcome(criteria: Sequence[Criterion]) -> AcceptanceOutcome:
-    """Refused where any criterion is not met, open where one could not be judged."""
+    """Return refused where a criterion is not met, open where one could not be judged."""
     judged = [criterion.passed for criterion in criteria]
     return AcceptanceOutcome.REFUSED if False in judged else AcceptanceOutcome.OPEN if None in judged else AcceptanceOutcome.ACCEPTED
 
 
 def told(criteria: Sequence[Criterion]) -> Message:
-    """Whether the standard is met, in words, with the criteria that are not."""
+    """Return in words whether the standard is met, and which criteria are not."""
     failed = [criterion.what for criterion in criteria if criterion.passed is False]
     if failed:
         return message("acceptance.failed", criteria=sentences(*failed))

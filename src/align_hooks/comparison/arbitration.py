@@ -1,9 +1,8 @@
-"""Which of two sides is right, as data: each point's distance from the truth on either side, and what follows from all of them.
+"""Decide which of two sides is right, from each point's distance to the truth.
 
-The truth is the same model on the same weights and batch in fp64 (``oracle``). Distances are relative to its norm. What an honest run is
-off by is measured, not guessed: the same model in the run's own compute type is the ``honest`` distance of each point. A side leaves the
-truth where it is further away than that many times and than ``compare`` lets two honest runs be apart.
-"""
+The truth is the same model on the same weights and batch in fp64 (``oracle``), and distances are relative to its norm. The ``honest``
+distance of a point is measured: that of the same model in the run's compute type. A side is wrong where it is further away than
+:data:`MARGIN` times that, and than ``compare`` lets two honest runs be."""
 
 from __future__ import annotations
 
@@ -25,22 +24,23 @@ SIDES = (Side.REFERENCE, Side.CANDIDATE)
 
 
 class PointKind(Named):
-    """What is measured at a point. The choice is of a router: the share of tokens that it gives to other experts. A parameter's gradient is
-    of all rows together."""
+    """What is measured at a point."""
 
     VALUE = "value"
     CHOICE = "choice"
+    """Of a router: the share of tokens that it gives to other experts."""
     TERM = "term"
     GRADIENT = "gradient"
     PARAMETER = "parameter_gradient"
+    """Of all rows together."""
 
 
 ALWAYS = 2.5
-"""Tokens that a router may give to other experts however few there are (:mod:`align_hooks.comparison.data.routing`)."""
+"""Tokens that a router may give to other experts however few tokens there are."""
 
 
 class Ruling(Judgement):
-    """Who is right, in words and with the exit code of the contract."""
+    """Who is right, with the exit code of the contract."""
 
     BOTH_RIGHT = ("both right", 0)
     REFERENCE_WRONG = ("reference wrong", 1)
@@ -55,42 +55,46 @@ RULINGS = {
     (True, False): Ruling.CANDIDATE_WRONG,
     (False, False): Ruling.NEITHER_RIGHT,
 }
-"""Whether the reference is right, and the candidate, to what that makes of both."""
+"""Whether reference and candidate are right, to the ruling."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruthDistance:
-    """How far a side is from the truth at a point: ``error`` is relative to the ``norm`` of the truth, as is ``honest``, which the same
-    model in the side's compute type is away; ``eps`` is that of the type. ``estimated`` says that the error is one of sketches."""
+    """How far a side is from the truth at a point."""
 
     error: float
+    """Relative to ``norm``."""
     norm: float
+    """Of the truth."""
     honest: float
+    """Relative distance of the same model in the side's compute type."""
     eps: float
+    """Of the compute type."""
     limit: float
     estimated: bool = False
+    """Whether the error is estimated from sketches."""
 
     @property
     def roundings(self) -> float:
-        """The error in roundings of the compute type."""
+        """Return the error in roundings of the compute type."""
         return self.error / self.eps
 
     @property
     def limit_ratio(self) -> float:
-        """The error over its limit; NaN is infinitely far."""
+        """Return the error over its limit; infinite for NaN."""
         return self.error / self.limit if math.isfinite(self.error) else math.inf
 
     @property
     def right(self) -> bool:
-        """Whether the side is no further away than an honest one may be. NaN is wrong."""
+        """Return whether the side is no further away than an honest one may be. NaN is wrong."""
         return self.error <= self.limit
 
 
 def distance(
     kind: PointKind, point: str, error: float, norm: float, honest: float, *, compute_type: str, layers: int, estimated: bool = False
 ) -> TruthDistance:
-    """A side's distance with the limit that it has: what ``compare`` lets honest runs of the type be apart in a model of so many layers, or
-    :data:`MARGIN` times what the honest model is away, whichever is more; wider where the error is ``estimated`` from sketches."""
+    """Return a side's distance with its limit: what ``compare`` lets honest runs differ by in a model of so many layers, or :data:`MARGIN`
+    times ``honest``, whichever is more; wider for an ``estimated`` error."""
     _, limits = limits_for(compute_type)
     deep = limits.deep(layers)
     usual = deep.tokens if kind is PointKind.VALUE and point == "token_losses" else deep.gradient
@@ -100,8 +104,9 @@ def distance(
 
 
 def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> TruthDistance:
-    """A side's distance at a router: the share of its ``tokens`` that it gave to ``others`` than the truth would have, on the way that
-    these tokens came; ``honest`` is how many the same model gives to others in the side's compute type. A rounding is one token."""
+    """Return a side's distance at a router: the share of ``tokens`` that it gave to ``others`` than the truth would, on the same inputs.
+
+    ``honest`` is the number that the same model moves in the side's compute type. A rounding is one token."""
     _, limits = limits_for(compute_type)
     size = max(tokens, 1)
     return TruthDistance(others / size, size, honest / size, 1 / size, max(limits.ties, ALWAYS / size, MARGIN * honest / size))
@@ -109,25 +114,27 @@ def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> T
 
 @dataclass(frozen=True, slots=True)
 class JudgedPoint:
-    """One point: the distances of the sides that recorded it, and how far these are ``apart``, None where that is not known."""
+    """One point."""
 
     point: str
     kind: PointKind
     distances: Mapping[Side, TruthDistance]
+    """Of the sides that recorded it."""
     apart: float | None = None
+    """Distance of the sides from each other, relative; None where unknown."""
 
     def right(self, side: Side) -> bool:
-        """Whether a side is right, as far as is known."""
+        """Return whether a side is right, as far as is known."""
         return side not in self.distances or self.distances[side].right
 
     @property
     def ruling(self) -> Ruling:
-        """Who is right at this point."""
+        """Return who is right at this point."""
         return RULINGS[self.right(Side.REFERENCE), self.right(Side.CANDIDATE)]
 
     @property
     def closer(self) -> Side | None:
-        """The side that is closer to the truth, None where both are as close or one did not record the point."""
+        """Return the side closer to the truth; None where both are as close, or one did not record the point."""
         if len(self.distances) < len(SIDES):
             return None
         ours, theirs = (self.distances[side].error for side in SIDES)
@@ -137,30 +144,31 @@ class JudgedPoint:
 
     @property
     def worst(self) -> float:
-        """The error of the side that is further away, over its limit; NaN and infinity are infinitely far."""
+        """Return the limit ratio of the side further away."""
         return max((each.limit_ratio for each in self.distances.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Arbitration:
-    """Everything that a report needs. ``points`` are in the order of execution, forward and then backward. ``alike`` says whether both
-    sides stand on the same weights and batch; else each is held against the truth of its own. ``settings`` are what differs in what the
-    truth is made of, which is the reference's. ``doubts`` are why nothing can be said of a side that seems wrong, ``notes`` what a reader
-    should know.
-    """
+    """Everything that a report needs."""
 
     step: int
     points: tuple[JudgedPoint, ...]
+    """In the order of execution, forward and then backward."""
     alike: bool
+    """Whether both sides have the same weights and batch; else each is compared with the truth of its own."""
     compute_types: Mapping[Side, str]
     settings: tuple[Finding, ...] = ()
+    """What differs in the settings of the truth, which are the reference's."""
     doubts: tuple[Words, ...] = ()
+    """Why nothing can be said of a side that seems wrong."""
     notes: tuple[Words, ...] = ()
+    """What a reader should know."""
     sides: tuple[RunSummary, ...] = ()
 
     @property
     def ruling(self) -> Ruling:
-        """Who is right. Nothing compared is never right, nor are sides that stand on different weights and each do right by their own."""
+        """Return who is right; undecided where nothing was compared, or sides of different weights are each right by their own."""
         recorded = [side for side in SIDES if any(side in judged.distances for judged in self.points)]
         if len(recorded) < len(SIDES):
             return Ruling.UNDECIDED
@@ -170,39 +178,38 @@ class Arbitration:
 
     @property
     def exit_code(self) -> int:
-        """As scripts read it."""
+        """Return the exit code of the contract."""
         return self.ruling.exit_code
 
     def right(self, side: Side) -> bool:
-        """Whether a side is right at every point, but for those behind which all is right."""
+        """Return whether a side is right at every point, but for healed ones."""
         return self.first(side) is None
 
     def first(self, side: Side) -> JudgedPoint | None:
-        """The first point at which a side leaves the truth, None where all that it leaves comes back to it."""
+        """Return the first point at which a side leaves the truth; None where all its errors heal."""
         wrong = [judged for judged in self.points if not judged.right(side)]
         return wrong[0] if len(wrong) > len(self.healed(side)) else None
 
     def healed(self, side: Side) -> list[JudgedPoint]:
-        """Points at which a side is off and all that is made from them is right, as where positions begin at 1: the same function, written
-        otherwise. Only what is recorded behind a point can say so. A gradient is handed back to what its point is made from."""
+        """Return points at which a side is off while everything made from them is right: the same function written otherwise."""
         found: list[JudgedPoint] = []
         for kind in (PointKind.VALUE, PointKind.GRADIENT):
             of_kind = {judged.point: judged for judged in self.points if side in judged.distances and judged.kind is kind}
             made_from = sources(of_kind)
-            behind = consumers(made_from) if kind is PointKind.VALUE else made_from
+            behind = consumers(made_from) if kind is PointKind.VALUE else made_from  # gradients go back to the sources
             limit_ratio = {name: judged.distances[side].limit_ratio for name, judged in of_kind.items()}
             found += [of_kind[name] for name in healed(limit_ratio, list(of_kind), behind)]
         return found
 
     @property
     def first_wrong(self) -> JudgedPoint | None:
-        """The first point at which a side that is wrong leaves the truth."""
+        """Return the first point at which a wrong side leaves the truth."""
         firsts = [first for side in SIDES if (first := self.first(side)) is not None]
         return min(firsts, key=self.points.index, default=None)
 
     @property
     def agreed(self) -> bool:
-        """Whether both leave the truth at the same point, and agree there with each other."""
+        """Return whether both leave the truth at the same point, and agree there with each other."""
         first = self.first_wrong
         if first is None or first.ruling is not Ruling.NEITHER_RIGHT or first.apart is None:
             return False

@@ -1,4 +1,4 @@
-"""One comparison under way: the pair, its limits, and what its stages share."""
+"""State that the stages of one comparison share."""
 
 from __future__ import annotations
 
@@ -27,56 +27,59 @@ from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.batch_statistics import problems_of
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
-"""What makes text of ids."""
+"""Turns token ids into text."""
 
 
 @dataclass
 class ComparisonContext:
-    """What every stage is handed."""
+    """One comparison under way."""
 
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
+    """Patterns of names that one side may lack."""
     work: WorkPool
     points: dict[int, list[Finding]] = field(default_factory=dict)
-    """The findings of the points of a step, which two stages read; kept, for they take all tensors."""
+    """Step to findings of its points; a cache that two stages read, since they take all tensors."""
     decode: Decode | None = None
-    """A tokenizer's, where one was named."""
+    """A tokenizer's; None where none was named."""
 
     @cached_property
     def first_batches(self) -> list[Batch]:
-        """The batches of the first common step, which three stages look at, read once."""
+        """Return the reference's and the candidate's batch of the first common step, read once for three stages."""
         return [run.batch(self.pair.first or 0) for run in self.pair.runs]
 
     def batches(self, step: int) -> list[Batch]:
-        """The reference's and the candidate's batch of a step; those of the first are kept."""
+        """Return the reference's and the candidate's batch of a step."""
         return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.runs]
 
     @cached_property
     def settings(self) -> list[Finding]:
-        """Settings of the model that differ, the compute type first, those that its configuration has no place for last."""
-        models = [run.facts.model for run in self.pair.runs]
-        subject = message("settings.compute_type")
-        types = self.pair.unlike_types
-        finding = [Finding(subject, *types, name="compute type", quantity=Metric.MODEL_SETTING)] if types else []
-        facts = [run.facts for run in self.pair.runs]
-        return finding + (model_settings(*models) + argument_settings(*facts) if all(models) else [])
+        """Return settings of the model that differ, the compute type first, those without a place in ``config.json`` last."""
+        ours, theirs = (run.facts for run in self.pair.runs)
+        found = []
+        if types := self.pair.unlike_types:
+            found.append(Finding(message("settings.compute_type"), *types, name="compute type", quantity=Metric.MODEL_SETTING))
+        if ours.model and theirs.model:
+            found += model_settings(ours.model, theirs.model) + argument_settings(ours, theirs)
+        return found
 
     @cached_property
     def changes(self) -> dict[Side, tuple[DataOverride, ...]]:
-        """What was changed of the configuration of each side that changes numbers."""
-        fed = replayed_sides(*(run.facts for run in self.pair.runs))
-        return {side: tuple(one for one in changes(run.facts) if not (fed and one.row.is_of_order)) for side, run in self.pair.sides}
+        """Return each side's overridden settings that change numbers."""
+        replayed = replayed_sides(*(run.facts for run in self.pair.runs))
+        return {side: tuple(one for one in changes(run.facts) if not (replayed and one.row.is_of_order)) for side, run in self.pair.sides}
 
     @cached_property
     def drawn(self) -> Drawn | None:
-        """Where the runs first drew from generators in different states."""
+        """Return where the runs first drew from generators in different states."""
         return first_difference(self.pair)
 
     @cached_property
     def near_step(self) -> int | None:
-        """The first step whose loss clearly parts although the weights before it are as close as those of honest free-running runs; None
-        where the losses follow from weights that parted, or nobody recorded these."""
+        """Return the first step whose loss differs clearly on weights as close as those of honest free-running runs.
+
+        None where weights differ before, or are not on record."""
         pair = self.pair
         clear = 1.0 if self.noise.repeats else pair.limits.clear
         for ours, theirs in pair.rows[1:]:
@@ -89,21 +92,20 @@ class ComparisonContext:
 
     @cached_property
     def bands(self) -> tuple[Banded, ...]:
-        """The numbers that are judged as a whole, against the band that repeats of the reference make."""
+        """Return the numbers that are judged over the whole run, by the band that repeats of the reference make."""
         return banded(self.pair, self.noise)
 
     def is_banded(self, step: int | None) -> bool:
-        """Whether a band judges a step: then no limit of one step does, for in a long run some step is always far off."""
+        """Return whether a band judges a step, and no limit of one step does: in a long run some step is always far off."""
         return bool(self.bands) and all(step in band.steps for band in self.bands) and not self.pair.is_exact(step or 0)
 
     def loss_limit(self, step: int) -> Limit:
-        """What the loss of a step may differ by: little on equal weights, more the longer the runs drift."""
+        """Return the limit of a step's loss: tight on equal weights, wider the longer the runs drift."""
         limits = self.pair.limits
         return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
 
     def norms(self, step: int, default: float, *, worst_only: bool = False) -> list[Finding]:
-        """Relative differences of the norms of a step, by measured limits, or by ``default``; with ``worst_only`` those alone that a
-        judgement of all of them needs."""
+        """Return findings of a step's norms; ``worst_only`` keeps those that a judgement of all of them needs."""
         limit = self.noise.limits("local_norms", step, default)
         measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
         if worst_only:
@@ -111,14 +113,14 @@ class ComparisonContext:
         return [as_finding(distance, step, limit, Metric.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
-        """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
+        """Return findings of a step's gradients or weights, stored or sketched; a ``default`` of 0 is to the bit, despite noise."""
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
         drifts = default and kind == Metric.WEIGHTS
         apart = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if drifts else {}
         return tensor_errors(self.pair, kind, step, limit, self.work, apart)
 
     def notes(self, batches: BatchEvidence) -> list[Words]:
-        """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
+        """Return what a reader should know beside the verdict: sources of limits, incomplete records, unequal conditions."""
         notes: list[Words] = [*self.notes_of_data(batches), self._limits_note()]
         sides = self.pair.sides
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
@@ -132,13 +134,13 @@ class ComparisonContext:
                 notes.append(message("notes.unknown_settings", side=side, names=terms(unknown)))
         for side, names in self.pair.nameless.items():
             notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
-        if taught := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
-            notes.append(message("notes.taught", steps=terms(map(when, taught))))
+        if forced := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
+            notes.append(message("notes.taught", steps=terms(map(when, forced))))
         if self.drawn is not None:
             notes.append(self.drawn.words)
-        alone = [side for side, run in sides if recomputes(run.facts)]
-        if len(alone) == 1 and None not in [recomputes(run.facts) for run in self.pair.runs]:
-            notes.append(message("notes.recomputes_alone", side=alone[0]))
+        recomputing = {side: recomputes(run.facts) for side, run in sides}
+        if {*recomputing.values()} == {True, False}:
+            notes.append(message("notes.recomputes_alone", side=next(side for side in recomputing if recomputing[side])))
         dumped = self.pair.dumped
         notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
         notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]
@@ -151,8 +153,7 @@ class ComparisonContext:
         return notes
 
     def notes_of_data(self, batches: BatchEvidence) -> list[Words]:
-        """What is wrong with the batches of each side, once where it is the same of both; a loss function that does not fit its mask; that
-        batches were fed, so that how they are made was not compared; and what a replay changed that matters without it."""
+        """Return notes on batches: problems (once where both sides have them), odd loss functions, replays and what these override."""
         problems = [problems_of(batches.statistics.get(side)) for side in Side]
         notes: list[Words] = []
         if problems[0] == problems[1]:
@@ -161,12 +162,12 @@ class ComparisonContext:
         for (side, run), of_side in zip(self.pair.sides, problems, strict=True):
             notes += [message("notes.of_side", side=side, problem=problem) for problem in of_side]
             notes += [contradicted_by(side, contradiction) for contradiction in (run.self_check.of_losses if run.manifests else [])[:1]]
-        if fed := replayed_sides(*(run.facts for run in self.pair.runs)):
-            notes.append(message("notes.fed", sides=all_of(*fed)))
+        if replayed := replayed_sides(*(run.facts for run in self.pair.runs)):
+            notes.append(message("notes.fed", sides=all_of(*replayed)))
         for side, changed in self.changes.items():
             tokens = batches.statistics[side].tokens if side in batches.statistics else 0
-            told = (change.words(side, batches.affected_tokens[side, change.row.what], tokens) for change in changed)
-            notes += [words for words in told if words is not None]
+            said = (change.words(side, batches.affected_tokens[side, change.row.what], tokens) for change in changed)
+            notes += [words for words in said if words is not None]
         return notes
 
     def _limits_note(self) -> Message:

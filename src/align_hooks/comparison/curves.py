@@ -1,4 +1,4 @@
-"""What both runs did at every step, side by side: the curves that people look at first, with what each difference is held against."""
+"""Numbers of both runs at every step, with the limit of each difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURVES: dict[str, Callable[[ComparisonContext, int], float]] = {
 
 
 def curves(context: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
-    """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
+    """Return the curves of all common steps; without limits unless ``judged``."""
     steps = [ours.step for ours, _ in context.pair.rows]
     drawn = []
     for name, limit in CURVES.items():
@@ -35,7 +35,7 @@ def curves(context: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
 
 
 def noise(context: ComparisonContext, name: str, steps: Sequence[int]) -> list[float | None]:
-    """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
+    """Return by how much repeats of the reference differ from it at most, relative, for each step; None where no repeat has it."""
     repeats = [] if context.noise.problem else context.noise.repeats
     worst: list[float | None] = []
     for step in steps if repeats else ():
@@ -46,25 +46,25 @@ def noise(context: ComparisonContext, name: str, steps: Sequence[int]) -> list[f
 
 
 def of_one(rows: Sequence[ScalarRow]) -> tuple[Curve, ...]:
-    """The same curves of a run alone, of its rows of scalars."""
+    """Return the curves of a single run."""
     curves = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
     return tuple(curve for curve in curves if any(number is not None for number in curve.reference))
 
 
 def value(number: Rate | None) -> float | None:
-    """One number of a row; of a learning rate that differs between groups the largest."""
+    """Return one number of a row; the largest of learning rates that differ between groups."""
     return float(np.max(number)) if isinstance(number, list) else None if number is None else float(number)
 
 
 def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float | None]:
-    """A number of both sides; of learning rates of as many groups those of the group that is furthest apart."""
+    """Return a number of both sides; of equally many learning rates the pair that differs most."""
     if not isinstance(ours, list) or not isinstance(theirs, list) or len(ours) != len(theirs):
         return value(ours), value(theirs)
     return max(zip(map(float, ours), map(float, theirs), strict=True), key=lambda pair: relative_difference(*pair))
 
 
 def side(run: Run) -> RunSummary:
-    """What a report says of a run, beside what was compared."""
+    """Return what a report says of a run, beside what was compared."""
     ranks = run.manifests.values()
     sizes = {name: max(manifest.size(name) for manifest in ranks) for name in ("tp", "pp", "cp", "ep", "dp") if ranks}
     return RunSummary(str(run.path), run.facts, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

@@ -1,4 +1,4 @@
-"""Findings and judgements that the stages of the ladder share."""
+"""Findings and judgements that several stages share."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from align_hooks.record.format.schema import Rate, ScalarRow
 
 WORST = 10
 NUMBERS = (Metric.LOSS, Metric.LOCAL_NORMS)
-"""What is a number on each side, which a finding shows. Of a tensor it shows nothing, unless the norm is not finite."""
+"""Quantities whose values a finding shows; of a tensor it shows a norm that is not finite, and nothing else."""
 NOT_APART: Mapping[str, float] = {}
 Limit = Callable[[str], float]
-"""Of a quantity's name."""
+"""Name of a quantity to its limit."""
 StepDistance: TypeAlias = tuple[int, Distance, Limit]
-"""A step, how far two runs are apart there, and with which limit."""
+"""A step, the distance of two runs there, and its limit."""
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: WorkPool, apart: Mapping[str, float] = NOT_APART) -> list[Finding]:
-    """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them. ``apart`` is how far
-    (L2) some of them may be apart whatever their relative limit."""
+    """Return relative Frobenius errors of gradients or weights, estimated from sketches unless both runs stored the tensors.
+
+    ``apart`` is a distance (L2) by name that is honest whatever the relative limit says."""
     measured = list(distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work))
     limits = limit if pair.both_stored(kind, step) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
     wide = {one.name: apart[one.name] / one.reference for one in measured if one.name in apart and one.reference}
@@ -40,7 +41,7 @@ def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: WorkPool
 
 
 def as_finding(distance: Distance, step: int, limit: Limit, quantity: Metric) -> Finding:
-    """A distance with its limit, and the values that are shown beside it."""
+    """Return a distance as a finding, with its limit and the values shown beside it."""
     name, ours, theirs = distance.name, distance.reference, distance.candidate
     values = (ours, theirs) if quantity in NUMBERS else (unless_finite(ours), unless_finite(theirs))
     of_two, by_digest = (distance.scale, distance.direction), distance.by_digest
@@ -48,7 +49,7 @@ def as_finding(distance: Distance, step: int, limit: Limit, quantity: Metric) ->
 
 
 def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[Finding]:
-    """Relative Frobenius errors of Adam's moments after ``step`` updates."""
+    """Return relative Frobenius errors of Adam's moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
     return [
         Finding(
@@ -68,8 +69,9 @@ def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[F
 def judged(
     stage: StageInfo, summary: Words, findings: Sequence[Finding], short: Words, *, incomplete: bool = False, most: int | None = WORST
 ) -> StageResult:
-    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable. ``short`` is
-    the summary in a few words."""
+    """Judge a stage by its findings and keep the ``most`` worst; without a finite reference it is not comparable.
+
+    ``short`` is the summary in a few words."""
     bad = [finding for finding in findings if finding.limit_ratio > 1]
     if any(map(without_reference, bad)):
         why = sentences(message("stage.reference_not_finite"), summary)
@@ -79,18 +81,18 @@ def judged(
 
 
 def worse_loss(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> Distance | None:
-    """The first of :func:`losses` as a distance; None where there is none. A long run has one at every step, and shows few."""
+    """Return the first of :func:`losses` as a distance, which is cheaper than a finding; None where no loss is on both sides."""
     return max(distances.of_losses(ours, theirs), key=lambda distance: limit_ratio(distance.error, limit(distance.name)), default=None)
 
 
 def losses(ours: ScalarRow, theirs: ScalarRow, limit: Limit) -> list[Finding]:
-    """Loss and objective of a step, the worse first."""
+    """Return findings of a step's loss and objective, the worse first."""
     findings = [as_finding(distance, ours.step, limit, Metric.LOSS) for distance in distances.of_losses(ours, theirs)]
     return sorted(findings, key=lambda finding: -finding.limit_ratio)
 
 
 def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) -> list[Finding]:
-    """Contradictions of a record's self-check, and whose record it is where there are two."""
+    """Return a finding for each contradiction of a record's self-check; ``side`` names the record where there are two."""
     findings = []
     for contradiction in recorded:
         step, subject = contradiction.step, at_step(contradiction.subject, contradiction.step)
@@ -102,7 +104,7 @@ def contradictions(recorded: Sequence[Contradiction], side: Side | None = None) 
 
 
 def contradicted_by(side: Side, contradiction: Contradiction) -> Message:
-    """What a side's loss function makes otherwise than its tokens' losses and its mask say."""
+    """Describe how a side's loss function contradicts its tokens' losses or its mask."""
     if contradiction.kind is ContradictionKind.WEIGHTS_OF_TOKENS:
         return message("first_loss.weighs_otherwise", side=side, made=contradiction.second.words, said=contradiction.first.words)
     said, made = contradiction.first.value, contradiction.second.value
@@ -112,24 +114,24 @@ def contradicted_by(side: Side, contradiction: Contradiction) -> Message:
 
 
 def copies_alike(copies: int) -> Message:
-    """How many copies on other ranks a self-check compared."""
+    """Say how many copies on other ranks a self-check compared."""
     return message("copies.alike", count=copies) if copies else message("copies.none")
 
 
 def unless_finite(norm: float) -> float | None:
-    """A tensor's norm as a finding shows it: nothing, unless it is not finite."""
+    """Return a tensor's norm as a finding shows it: None, or NaN where it is not finite."""
     return None if math.isfinite(norm) else math.nan
 
 
 def rates_equal(ours: Rate, theirs: Rate, within: float = SETTING) -> bool:
-    """Rates are per group where groups differ, which may be counted differently: the distinct rates are compared, ``within`` relative."""
+    """Compare the distinct rates of all groups, ``within`` relative: the sides may count groups differently."""
     if ours == theirs and isinstance(ours, float) and math.isfinite(ours):
         return True
     return equal(np.unique(ours).tolist(), np.unique(theirs).tolist(), within)
 
 
 def steps_text(steps: Sequence[int]) -> Message:
-    """One step as :func:`when` says it, or how many there are."""
+    """Return one step in words, or how many steps there are."""
     if len(steps) == 1:
         return when(steps[0])
     first, last = steps[0], steps[-1]
@@ -137,12 +139,12 @@ def steps_text(steps: Sequence[int]) -> Message:
 
 
 def in_short(steps: Sequence[int]) -> Message:
-    """One step by its number alone, or how many there are."""
+    """Return one step's number, or how many steps there are."""
     return message("short.step", step=steps[0]) if len(steps) == 1 else message("steps.count", count=len(steps))
 
 
 def of_tensors(stage: StageInfo, findings: Sequence[Finding]) -> Message | None:
-    """Of how many tensors a stage differs at the first step at which it does, and of which most; None where it does not."""
+    """Say how many tensors differ at the first step that has any, and which most; None where none does."""
     beyond = [finding for finding in findings if finding.limit_ratio > 1 and finding.name]
     step = min((finding.step or 0 for finding in beyond), default=0)
     tensors = {finding.name for finding in findings if (finding.step or 0) == step and finding.name}
@@ -153,42 +155,42 @@ def of_tensors(stage: StageInfo, findings: Sequence[Finding]) -> Message | None:
 
 
 def from_step(what: Words | str, step: int, *, on: bool) -> Message:
-    """What differs at a step, and whether at all later ones too."""
+    """Say what differs at a step; ``on`` says that all later steps differ too."""
     return message("differs.from_on" if on else "differs.first_at", what=what, step=when(step))
 
 
 def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
-    """The findings that are furthest beyond their limits, the worst first; all of them where ``most`` is None. The earliest that is beyond
-    its limit is always among them: it says when a difference begins."""
+    """Return the ``most`` findings furthest beyond their limits, the worst first, and the earliest violation; all where None."""
     ordered = sorted(findings, key=lambda finding: -finding.limit_ratio)
     begun = [finding for finding in ordered if finding.limit_ratio > 1 and finding.step is not None]
-    earliest = min(begun, key=lambda finding: finding.step or 0, default=None)
+    earliest = min(begun, key=lambda finding: finding.step or 0, default=None)  # says when the difference begins
     kept = ordered[:most]
     return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])
 
 
 def without_reference(finding: Finding | Distance) -> bool:
-    """Whether the reference's value is not finite, so that nothing can be held against it."""
+    """Return whether the reference's value is not finite, so that nothing can be compared with it."""
     return isinstance(finding.reference, float) and not math.isfinite(finding.reference)
 
 
 def keep_worst(findings: Sequence[Finding]) -> list[Finding]:
-    """Those of many findings that a judgement of all of them needs: the furthest, and one without a reference."""
+    """Return what a judgement needs of many findings: the worst ones, and one without a finite reference."""
     kept = furthest(findings)
     lost = next(filter(without_reference, findings), None)
     return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]
 
 
 def worst_findings(of: Sequence[StepDistance], quantity: Metric) -> list[Finding]:
-    """The findings of those distances that a judgement of all of them needs, in the order of their steps."""
+    """Return what :func:`keep_worst` keeps of distances, as findings in the order of their steps."""
     excesses = [limit_ratio(distance.error, limit(distance.name)) for _, distance, limit in of]
     chosen = kept_indices(excesses, [without_reference(distance) for _, distance, _ in of])
     return [as_finding(distance, step, limit, quantity) for step, distance, limit in (of[index] for index in chosen)]
 
 
 def kept_indices(excesses: Sequence[float], lost: Sequence[bool]) -> list[int]:
-    """The indices of what :func:`keep_worst` keeps, ascending, where findings are not made before they are known to be shown: by the
-    limit_ratio of each, in the order of their steps, and whether it is ``lost``, which is without a reference."""
+    """Return the ascending indices of what :func:`keep_worst` keeps, before any finding is made.
+
+    ``excesses`` are limit ratios in the order of steps, ``lost`` says which have no finite reference."""
     far, without = np.array(excesses, np.float64), np.array(lost, bool)
     kept = set(np.argsort(-far, kind="stable")[:WORST].tolist())
     return sorted(kept.union(np.flatnonzero(far > 1)[:1].tolist(), np.flatnonzero(without)[:1].tolist()))

@@ -1,7 +1,6 @@
-"""One run by itself: what it holds, whether its record is whole and does not contradict itself, and what its training looks like.
+"""One run by itself: its contents, whether its record is complete and consistent, and how training went.
 
-``show`` shows it. A run is looked at before it is compared: a reference that is not healthy makes no verdict.
-"""
+A run is examined before it is compared: an unhealthy reference makes no verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from align_hooks.record.reader import Run
 
 
 class Condition(Enum):
-    """How a run is: not whole, whole but contradicting itself or holding numbers that are not finite, or none of these."""
+    """State of a run: incomplete, unwell (contradicts itself, or has numbers that are not finite), or clean."""
 
     CLEAN = "clean"
     UNWELL = "unwell"
@@ -38,50 +37,57 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank: its place in the layout, how it ended, its hooks with how often each fired, and how much it recorded of each kind."""
+    """One rank."""
 
     rank: int
     host: str
     place: str
+    """Its coordinates along the axes with more than one rank; ``-`` without any."""
     ended: Words
+    """How it ended."""
     hooks: Mapping[str, HookCount]
+    """Name of a hook to how often it fired."""
     recorded: Mapping[str, int]
+    """Kind to how many it recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``holds`` is what ``record.holdings`` gives. ``problems`` are ``record.problems``: why the run is not whole. ``contradictions`` are
-    what it says twice and differently, and ``contradicted`` says what that comes from. ``remarks`` are what a reader should know, and
-    ``unwell`` says whether a remark is a fault."""
+    """The health of a run."""
 
     side: RunSummary
     planned: int | None
+    """Steps that the run was to make; None where unknown."""
     holds: Sequence[Holding]
     ranks: tuple[Rank, ...]
     problems: tuple[Problem, ...]
+    """Why the run is incomplete."""
     checked: Words
+    """What the record was checked by."""
     contradictions: tuple[Finding, ...]
+    """What the record says twice and differently."""
     remarks: tuple[Words, ...]
     unwell: bool
+    """Whether a remark is a fault."""
     curves: tuple[Curve, ...]
     contradicted: Words | None = None
+    """What the contradictions come from; None without any."""
 
     @property
     def condition(self) -> Condition:
-        """The verdict on a run alone."""
+        """Return the verdict on this run."""
         if self.problems:
             return Condition.INCOMPLETE
         return Condition.UNWELL if self.contradictions or self.unwell else Condition.CLEAN
 
     @property
     def exit_code(self) -> int:
-        """As scripts read it."""
+        """Return the exit code of the contract."""
         return {Condition.CLEAN: 0, Condition.UNWELL: 1, Condition.INCOMPLETE: 3}[self.condition]
 
 
 def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
-    """The health of a run made by ``open_run``. ``not_whole`` are the problems of files that are not whole, ``verified`` says what its
-    digests were compared with."""
+    """Judge a run made by ``open_run``; ``not_whole`` are problems of incomplete files, ``verified`` says what digests agree with."""
     rows, check = run.rows, run.self_check
     faults = list(not_finite(rows))
     return Health(
@@ -100,14 +106,14 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
 
 
 def described(run: Run, rank: int) -> Rank:
-    """A rank's manifest, in short."""
+    """Summarise a rank's manifest."""
     manifest = run.manifests[rank]
     place = " ".join(f"{axis}{manifest.place.get(axis, 0)}" for axis in AXES if manifest.size(axis) > 1)
     return Rank(rank, manifest.launch.host, place or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
 
 
 def checked(check: SelfCheck, *, asked: bool = False) -> Words:
-    """What a record was checked by; ``asked`` says whether norms were asked for."""
+    """Say what a record was checked by; ``asked`` says whether norms were asked for."""
     copies, count, every = copies_alike(check.copies), len(check.steps), len(check.steps) + len(check.unchecked)
     if not every:
         return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
@@ -115,14 +121,14 @@ def checked(check: SelfCheck, *, asked: bool = False) -> Words:
 
 
 def contradicted(check: SelfCheck) -> Words | None:
-    """What contradictions come from: the layout of the ranks, or the script's own loss function."""
+    """Say what contradictions come from: the layout of the ranks, or the script's own loss function."""
     ids = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
     known = [message(id) for id, found in ids.items() if found]
     return sentences(*known) if known else None
 
 
 def not_finite(rows: Sequence[ScalarRow]) -> Iterator[Words]:
-    """Losses, and norms of updates that were not skipped, that are NaN or infinite."""
+    """Yield a remark for losses, and for norms of updates that were not skipped, that are NaN or infinite."""
     for name, quantity in (("loss", Metric.LOSS), ("grad_norm", Metric.GRAD_NORM)):
         bad = [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]
         if bad:
@@ -130,7 +136,7 @@ def not_finite(rows: Sequence[ScalarRow]) -> Iterator[Words]:
 
 
 def remarks(run: Run, rows: Sequence[ScalarRow]) -> Iterator[Words]:
-    """More that a reader should know."""
+    """Yield what else a reader should know."""
     if NO_FAMILY in run.facts.model:
         yield message("health.no_family", what=of_no_family(run.facts.model))
     if names := unknown_of(run.facts.model):

@@ -1,4 +1,4 @@
-"""Two runs side by side: what both completed, what both were asked to record, and where both stand on the same weights."""
+"""Two runs side by side: the steps and records that they have in common, and where both stand on the same weights."""
 
 from __future__ import annotations
 
@@ -30,75 +30,75 @@ class Pair:
 
     @property
     def runs(self) -> tuple[Run, Run]:
-        """Reference and candidate."""
+        """Return reference and candidate."""
         return self.reference, self.candidate
 
     @property
     def sides(self) -> tuple[tuple[Side, Run], tuple[Side, Run]]:
-        """Each run with the name of its side."""
+        """Return each run with the name of its side."""
         return (Side.REFERENCE, self.reference), (Side.CANDIDATE, self.candidate)
 
     @property
     def is_itself(self) -> bool:
-        """Whether both are one run: the same directory, or a copy of it."""
+        """Return whether both are one run: the same directory, or a copy of it."""
         ours, theirs = (run.facts.run_id for run in self.runs)
         return bool(self.reference.path == self.candidate.path or (ours and ours == theirs))
 
     @cached_property
     def rows(self) -> list[tuple[ScalarRow, ScalarRow]]:
-        """Rows of scalars of the steps that both completed."""
+        """Return the scalar rows of the steps that both completed."""
         theirs = {row.step: row for row in self.candidate.rows}
         return [(row, theirs[row.step]) for row in self.reference.rows if row.step in theirs]
 
     def numbers(self, name: str) -> list[tuple[int, Any, Any]]:
-        """A number of the rows at each common step of which both have it: the step, and either side's."""
+        """Return step, reference and candidate of a number, for each common step at which both have it."""
         values = ((ours.step, getattr(ours, name), getattr(theirs, name)) for ours, theirs in self.rows)
         return [each for each in values if None not in each]
 
     @property
     def has_one_layout(self) -> bool:
-        """Whether both are of one framework, with the same ranks at the same places: what a rank holds then has its like in the other."""
+        """Return whether both have one framework and the same ranks at the same places, so that rank can be compared with rank."""
         ours, theirs = self.runs
-        same = (ours.facts.framework, ours.world_size) == (theirs.facts.framework, theirs.world_size) and bool(ours.manifests)
-        return same and all(
-            rank in theirs.manifests and manifest.place == theirs.manifests[rank].place for rank, manifest in ours.manifests.items()
-        )
+        if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
+            return False
+        others = theirs.manifests
+        return all(rank in others and others[rank].place == manifest.place for rank, manifest in ours.manifests.items())
 
     @property
     def compute_types(self) -> list[str | None]:
-        """What each side computes in."""
+        """Return each side's compute type; None where it is unknown."""
         return [run.facts.training.compute_type for run in self.runs]
 
     @property
     def draws(self) -> bool:
-        """Whether the model of either side is known to draw random numbers."""
+        """Return whether the model of either side is known to draw random numbers."""
         return any(run.facts.training.draws for run in self.runs)
 
     @property
     def unlike_types(self) -> tuple[str, str] | None:
-        """The two compute types where both are known and differ, else None."""
+        """Return both compute types where they are known and differ, else None."""
         ours, theirs = self.compute_types
         return (ours, theirs) if ours and theirs and ours != theirs else None
 
     @cached_property
     def limits(self) -> Limits:
-        """Default limits of the coarser of the two compute types, for a model as deep as this, and for losses as fine as these."""
+        """Return the default limits of the coarser compute type, for a model of this depth and losses of this resolution."""
         return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of("local_norms"))
 
     @property
     def converted(self) -> list[Side]:
-        """The sides whose record was made of a log or a dump."""
+        """Return the sides whose record was made from a log or a dump."""
         return [side for side, run in self.sides if run.facts.converted]
 
     @property
     def dumped(self) -> dict[Side, str]:
-        """The sides whose record was made of another tool's dump, and the tool."""
+        """Return the sides whose record was made from another tool's dump, and the tool."""
         said = {side: run.facts.converted for side, run in self.sides}
         return {side: str(facts.get("tool")) for side, facts in said.items() if isinstance(facts, dict) and "dump" in facts}
 
     @cached_property
     def resolution(self) -> float:
-        """What the last digit of printed losses leaves open, relative to the smallest of them; 0 where both were recorded."""
+        """Return the rounding of printed losses relative to the smallest of them; 0 where both were recorded."""
         open_digits = self.resolution_of("loss")
         if not open_digits:
             return 0.0
@@ -106,22 +106,22 @@ class Pair:
         return open_digits / min(losses) if losses else 0.0
 
     def resolution_of(self, quantity: str) -> float:
-        """The same of printed ``local_norms`` or ``learning_rate``, relative to each; 0 where both were recorded."""
+        """Return the relative rounding of printed ``local_norms`` or ``learning_rate``; 0 where both were recorded."""
         return math.fsum(max(run.facts.resolution.get(quantity, 0.0), 0.0) for run in self.runs)
 
     @property
     def layers(self) -> int:
-        """Layers of the deeper model; 0 where no run says."""
+        """Return the number of layers of the deeper model; 0 where no run says."""
         counts = [run.facts.model.get("num_hidden_layers") for run in self.runs]
         return max((count for count in counts if type(count) is int), default=0)
 
     def pieces(self, run: Run) -> dict[str, tuple[int, ...]]:
-        """Canonical name to shape of everything in a run's parameter tables."""
+        """Return name to shape of everything in a run's parameter tables."""
         return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
 
     @cached_property
     def nameless(self) -> dict[Side, frozenset[str]]:
-        """Of two frameworks, the tensors of each run that have that framework's own names, which the other does not know."""
+        """Return, for two frameworks, each run's tensors that have only that framework's own names."""
         if self.reference.facts.side == self.candidate.facts.side:
             return {}
         own = {side: {shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own} for side, run in self.sides}
@@ -129,41 +129,41 @@ class Pair:
 
     @cached_property
     def incomparable(self) -> frozenset[str]:
-        """The tensors of either run that the other framework does not know."""
+        """Return the tensors of either run that the other framework does not know."""
         return frozenset[str]().union(*self.nameless.values())
 
     # ---- what was asked and what is there
 
     def steps(self, kind: str) -> list[int]:
-        """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
+        """Return the steps for which both runs recorded ``kind``; weights N where a common step leads from or to them."""
         return self._common(kind, lambda run: run.steps_of(kind))
 
     def sketched(self, kind: str) -> list[int]:
-        """Steps of which both runs have sketches of ``gradients`` or ``weights``, and not both the tensors; none of another kind."""
+        """Return the steps of which both runs have sketches of ``kind``, and not both the tensors."""
         sketches = self._common(kind, lambda run: run.sketch_steps(kind)) if kind in SKETCHES else []
         return sorted({*sketches} - {*self.steps(kind)}) if sketches else []
 
     def both_stored(self, kind: str, step: int) -> bool:
-        """Whether both runs have ``kind`` of a step, however many steps there are."""
+        """Return whether both runs have ``kind`` of a step, in constant time."""
         return all(run.has(kind, step) for run in self.runs)
 
     def known(self, kind: str) -> list[int]:
-        """Steps of which both runs have ``kind``, stored or sketched."""
+        """Return the steps of which both runs have ``kind``, stored or sketched."""
         return sorted({*self.steps(kind), *self.sketched(kind)})
 
     def _common(self, name: str, steps_of: Callable[[Run], list[int]]) -> list[int]:
-        """Of the numbers at which ``name`` can be compared those that both runs have."""
+        """Return the steps at which ``name`` can be compared and both runs have it."""
         kind = BY_NAME[name]
         possible = kind.possible(self._made) - (self.skipped if kind.of_gradients else set())
         return sorted(possible.intersection(*map(steps_of, self.runs)))
 
     @cached_property
     def skipped(self) -> set[int]:
-        """Steps whose update both sides skipped for an overflow: their gradients are not finite, and their weights stay."""
+        """Return the steps whose update both sides skipped for an overflow: gradients are not finite, and weights stay."""
         return {ours.step for ours, theirs in self.rows if ours.skipped and theirs.skipped}
 
     def gaps(self, kind: str) -> list[Message]:
-        """What both runs were asked for, could have and at least one lacks."""
+        """Describe what both runs were asked for, could have recorded, and at least one lacks."""
         gaps = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
         if kind in SKETCHES:
             gaps += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
@@ -177,7 +177,7 @@ class Pair:
         return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
-        """Why there is nothing of ``kind`` to compare."""
+        """Say why there is nothing of ``kind`` to compare."""
         kinds = [BY_NAME[kind], *([SKETCHES[kind]] if kind in SKETCHES else [])]
         asked = [any(wanted) for wanted in zip(*map(self._asked, kinds), strict=True)]
         if all(asked):
@@ -186,7 +186,7 @@ class Pair:
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
     def is_taught(self, step: int) -> bool:
-        """Whether blocks of one run were fed, at a step, what those of the other were."""
+        """Return whether blocks of one run were given, at a step, the inputs of the other's."""
         ours, theirs = (run.facts.taught for run in self.runs)
         return any(
             step in taught.steps and taught.run_id is not None and taught.run_id == run.facts.run_id
@@ -194,17 +194,16 @@ class Pair:
         )
 
     def _asked(self, kind: Quantity) -> list[Container[int]]:
-        """The steps at which each run was asked for ``kind``."""
+        """Return the steps at which each run was asked for ``kind``."""
         return [run.asked(kind.variable) for run in self.runs]
 
     @cached_property
     def _made(self) -> set[int]:
-        """The steps that both completed."""
+        """Return the steps that both completed."""
         return {ours.step for ours, _ in self.rows}
 
     def may_differ(self, column: str) -> list[int]:
-        """The common steps at which ranks of two runs of one layout may have different ``random`` or ``state``: at any other step these
-        texts are the same to the byte."""
+        """Return the common steps at which ranks of one layout may differ in ``random`` or ``state``; elsewhere the texts are equal."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
         unlike = np.zeros(len(steps), bool)
@@ -214,8 +213,7 @@ class Pair:
         return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
 
     def tokens(self) -> tuple[list[int], list[int]]:
-        """The common steps of which the same ranks of two runs of one layout, one at least, have a digest of their tokens, and those at
-        which the digests of a rank differ."""
+        """Return common steps by the digests of tokens that the same ranks of both runs have: those known, and those that differ."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
         known, alone, apart = np.zeros((3, len(steps)), bool)
@@ -231,16 +229,16 @@ class Pair:
 
     @property
     def first(self) -> int | None:
-        """The first common step."""
+        """Return the first common step."""
         return self.rows[0][0].step if self.rows else None
 
     def is_exact(self, step: int) -> bool:
-        """Whether both runs stand on the same weights at ``step``: the start, equal recorded weights, or a rate of 0 since."""
+        """Return whether both runs stand on the same weights: at the start, by equal records, or by a rate of 0 since."""
         return step in self._exact
 
     @cached_property
     def handed(self) -> list[int]:
-        """Weights N of both that every update before made from the same gradients: those of either run, or of a third one."""
+        """Return weights N whose every update before used the same gradients in both runs: either run's, or a third run's."""
         ours, theirs = (run.facts.injected for run in self.runs)
         of_candidate = ours.steps if ours.run_id and ours.run_id == self.candidate.facts.run_id else ()
         of_reference = theirs.steps if theirs.run_id and theirs.run_id == self.reference.facts.run_id else ()
@@ -252,7 +250,7 @@ class Pair:
 
     @cached_property
     def still(self) -> set[int]:
-        """Steps before which no update since the start could have moved the weights: all rates were 0."""
+        """Return the steps before which no update since the start moved the weights: all rates were 0."""
         still: set[int] = set()
         for ours, theirs in self.rows:
             still.add(ours.step)
@@ -274,7 +272,7 @@ class Pair:
         return exact
 
     def _weights_equal(self, step: int) -> bool:
-        """To the bit, or where not both stored them by their sketches."""
+        """Return whether the weights are equal to the bit, or by their sketches where not both stored them."""
         if not self.both_stored("weights", step):
             errors = [distance.error for distance in weights(*self.runs, step, self.limits.eps)]
             return bool(errors) and all(error <= SAME_SKETCH for error in errors)
@@ -286,6 +284,6 @@ class Pair:
 
 
 def _any_rate(row: ScalarRow) -> bool:
-    """Whether the step's update could move a weight."""
+    """Return whether the step's update could move a weight."""
     rates = row.learning_rate
     return not row.skipped and (any(rates) if isinstance(rates, list) else rates != 0)

@@ -1,9 +1,6 @@
-"""The ladder: matched of expected, hyper-parameters, batches, weights, first loss, norms, gradients, what came later.
+"""Run the stages of a comparison, and decide.
 
-The order is that of a training step, so the first stage that differs is the earliest place where the runs part. Exact
-steps, where both runs stand on the same weights, have tight limits; free-running ones only drift (see
-:mod:`align_hooks.comparison.pair` and :mod:`align_hooks.comparison.metrics.limits`).
-"""
+The order is that of a training step, so the first stage that differs is the earliest place where the runs differ."""
 
 from __future__ import annotations
 
@@ -40,16 +37,17 @@ def compare(
     least: int = 0,
     decode: Decode | None = None,
 ) -> ComparisonResult:
-    """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
-    match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; this process does without one, and where
-    there are fewer than ``least`` bytes of a kind. ``decode`` makes text of the ids around a late departure."""
+    """Compare two runs made by ``open_run``; limits are measured on ``noise``, repeats of the reference.
+
+    One side may lack names that match a pattern of ``allow_missing``. ``executor`` reads and measures tensors, unless None or for fewer
+    than ``least`` bytes of a kind. ``decode`` makes text of the token ids around a late departure."""
     pair, work = Pair(reference, candidate), WorkPool(progress, executor, least)
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
     context = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
     stages = climbed(context, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
-    if comparable:  # no tensor of one model says anything of another
+    if comparable:  # tensors of two different models cannot be compared
         stages += climbed(context, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
@@ -75,7 +73,7 @@ def compare(
 
 
 def climbed(context: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
-    """Stages, one after the other, without those of which neither model has anything."""
+    """Run stages one after the other, without those of which neither model has anything."""
     results: list[StageResult] = []
     for index, stage in enumerate(stages):
         context.work.progress(stage.title, index, len(stages))

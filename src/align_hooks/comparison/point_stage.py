@@ -1,4 +1,4 @@
-"""The judgement that the stages of values and of gradients at points share."""
+"""Judge the values or the gradients at points, for the two stages that do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ SHOWN = 3
 
 
 def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
-    """One finding a point of the first step that differs, of those on equal weights and the one whose loss parts on close ones, or of the
-    last; the origins of the error stand first."""
+    """Judge one point after the other in the first step that differs, or in the last; the origins of the error stand first.
+
+    Steps on equal weights count, and the first step whose loss differs clearly on close ones."""
     pair = context.pair
     if not any(run.asked("activations") for run in pair.runs):
         return None
@@ -63,39 +64,45 @@ def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[
 
 @dataclass(frozen=True, slots=True)
 class PassComparison:
-    """The points of one pass of a step: how many both runs have, the ``findings`` of all but those that are written ``otherwise``, the
-    ``origins`` of errors, and the points that are compared ``by_norms``."""
+    """The points of one pass of a step."""
 
     count: int
+    """How many points both runs have."""
     findings: Mapping[str, Finding]
+    """Canonical name to finding, without the points of ``otherwise``."""
     origins: Sequence[ErrorOrigin]
+    """The points at which an error comes about, in the order of the pass."""
     otherwise: Sequence[str]
+    """Points that are the same function written otherwise."""
     by_norms: Sequence[str]
+    """Points whose norms are compared, because one run has statistics only."""
 
 
 def look(context: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
-    """Hold the points of one pass against each other. What is behind a point says something of it only where it was made from the point,
-    and not given by a teacher, and where more than norms agrees."""
+    """Compare the points of one pass."""
     findings = {finding.name: finding for finding in of_step(context, step) if chosen(finding.name)}
     ordered, made_from = order(list(findings))
     by_norms = _by_norms(context, step, ordered)
     limit_ratio = {name: finding.limit_ratio for name, finding in findings.items()}
-    telling = not by_norms and not context.pair.is_taught(step)
-    otherwise = healed(limit_ratio, ordered, consumers(made_from)) if telling else []
+    # an agreeing point speaks for one before it only if it was computed from that one, and more than norms agree
+    follows = not by_norms and not context.pair.is_taught(step)
+    otherwise = healed(limit_ratio, ordered, consumers(made_from)) if follows else []
     others = {name: finding for name, finding in findings.items() if name not in otherwise}
     return PassComparison(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
 
 
 def of_step(context: ComparisonContext, step: int) -> list[Finding]:
-    """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
+    """Return a finding for each value and gradient that both runs recorded; a gradient that one run lacks is infinitely wrong."""
     if step in context.points:
         return context.points[step]
     limits = context.pair.limits
     limit = context.noise.limits("activations", step, limits.gradient if context.pair.is_exact(step) else limits.free)
     measured = distances.activations(*context.pair.runs, step, context.pair.limits.eps, context.work)
     findings = [as_finding(distance, step, limit, Metric.ACTIVATIONS) for distance in measured]
-    whole = not context.pair.dumped  # a dump may have no gradients, or none of some points
-    for name, ours in without_gradient(*(run.activations(step) for run in context.pair.runs)) if whole else ():
+    if context.pair.dumped:  # a dump may have no gradients, or none of some points
+        context.points[step] = findings
+        return findings
+    for name, ours in without_gradient(*(run.activations(step) for run in context.pair.runs)):
         there, absent = message("activations.has_gradient"), message("activations.no_gradient")
         values = (there, absent) if ours else (absent, there)
         by: Mapping[str, object] = {"name": name, "step": step, "quantity": Metric.ACTIVATIONS}
@@ -105,7 +112,7 @@ def of_step(context: ComparisonContext, step: int) -> list[Finding]:
 
 
 def jump(context: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
-    """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
+    """Describe where an error comes about, and how far the point and its sources are beyond their limits."""
     finding, backward, users = origin.finding, origin.finding.name.endswith(GRADIENT), _listed(origin)
     if finding.error is None or math.isinf(finding.limit_ratio):
         id = "activations.begins_backward" if backward else "activations.begins"
@@ -120,7 +127,7 @@ def _listed(origin: ErrorOrigin) -> Words:
 
 
 def _parts(context: ComparisonContext, finding: Finding, step: int) -> Message | None:
-    """Micro-batches or ranks that a point is wrong in, where it is not wrong in all."""
+    """Describe the micro-batches or ranks in which a point is wrong; None where it is wrong in all."""
     ours, theirs = (run.activations(step) for run in context.pair.runs)
     if finding.limit is None or finding.name not in ours.names or finding.name not in theirs.names:
         return None
@@ -132,14 +139,14 @@ def _parts(context: ComparisonContext, finding: Finding, step: int) -> Message |
 
 
 def _alone(context: ComparisonContext, step: int, chosen: Callable[[str], bool]) -> Message | None:
-    """How many points one run alone has, and which is the first."""
+    """Return how many points only one run has, and the first of them."""
     ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in context.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
 
 
 def _by_norms(context: ComparisonContext, step: int, names: Sequence[str]) -> list[str]:
-    """The points of which one run has statistics alone, so that their norms are compared."""
+    """Return the points of which a run has statistics but no sketch, so that their norms are compared."""
     ours, theirs = (run.activations(step) for run in context.pair.runs)
     common = [name for name in names if name in ours.names and name in theirs.names]
     return [name for name in common if not (ours[name].sketched and theirs[name].sketched)]

@@ -1,4 +1,4 @@
-"""The judgements of steps: exact ones stand on the same weights in both runs and have tight limits, free-running ones only drift."""
+"""Judge steps: on equal weights limits are tight, and free-running steps only drift."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from align_hooks.messages import Message, message, sentences
 
 
 def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, wanted: Callable[[int], bool], default: float) -> StageResult:
-    """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
+    """Judge the tensors of all wanted steps, and say what the findings of the first step have in common."""
     pair, gaps = context.pair, context.pair.gaps(kind)
     known = pair.known(kind)
     steps = [step for step in known if wanted(step)]
@@ -28,8 +28,8 @@ def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, want
         short = message("short.tensors", count=len(findings), steps=in_short(steps))
         result = judged(stage, summary, findings, short, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
-        told = result.with_common(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
-        return told if told.common else replace(told, differs=of_tensors(stage, findings) if differs else None)
+        result = result.with_common(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+        return result if result.common else replace(result, differs=of_tensors(stage, findings) if differs else None)
     if steps and pair.nameless and not gaps:
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
     if gaps or steps:
@@ -38,7 +38,7 @@ def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, want
 
 
 def _tensors(kind: Metric, count: int, steps: Sequence[int], *, sketched: bool) -> Message:
-    """How many tensors were compared, and how."""
+    """Say how many tensors were compared, and how."""
     if sketched:
         return message("same_weights.by_sketches", count=count, steps=steps_text(steps))
     if kind is Metric.WEIGHTS:
@@ -49,8 +49,9 @@ def _tensors(kind: Metric, count: int, steps: Sequence[int], *, sketched: bool) 
 def drifting(
     context: ComparisonContext, stage: StageInfo, summary: Words, exact: Sequence[Finding], free: Sequence[Finding], short: Words
 ) -> StageResult:
-    """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
-    that a band judges are not judged here."""
+    """Judge exact findings by their limits, and free ones as inconclusive between ``limit`` and ``clear``.
+
+    Free findings of steps that a control band judges are left out."""
     free = [finding for finding in free if not context.is_banded(finding.step)]
     findings = [*exact, *free]
     worst = max((finding.limit_ratio for finding in free), default=0.0)

@@ -1,4 +1,4 @@
-"""What gives variables their values: assignments, declarations, and the commands that set arguments or read them."""
+"""Statements that give variables their values: assignments, declarations, and commands that set arguments or read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from align_hooks.configuration.words import join, names_in, single, words
 
 
 def assign(script: Script, node: Node) -> None:
-    """Follow ``name=value``, ``name+=value`` and ``name=(…)``; an element of an array, and names of elements, are not followed."""
+    """Follow ``name=value``, ``name+=value`` and ``name=(…)``; an assignment to elements of an array makes it unknown."""
     target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     line, name = line_of(node), text_of(target).partition("[")[0]
     array = value is not None and value.type == "array"
@@ -58,7 +58,7 @@ def declare(script: Script, node: Node) -> None:
 
 
 def unset(script: Script, node: Node) -> None:
-    """Follow ``unset`` of variables; of an element of an array, the array is not known any more."""
+    """Follow ``unset`` of variables; ``unset`` of an element makes its array unknown."""
     for child in () if re.search(r"\s-f\b", text_of(node)) else node.named_children:
         name = text_of(child).strip("'\"").partition("[")[0]
         if "[" in text_of(node):
@@ -68,7 +68,7 @@ def unset(script: Script, node: Node) -> None:
 
 
 def set_options(script: Script, started: list[ShellWord], line: int) -> None:
-    """Follow ``set``, which sets arguments, or options, of which ``-a`` alone counts."""
+    """Follow ``set``, which sets arguments, or options, of which only ``-a`` counts."""
     texts = [word.text for word in started]
     at = next((at for at, text in enumerate(texts) if at and text in ("--", "-")), 0 if texts[1:2] and texts[1][:1] not in "-+" else None)
     if at is not None:
@@ -88,14 +88,14 @@ def shift(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def note_read(script: Script, started: list[ShellWord], line: int) -> None:
-    """Note that a run sets variables: ``read``, ``mapfile``, ``getopts``, ``let``, ``printf -v``."""
+    """Forget the variables that only a run sets: ``read``, ``mapfile``, ``getopts``, ``let``, ``printf -v``."""
     if started[0].text != "printf" or [word.text for word in started[1:2]] == ["-v"]:
         names = [name for word in started[1:] for name in re.findall(r"[A-Za-z_]\w*", word.text)]
         script.forget([*names, "REPLY", "OPTARG", "OPTIND"], line)
 
 
 def names_set_in(node: Node) -> list[str]:
-    """Names that are assigned anywhere in a node, and the variable of a loop."""
+    """Return the names that are assigned anywhere in a node, and the variable of a loop."""
     target = node.child_by_field_name("name" if node.type == "variable_assignment" else "variable")
     names = [text_of(target).partition("[")[0]] if target is not None else []
     names += names_in(node) if node.type != "do_group" and re.match(r"\$?\(\(", text_of(node)) else []

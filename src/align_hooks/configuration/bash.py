@@ -1,9 +1,9 @@
-"""A launch script, followed as far as it can be without running anything.
+"""A launch script, followed as far as is possible without running anything.
 
-tree-sitter's grammar of bash reads the text; this module follows assignments, plain conditions, functions, loops that start nothing, and
-what is sourced, and collects the commands that the script would start, word by word, each word with its line. What only a run can tell, and
-what is rare in scripts that train (loops that start commands, tables of names, options of bash), stays unknown, with the reason:
-``align-hooks run --arguments-only`` is there for it.
+tree-sitter's grammar of bash reads the text. This module follows assignments, plain conditions, functions, loops that start nothing, and
+sourced files, and collects the commands that the script would start, word by word, each word with its line. Values that only a run shows,
+and what is rare in scripts that train (loops that start commands, tables of names, options of bash), stay unknown, with the reason;
+``align-hooks run --arguments-only`` finds them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from align_hooks.configuration.words import here_document, join, names_in, singl
 from align_hooks.messages import Message, message
 
 DEEPEST = 8
-"""How deep functions call functions, scripts source scripts, and ``eval`` stands in ``eval``, and no deeper."""
+"""Largest depth of calls, sourced scripts and ``eval``."""
 QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip", "rm", "sleep", "tee", "trap")
-"""Commands whose words are not looked at: a script prints its own command line before it runs it."""
+"""Commands that are not collected: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
-"""Words before a command that change nothing of it."""
+"""Words before a command that do not change it."""
 COMPUTING = frozenset(["true", ":", "echo", "shift", "set", "exit", "return", "test"])
 """Commands that start nothing: a loop of these, of assignments and of conditions is followed pass by pass."""
 PASSES = 100
-"""How often a loop is followed; those over a script's arguments take a dozen passes."""
+"""Most passes of a loop that are followed; a loop over a script's arguments takes a dozen."""
 CUT_WORD = re.compile(rb"(?<=[^\s\\&|;({])\\\n(?=\S)")
+"""A continued line within a word."""
 JOINED = ("string", "string_content", "raw_string", "comment", "heredoc_body", "heredoc_content")
-"""Where the end of a line cuts no word that the grammar does not join."""
+"""Nodes in which the grammar joins continued lines itself."""
 
 
 class Left(Exception):
-    """The script or a function ends here, by a ``word``: ``exit`` or ``return``."""
+    """The end of the script or of a function by ``word``: ``exit`` or ``return``."""
 
     def __init__(self, word: str) -> None:
         super().__init__(word)
@@ -51,9 +52,9 @@ class Left(Exception):
 
 
 def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None) -> Script:
-    """Follow a script that is started with ``arguments`` in ``environment``; what it sources is looked for in its ``folder``.
+    """Follow a script that is started with ``arguments`` in ``environment``; files that it sources are in ``folder``.
 
-    :raises ConfigurationError: the text nests deeper than anything that was written by hand.
+    :raises ConfigurationError: the text nests too deeply.
     """
     script = Script(name, folder, {key: [ShellWord(value, 0)] for key, value in environment.items()})
     script.set_arguments([ShellWord(argument, 0) for argument in arguments])
@@ -67,7 +68,7 @@ def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Se
 
 @contextmanager
 def ending(*words: str) -> Iterator[None]:
-    """What some words end: ``exit`` and ``return`` a script and a subshell, ``return`` a function and a sourced script."""
+    """End the block at some words: ``exit`` and ``return`` in a script or a subshell, ``return`` in a function or a sourced script."""
     try:
         yield
     except Left as leaving:
@@ -76,7 +77,7 @@ def ending(*words: str) -> Iterator[None]:
 
 
 def _follow(script: Script, text: str, name: str = "") -> None:
-    """Follow a text in the state of a script: the script itself, a file that it reads, by its ``name``, or what it evaluates."""
+    """Follow a text in the state of a script: the script or a file that it reads, by its ``name``, or a text of ``eval``."""
     while text.rstrip().endswith("\\"):
         text = text.rstrip()[:-1]
     script.work(len(text) // 100 + 10)
@@ -94,7 +95,7 @@ def _follow(script: Script, text: str, name: str = "") -> None:
 
 
 def _errors(script: Script, node: Node) -> Iterator[Node]:
-    """The places where the grammar broke, but for those in a loop that is never done."""
+    """Yield the nodes at which the grammar broke, but for those in a loop without a pass."""
     for child in node.children:
         if child.type == "ERROR" or child.is_missing:
             yield child
@@ -103,24 +104,24 @@ def _errors(script: Script, node: Node) -> Iterator[Node]:
 
 
 def _all(script: Script, node: Node) -> None:
-    """Follow what is in a node."""
+    """Follow a node's children."""
     for child in node.named_children:
         _walk(script, child)
 
 
 def _walk(script: Script, node: Node) -> None:
-    """Follow what a node does; in the background as a subshell does it."""
+    """Follow a node, as a subshell where it runs in the background."""
     script.work(1)
     if node.next_sibling is not None and node.next_sibling.type == "&":
-        _apart(script, [node])
+        _subshell(script, [node])
     elif node.type in FOLLOWED:
         FOLLOWED[node.type](script, node)
     elif node.type not in PASSED:
         script.not_followed(line_of(node), text_of(node))
 
 
-def _apart(script: Script, nodes: Sequence[Node]) -> None:
-    """Subshells: what they set is gone after them, and each ends alone."""
+def _subshell(script: Script, nodes: Sequence[Node]) -> None:
+    """Follow the nodes of a subshell: its variables are gone after it, and ``exit`` ends only it."""
     before = dict(script.variables), set(script.exported), dict(script.functions), set(script.settled), script.moved
     script.work(len(script.variables) // 20)
     with ending("exit", "return"):
@@ -131,11 +132,11 @@ def _apart(script: Script, nodes: Sequence[Node]) -> None:
 
 def _pipeline(script: Script, node: Node) -> None:
     for child in node.named_children:
-        _apart(script, [child])
+        _subshell(script, [child])
 
 
 def _compound(script: Script, node: Node) -> None:
-    """``{ …; }``, or ``(( … ))``, which is not worked out."""
+    """Follow ``{ …; }``, and forget the variables of ``(( … ))``, which is not worked out."""
     if text_of(node).startswith("(("):
         script.forget(names_in(node), line_of(node))
     else:
@@ -150,7 +151,7 @@ def _function(script: Script, node: Node) -> None:
 
 
 def _redirected(script: Script, node: Node) -> None:
-    """A command with redirections, between and after which its words go on."""
+    """Follow a command with redirections, between and after which its words go on."""
     body, more, document = node.child_by_field_name("body"), list[Node](), None
     for child in node.named_children:
         parts = [inner for inner in child.named_children if inner.type != "file_descriptor" and not inner.type.startswith("heredoc_")]
@@ -167,7 +168,7 @@ def _redirected(script: Script, node: Node) -> None:
 
 
 def _list(script: Script, node: Node) -> None:
-    """``first && second`` and ``first || second``: the second may or may not be done."""
+    """Follow ``first && second`` and ``first || second``."""
     first, second = node.named_children[0], node.named_children[-1]
     sure = succeeds(script, first)
     _walk(script, first)
@@ -178,7 +179,7 @@ def _list(script: Script, node: Node) -> None:
 
 
 def _command(script: Script, node: Node, more: Sequence[Node] = (), document: ShellWord | None = None) -> None:
-    """A command, what is assigned for it alone, ``more`` of its words after a redirection, and the here-document that it reads."""
+    """Follow a command with its own assignments, ``more`` of its words after a redirection, and the here-document that it reads."""
     named = next((child for child in node.named_children if child.type == "command_name"), node)
     assigned, started, end = list[Node](), list[ShellWord](), -1
     for child in (*node.named_children, *more):
@@ -187,10 +188,8 @@ def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Sh
         elif child.type == "variable_assignment":
             assigned.append(child)
         elif child.start_byte == end and started:  # the grammar takes a$B.c for two words after a brace
-            text = f"${started[-1].text}{text_of(child)}"
-            started[-1] = ShellWord(
-                text, line_of(child), message("configuration.not_worked_out", text=text, place=script.place(line_of(child)))
-            )
+            text, line = f"${started[-1].text}{text_of(child)}", line_of(child)
+            started[-1] = ShellWord(text, line, message("configuration.not_worked_out", text=text, place=script.place(line)))
         elif child.type not in BETWEEN:
             started += words(script, child.named_children[0] if child.type == "command_name" else child)
         end = child.end_byte
@@ -207,7 +206,7 @@ def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Sh
 
 
 def _start(script: Script, started: list[ShellWord], line: int, document: ShellWord | None) -> None:
-    """Do what a command does, as far as it concerns the script."""
+    """Follow a command's effect on the script, or note that it is started."""
     replaced, variables = False, dict[str, ShellWord]()
     while started and started[0].text in BEFORE:
         replaced |= started[0].text == "exec"
@@ -234,12 +233,9 @@ def _leave(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def _move(script: Script, started: list[ShellWord], line: int) -> None:
-    """``cd``: after it a file that is named without its folder lies there."""
-    to = (
-        started[1]
-        if len(started) > 1 and not script.unsure
-        else ShellWord("$PWD", line, message("configuration.moved", place=script.place(line)))
-    )
+    """Follow ``cd``: relative paths after it start at its folder."""
+    unknown = ShellWord("$PWD", line, message("configuration.moved", place=script.place(line)))
+    to = started[1] if len(started) > 1 and not script.unsure else unknown
     script.moved = to if script.moved is None or to.text.startswith(("/", "$", "`")) else join([script.moved, to], line, "/")
 
 
@@ -248,19 +244,19 @@ def _unfollowed(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def _edit(script: Script, started: list[ShellWord], line: int) -> None:
-    """``sed -i``: what it writes into a script or a configuration is not known to those who read that."""
+    """Note ``sed -i`` on a script or a configuration: its effect is not followed."""
     if any(re.match(r"-[a-zA-Z]*i|--in-place", word.text) for word in started) and re.search(r"\.(ya?ml|sh|json|py)\b", started[-1].text):
         script.not_followed(line, f"sed -i … {started[-1].text}")
 
 
 OF_FILES = frozenset(["cat", "chmod", "cp", "du", "echo", "grep", "kill", "ln", "ls", "mkdir", "mv", "rm", "tar", "touch", "wc"])
-"""Commands that set nothing of a training."""
+"""Commands on files, which set nothing of a training."""
 WITH_VALUE = frozenset(["-n", "-I", "-P", "-d", "-L", "-a", "-s", "-E"])
 """Options of ``xargs`` that take the next word."""
 
 
 def _xargs(script: Script, started: list[ShellWord], line: int) -> None:
-    """``xargs``: what it starts may be anything, unless it is a command that does something to files."""
+    """Note ``xargs`` as not followed, unless it starts a command on files."""
     words = iter(started[1:])
     for word in words:
         if word.unknown or not word.text.startswith("-"):
@@ -272,7 +268,7 @@ def _xargs(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def _source(script: Script, started: list[ShellWord], line: int) -> None:
-    """``source``: follow a script that is read into this script, where its file is on this machine."""
+    """Follow ``source``, where its file is on this machine."""
     named = started[1] if len(started) > 1 else ShellWord("", line)
     beside = file_beside(named.text) if named.unknown and not script.moved else None
     path = Path(named.text if beside is None else beside)
@@ -298,7 +294,7 @@ def _call(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def _within(script: Script, arguments: list[ShellWord], follow: Callable[[], None]) -> None:
-    """Follow what ``return`` ends, with other ``arguments``."""
+    """Follow a function or a sourced script with its own ``arguments``."""
     outer = list(script.variables["@"])
     script.set_arguments(arguments)
     script.depth += 1
@@ -309,7 +305,7 @@ def _within(script: Script, arguments: list[ShellWord], follow: Callable[[], Non
 
 
 def _nested(script: Script, nested: Nested, variables: Mapping[str, ShellWord]) -> None:
-    """Follow a script that another bash reads: it has the exported variables alone, and what it sets is gone after it."""
+    """Follow a script that another bash reads: it has only the exported variables, and its own are gone after it."""
     before, ended = (script.variables, set(script.exported), script.functions, set(script.settled), script.moved), script.ended
     text, stands = written_again(nested.text)
     inherited = {name: script.variables[name] for name in script.exported if name in script.variables} if nested.inherits else {}
@@ -324,7 +320,7 @@ def _nested(script: Script, nested: Nested, variables: Mapping[str, ShellWord]) 
 
 
 def _evaluate(script: Script, started: list[ShellWord], line: int) -> None:
-    """``eval``: the words, joined, are a script again, in which a variable stands for each word that is not known."""
+    """Follow ``eval``: the joined words are a script, in which a variable stands for each unknown word."""
     if script.depth >= DEEPEST or (len(started) > 1 and started[1].unknown):
         script.gaps.append(message("configuration.evaluates", place=script.place(line), text=" ".join(word.text for word in started[1:])))
         return
@@ -341,7 +337,7 @@ def _evaluate(script: Script, started: list[ShellWord], line: int) -> None:
 
 
 def _if(script: Script, node: Node) -> None:
-    """Follow the branch that is taken, where the conditions can be told; else what any branch may set is unknown."""
+    """Follow the branch that is run, where the conditions are known; else what any branch sets is unknown."""
     conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
     clauses = [child for child in node.named_children if child.type in ("elif_clause", "else_clause")]
     branches = [(conditions, [child for child in node.named_children if child not in (*clauses, *conditions)])]
@@ -349,13 +345,13 @@ def _if(script: Script, node: Node) -> None:
         children = clause.named_children
         branches.append((children[:1], children[1:]) if clause.type == "elif_clause" else ([], children))
     for at, (condition, body) in enumerate(branches):
-        taken = True if not condition else holds(script, condition[0]) if len(condition) == 1 else None
-        if taken is None:
-            _unsettle(script, node, [asks for asks, _ in branches[at:]])
+        runs = True if not condition else holds(script, condition[0]) if len(condition) == 1 else None
+        if runs is None:
+            _unsettle(script, node, [conditions for conditions, _ in branches[at:]])
             _unsettle(script, node, [children for _, children in branches[at:]])
-        for child in body if taken else ():
+        for child in body if runs else ():
             _walk(script, child)
-        if taken is not False:
+        if runs is not False:
             return
 
 
@@ -374,13 +370,13 @@ def _case(script: Script, node: Node) -> None:
 
 
 def _over_no_argument(script: Script, node: Node) -> bool:
-    """Whether a loop is over the script's own arguments, and it was given none: then it is never done."""
+    """Return whether a loop is over the script's own arguments, and there are none."""
     over = {text_of(value).strip('"') for value in node.children_by_field_name("value")}
     return node.type == "for_statement" and over <= {"$@", "${@}", "$*"} and script.variables.get("@") == []
 
 
 def _loop(script: Script, node: Node) -> None:
-    """Follow a loop that starts nothing, pass by pass; of another, or of one that a run decides, what it sets is unknown, within it too."""
+    """Follow a loop that starts nothing pass by pass; what any other loop sets is unknown, within the loop too."""
     if _over_no_argument(script, node):
         return
     before = dict(script.variables), set(script.exported), set(script.settled), list(script.gaps)
@@ -395,13 +391,13 @@ def _loop(script: Script, node: Node) -> None:
 
 
 def _computes(node: Node) -> bool:
-    """Whether all commands in a node are of :data:`COMPUTING`."""
+    """Return whether all commands in a node are in :data:`COMPUTING`."""
     name = node.child_by_field_name("name") if node.type == "command" else None
     return (name is None or text_of(name) in COMPUTING) and all(_computes(child) for child in node.named_children)
 
 
 def _every_pass(script: Script, node: Node) -> bool:
-    """Follow a loop pass by pass; whether a run would make the same passes."""
+    """Follow a loop pass by pass, and return whether a run makes the same passes."""
     body, kind = node.child_by_field_name("body"), node.children[0].type
     if kind == "for" and node.type == "for_statement":
         listed = any(child.type == "in" for child in node.children)
@@ -422,7 +418,7 @@ def _every_pass(script: Script, node: Node) -> bool:
 
 
 def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) -> None:
-    """Follow branches that may or may not be done, each from the same state: their commands count, and what they set is unknown after."""
+    """Follow branches that may run, each from the same state: their commands count, and what they set is unknown afterwards."""
     before, settled, line, after = script.variables, set(script.settled), line_of(node), dict[str, list[list[ShellWord]]]()
     script.unsure += 1
     for branch in branches:
@@ -468,16 +464,16 @@ FOLLOWED: dict[str, Callable[[Script, Node], None]] = {
     "case_statement": _case,
     "function_definition": _function,
     "list": _list,
-    "subshell": lambda script, node: _apart(script, node.named_children),
+    "subshell": lambda script, node: _subshell(script, node.named_children),
     "pipeline": _pipeline,
     "compound_statement": _compound,
     **dict.fromkeys(("for_statement", "while_statement", "c_style_for_statement"), _loop),
     **dict.fromkeys(("program", "do_group", "negated_command", "variable_assignments", "ERROR"), _all),
 }
 BETWEEN = ("comment", "heredoc_redirect", "file_redirect", "herestring_redirect")
-"""What stands among a command's words and is none of them."""
+"""Nodes among a command's words that are no words."""
 PASSED = (*BETWEEN, "test_command", "command_substitution")
-"""What does nothing that counts here."""
+"""Nodes without an effect on the script."""
 COMMANDS: dict[str, Callable[[Script, list[ShellWord], int], None]] = {
     **dict.fromkeys(("exit", "return"), _leave),
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), note_read),

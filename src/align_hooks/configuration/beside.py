@@ -1,4 +1,4 @@
-"""How a script names itself, its folder, and a file beside it, in texts without blanks and quotes."""
+"""Expressions by which a script names itself, its folder and a file beside it, without blanks and quotes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from align_hooks.configuration.values import Value
 from align_hooks.messages import Argument
 
 HERE = "\0"
-"""What stands for the script's folder while a name is worked out."""
+"""Placeholder of the script's folder while a name is worked out."""
 ABOVE = 3
-"""Folders above a script in which a file may lie that it names from the root of its repository: MindSpeed-LLM's scripts lie in
-``examples/mcore/MODEL``."""
+"""Folders above a script that may be its repository's root: MindSpeed-LLM's scripts lie in ``examples/mcore/MODEL``."""
 _NAME = re.compile(r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?")
 _CURRENT = re.compile(r"\$\(pwd\)|\$?`pwd`")
 _INNER = r"([^$`()&;>]*)"
@@ -24,7 +23,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def file_beside(text: str) -> str | None:
-    """The path, from the script's own folder, of a file that a text names so; None where it names it otherwise."""
+    """Return the path, relative to the script's folder, that a text stands for; None for any other text."""
     found, before = _CURRENT.sub(HERE, _NAME.sub(f"{HERE}/0", re.sub("[\"']", "", text))), ""
     while found != before:  # from within
         before, found = found, _SAME.sub(lambda match: match[1] or match[2] or "", found)
@@ -34,15 +33,15 @@ def file_beside(text: str) -> str | None:
 
 
 def folders_above(folder: Path) -> list[Path]:
-    """A script's folder, and those above it that may be the root of its repository."""
+    """Return a script's folder, and the folders above that may be the root of its repository."""
     resolved = folder.resolve()
-    return [resolved, *list(resolved.parents)[:ABOVE]]
+    return [resolved, *resolved.parents[:ABOVE]]
 
 
 def program_of(named: str, unknown: Argument, at: Value | None, folder: Path | None) -> tuple[str, Argument]:
-    """The path from here of the Python file that a command of a script in ``folder`` names, and why it is not known.
+    """Return the path of the Python file that a command of a script in ``folder`` names, and why the path is unknown.
 
-    ``at`` is where the script has gone before, None where it has not.
+    :param at: the folder to which the script changed before; None where it did not.
     """
     if at is not None and not named.startswith(("/", "$", "`")):
         named, unknown = f"{at.written}/{named}", unknown or at.unknown
@@ -55,10 +54,10 @@ def _above(path: str) -> str:
 
 
 def written_out(script: Script, text: str) -> str:
-    """A text with each variable that holds the script's own name, or its folder, as that was written."""
+    """Return a text with each variable that stands for the script's name or folder replaced by the variable's text."""
 
-    def held(found: re.Match[str]) -> str:
+    def expanded(found: re.Match[str]) -> str:
         words = script.variables.get(found[1] or found[2], [])
         return words[0].text if len(words) == 1 and words[0].unknown and file_beside(words[0].text) is not None else found[0]
 
-    return _VARIABLE.sub(held, text)
+    return _VARIABLE.sub(expanded, text)

@@ -1,4 +1,4 @@
-"""Whether a plain condition of a script holds: yes, no, or None where only a run can tell."""
+"""The truth of a script's plain conditions: True, False, or None where only a run shows it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ NUMBERS: dict[str, Callable[[int, int], bool]] = {f"-{name}": getattr(operator, 
 SURE = ("true", ":", "echo", "printf", "mkdir", "cd")
 """Commands that succeed in any script that trains at all."""
 CONFUSED = re.compile(r"\s-[ao]\s|^\[ ! .* (=|==|!=|-\w\w) ")
-"""What bash reads otherwise in single brackets than the grammar does."""
+"""Single brackets that bash reads otherwise than the grammar does."""
 ODD_PATTERN = re.compile(r"\[\^|\[\[:|\(|\\")
+"""Patterns that mean something else to Python."""
 
 
 def succeeds(script: Script, node: Node) -> bool | None:
-    """Whether a part of a list succeeds."""
+    """Return whether a part of a list succeeds."""
     kind, text = node.type, text_of(node)
     if kind == "list":
         return _both(node, succeeds(script, node.named_children[0]), succeeds(script, node.named_children[-1]))
@@ -33,7 +34,7 @@ def succeeds(script: Script, node: Node) -> bool | None:
 
 
 def holds(script: Script, node: Node) -> bool | None:
-    """Whether a condition holds; a variable that it sets by ``${A:=x}`` is set."""
+    """Return whether a condition holds, and set the variables that it sets by ``${A:=x}``."""
     kind, text = node.type, text_of(node)
     inner = [child for child in node.named_children if child.type != "comment"]
     if kind == "test_command" and text.startswith("[ ") and len(inner) == 1 and (answer := _without_operand(script, inner[0])) is not None:
@@ -56,8 +57,7 @@ def holds(script: Script, node: Node) -> bool | None:
 
 
 def _without_operand(script: Script, test: Node) -> bool | None:
-    """Whether ``-z $A`` or ``-n $A`` holds in single brackets where nothing is left of ``$A``: bash takes ``-z`` for a text then, and so
-    it holds; None of anything else."""
+    """Return True for ``[ -z $A ]`` and ``[ -n $A ]`` with an empty ``$A``: to bash, ``-z`` is a text then. None otherwise."""
     inner = test.named_children
     if test.type != "unary_expression" or not inner:
         return None
@@ -76,17 +76,17 @@ def _both(node: Node, first: bool | None, second: bool | None) -> bool | None:
 
 
 def _confused(script: Script, node: Node) -> bool:
-    """Whether bash reads single brackets otherwise than the grammar does, or splits a word in them."""
+    """Return whether bash reads single brackets otherwise than the grammar does, or splits a word in them."""
     if node.type in EXPANSIONS:
         return re.search(r"\s|^$|[*?\[]", _tested(script, node).text) is not None
     return bool(CONFUSED.search(text_of(node))) or any(_confused(script, child) for child in node.named_children if child.type != "string")
 
 
 def _tested(script: Script, node: Node) -> ShellWord:
-    """A word of a condition, where a variable that nothing sets is empty, as it is to bash."""
+    """Return a word of a condition, where a variable that nothing sets is empty, as in bash."""
     word = single(script, node)
-    whole = re.fullmatch(r"\"?\$(\w+|\{\w+\})\"?", text_of(node))
-    return ShellWord("", line_of(node)) if whole and word.unknown and word.unknown.id == "configuration.unset" else word
+    variable = re.fullmatch(r"\"?\$(\w+|\{\w+\})\"?", text_of(node))
+    return ShellWord("", line_of(node)) if variable and word.unknown and word.unknown.id == "configuration.unset" else word
 
 
 def _is_there(script: Script, node: Node) -> bool | None:
@@ -103,11 +103,8 @@ def _compared(script: Script, node: Node, left: Node, right: Node) -> bool | Non
         outer = node
         while outer is not None and outer.type != "test_command":
             outer = outer.parent
-        same = (
-            fits(script, left_word.text, right)
-            if outer is not None and text_of(outer).startswith("[[")
-            else left_word.text == right_word.text
-        )
+        is_pattern = outer is not None and text_of(outer).startswith("[[")
+        same = fits(script, left_word.text, right) if is_pattern else left_word.text == right_word.text
         return None if same is None else same != (sign == "!=")
     if sign not in NUMBERS or not (NUMBER.fullmatch(left_word.text) and NUMBER.fullmatch(right_word.text)):
         return None
@@ -115,7 +112,7 @@ def _compared(script: Script, node: Node, left: Node, right: Node) -> bool | Non
 
 
 def fits(script: Script, text: str, pattern: Node) -> bool | None:
-    """Whether a text is what a pattern means; quoted, a pattern is itself."""
+    """Return whether a text fits a pattern, which means itself in quotes."""
     word = single(script, pattern)
     if pattern.type in ("string", "raw_string"):
         return None if word.unknown else text == word.text

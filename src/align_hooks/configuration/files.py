@@ -1,4 +1,4 @@
-"""Files that people name: regular, text, and of a size that somebody wrote."""
+"""Text files that people name, of limited size."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from align_hooks.regular import read_regular
 
 TEXT: Sequence[str] = ("utf-8",)
 SCRIPT: Sequence[str] = ("utf-8", "gb18030", "latin-1")
-"""Encodings of a file, tried in this order: bash reads bytes, and a script's comments may be in any."""
+"""Encodings of a script, tried in this order: bash reads bytes, and comments may be in any encoding."""
 LARGEST = 1_000_000
-"""Bytes of a configuration; no script or YAML comes near."""
+"""Most bytes of a configuration."""
 
 
 def read_text(path: Path, encodings: Sequence[str] = TEXT) -> str:
-    """The text of a file.
-
-    :raises ConfigurationError: it is not there, no regular file, too large, or no text.
-    """
+    """Return the text of a file; raises ConfigurationError for a missing, irregular or too large file, and for one that is no text."""
     wanted = "name a launch script, a list of arguments or a YAML file"
     try:
         if not path.is_file():

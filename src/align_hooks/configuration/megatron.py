@@ -1,7 +1,7 @@
 """Megatron-LM's arguments, from a launch script, a command line or a bare list of arguments.
 
-An argument is a word that starts with two dashes, and its values are the words up to the next such word: a boolean flag takes none,
-whatever stands behind it. Names are those of the attributes that Megatron's parser gives them, so that a record reads the same.
+An argument is a word that starts with two dashes; its values are the words up to the next such word.
+Names are those of the attributes in Megatron-LM's namespace, as in a record.
 """
 
 from __future__ import annotations
@@ -29,23 +29,19 @@ from align_hooks.messages import Argument, Message, message, rendered, with_comm
 
 _TABLES = sections(Path(__file__).parent / "megatron_flags.txt")
 RENAMED = mindspeed.renamed(_TABLES["renamed"])
-"""Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
-CHOICES: Mapping[str, list[str]] = {flag: taken for flag, *taken in map(str.split, _TABLES["choices"])}
-"""Flag without its dashes to all that its parser takes for it; of those alone that a row of the checklist asks for."""
+"""Flag whose attribute has another name to the attribute, and the value that the flag sets (None: the flag takes a value)."""
+CHOICES: Mapping[str, list[str]] = {flag: values for flag, *values in map(str.split, _TABLES["choices"])}
+"""Flag without its dashes to the values that its parser accepts, for the flags that a row of the checklist reads."""
 _FLAGS = [line.split(maxsplit=2) for line in _TABLES[""]]
-OF_DEEPSPEED = frozenset(
-    (
-        *("loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "fp16", "bf16", "clip_grad"),
-        *("global_batch_size", "micro_batch_size", "optimizer", "lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps"),
-    )
-)
-"""What DeepSpeed's own file of settings says in the place of arguments."""
+OF_DEEPSPEED = frozenset(["loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "fp16", "bf16"])
+OF_DEEPSPEED |= {"clip_grad", "global_batch_size", "micro_batch_size", "optimizer", "lr", "weight_decay"}
+OF_DEEPSPEED |= {"adam_beta1", "adam_beta2", "adam_eps"}
+"""Arguments in whose place DeepSpeed's own file of settings counts."""
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, _ in _FLAGS}
-"""Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
-
+"""Flag of Megatron-LM 0.19 without its dashes to what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
 ARGUMENTS: Mapping[str, Setting] = {
     RENAMED.get(flag.replace("-", "_"), (flag.replace("-", "_"), None))[0]: json.loads(default)
-    for flag, _, default in sorted(_FLAGS, key=lambda line: line[2] != "null")  # of two flags of one attribute the one that has a default
+    for flag, _, default in sorted(_FLAGS, key=lambda line: line[2] != "null")  # the flag that has a default wins
 }
 """Attribute of Megatron-LM 0.19's arguments to its default."""
 
@@ -54,29 +50,25 @@ _RENAMED_OF_FORK = {**RENAMED, **mindspeed.RENAMED}
 
 
 def flags_of(fork: str) -> Mapping[str, str]:
-    """Every flag that a fork's parser knows, and what it takes: Megatron-LM's own where both know it."""
+    """Return each flag of a fork's parser, and what it takes; Megatron-LM's own wins."""
     return _FLAGS_OF_FORK if fork else FLAGS
 
 
 def defaults_of(fork: str) -> Mapping[str, Setting]:
-    """Attribute of a fork's arguments to its default: Megatron-LM's own where both have it."""
+    """Return attribute to default of a fork's arguments; Megatron-LM's own default wins."""
     return _ARGUMENTS_OF_FORK if fork else ARGUMENTS
 
 
 LATEST = "latest_checkpointed_iteration.txt"
-"""Beside a checkpoint that ``--load`` names, its iteration."""
-
-TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
-"""Arguments that tell a training command from another."""
+"""File with the iteration, beside a checkpoint that ``--load`` names."""
+OF_TRAINING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
+"""Arguments that identify a training command."""
 OF_DATA = "seq_length"
-"""The one of them that ``tools/preprocess_data.py`` takes too."""
-
+"""The argument of :data:`OF_TRAINING` that ``tools/preprocess_data.py`` takes too."""
 HARMFUL = re.compile(r"(?:^|[;&|({`])[ \t]*(?:(?:sudo|then|do|else) +)?(p?kill|killall|rm|ray stop)\b", re.MULTILINE)
-"""Commands of a script that end processes or delete files."""
-
+"""A command that ends processes or deletes files."""
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
-"""Why a variable is not known that a script sets."""
-
+"""Reasons for which the value of a variable that a script sets is unknown."""
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 ASSIGNED = re.compile(r"\w+=")
 LONGEST_NUMBER = 64
@@ -84,7 +76,7 @@ LIST_NAME = "_align_hooks_arguments"
 
 
 def is_bare_list(text: str) -> bool:
-    """Whether a text is a list of arguments and no script: what stands first begins with a dash."""
+    """Return whether a text is a list of arguments and no script: its first line that is no comment begins with a dash."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line and not line.startswith("#")), "").startswith("-")
 
@@ -92,19 +84,17 @@ def is_bare_list(text: str) -> bool:
 def read_script(
     text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None, given: str = ""
 ) -> Configuration:
-    """The training command of a script, or a bare list of arguments, one or many a line; of a script that starts MindFormers its YAML.
-    ``given`` is the command that starts the script, as it is advised.
+    """Return the configuration of a script's training command, a bare list of arguments, or the YAML that a script gives MindFormers.
 
-    :raises ConfigurationError: no command of it trains, or several do.
+    :param given: the command that starts the script, for advice; empty for ``bash NAME``.
+    :raises ConfigurationError: no command of the script trains, or several do.
     """
     given = given or f"bash {name}"
-    if is_bare_list(text):
-        script = bare_list(text, name, environment)
-    else:
-        script = evaluate(text, name, environment, arguments, folder)
-    telling = [(command, TELLING & {_attribute(word.text) for word in command}) for command, _ in script.started]
-    of_models = [command for command, tells in telling if tells - {OF_DATA}]
-    trainings = of_models or [command for command, tells in telling if tells]
+    bare = is_bare_list(text)
+    script = bare_list(text, name, environment) if bare else evaluate(text, name, environment, arguments, folder)
+    marked = [(command, OF_TRAINING & {_attribute(word.text) for word in command}) for command, _ in script.started]
+    of_models = [command for command, marks in marked if marks - {OF_DATA}]
+    trainings = of_models or [command for command, marks in marked if marks]
     if not trainings:
         gaps = [*(gap for command, _ in script.started for gap in _misquoted(command, script)), *script.gaps]
         gap = f" ({rendered(gaps[0])})" if gaps else ""
@@ -136,7 +126,7 @@ def read_script(
 
 
 def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
-    """A list of arguments: as bash would read it, with variables; else word by word, where it holds what bash would not take unquoted."""
+    """Read a list of arguments as bash does, with variables; or word by word, where bash would need quotes."""
     script = evaluate(f"{LIST_NAME}=( {text}\n)\n{LIST_NAME} ${{{LIST_NAME}[@]}}", name, environment)
     script.exported.clear()
     if not script.gaps and script.started:
@@ -153,7 +143,7 @@ def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
 
 
 def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
-    """A quoted command line: ``bash pretrain.sh 7B``, ``torchrun … pretrain_gpt.py --…``, or arguments alone."""
+    """Read a quoted command line: ``bash pretrain.sh 7B``, ``torchrun … pretrain_gpt.py --…``, or only arguments."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -170,10 +160,9 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
 
 
 def read_words(words: Sequence[ShellWord], script: Script, folder: Path | None = None) -> Configuration:
-    """One command's words as a configuration; of an argument that is given twice the last counts, as argparse takes it.
+    """Return the configuration that a command's words set; of an argument that is given twice the last counts, as in argparse.
 
-    ``folder`` is the script's, in which its program may lie.
-
+    :param folder: the script's folder, in which its program may lie.
     :raises ConfigurationError: a flag that takes no value is given one.
     """
     name = script.name
@@ -216,12 +205,12 @@ def read_words(words: Sequence[ShellWord], script: Script, folder: Path | None =
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = ShellWord(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
-    return replace(told, gaps=tuple(gaps), bounded=bounded)
+    read = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
+    return replace(read, gaps=tuple(gaps), bounded=bounded)
 
 
 def _misquoted(words: Sequence[ShellWord], script: Script) -> list[Message]:
-    """What is quoted so that Megatron's parser refuses it: many arguments in one word, and a comment within a text."""
+    """Return the words whose quotes Megatron-LM's parser refuses: many arguments in a word, or a comment within a text."""
     ids = {r"--[\w-]+\s+\S.*": "configuration.one_word", r"#(-.*)?": "configuration.comment_in_quotes"}
     return [
         message(id, place=script.place(word.line), text=shown(word.text[:60]))
@@ -232,11 +221,8 @@ def _misquoted(words: Sequence[ShellWord], script: Script) -> list[Message]:
 
 
 def _flags_in(word: ShellWord, script: Script, known: Mapping[str, str]) -> set[str] | None:
-    """Every flag that may be in a word that is not known; None where any may be.
-
-    A variable that nothing sets is empty. Of one that a condition decides, the branches say what it may be.
-    """
-    if word.unknown is None or word.unknown.id == "configuration.unset":
+    """Return the flags that may be in an unknown word; None where any may be."""
+    if word.unknown is None or word.unknown.id == "configuration.unset":  # a variable that nothing sets is empty
         return set()
     if (word.text, word.unknown) not in script.choices:
         return None
@@ -253,7 +239,7 @@ def _flags_in(word: ShellWord, script: Script, known: Mapping[str, str]) -> set[
 
 
 def _script_word(words: Sequence[ShellWord]) -> int:
-    """Where the training script's own arguments start."""
+    """Return the index at which the training script's own arguments start."""
     for at, word in enumerate(words):
         if word.text.endswith(".py") and not word.text.startswith("--"):
             return at + 1
@@ -263,7 +249,7 @@ def _script_word(words: Sequence[ShellWord]) -> int:
 
 
 def _options(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[tuple[ShellWord, list[ShellWord]]]:
-    """Each word that names an option, with the words that are its values."""
+    """Return each word that names an option, with the words that are its values."""
     options: list[tuple[ShellWord, list[ShellWord]]] = []
     for at, word in enumerate(words):
         if word.text.startswith("--") and len(word.text) > 2:
@@ -274,18 +260,15 @@ def _options(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[tuple
 
 
 def _loose(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[ShellWord]:
-    """Words that are not known and stand where an option may: any number of arguments may be in them.
-
-    So may what a script sets and does not let follow, after a flag of which nobody knows whether it takes a value.
-    """
+    """Return the unknown words that may hold any number of arguments: they stand where an option may."""
     unknown = [(at, word, word.unknown.id) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
-    return [
-        word for at, word, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known)
-    ]
+    # a word after a flag that is unknown itself may be no value of it
+    loose = (at for at, _, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known))
+    return [words[at] for at in loose]
 
 
 def _is_value(words: Sequence[ShellWord], at: int, known: Mapping[str, str]) -> bool:
-    """Whether a word follows an option that takes a value."""
+    """Return whether a word follows an option that takes a value."""
     if at == 0 or not words[at - 1].text.startswith("--") or "=" in words[at - 1].text:
         return False
     flag = words[at - 1].text
@@ -293,7 +276,7 @@ def _is_value(words: Sequence[ShellWord], at: int, known: Mapping[str, str]) -> 
 
 
 def _attribute(flag: str, known: Mapping[str, str] = FLAGS) -> str:
-    """The name that Megatron's parser gives a flag; a flag with a ``_`` where its own have a dash is none of its, and stays as it is."""
+    """Return a flag's attribute in Megatron-LM; a flag with a ``_`` that its parser does not know stays as it is."""
     name = flag.partition("=")[0]
     if not name.startswith("--"):
         return ""
@@ -305,7 +288,7 @@ def _joined(words: Sequence[ShellWord]) -> str:
 
 
 def number(text: str) -> Setting:
-    """A value as Megatron's parser would hold it: whole numbers, numbers, ``True``, ``False``, None, lists, or text."""
+    """Return a value as Megatron-LM's parser holds it: an int, a float, a bool, None, a list or text."""
     if len(text) < LONGEST_NUMBER and _NUMBER.match(text):  # of a long text the pattern tries every way to cut it
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):

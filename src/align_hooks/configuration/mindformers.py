@@ -13,20 +13,20 @@ from align_hooks.messages import Message, message
 from align_hooks.regular import whole_number
 
 MOST_BASES = 8
-"""Files that stand over one another, one in the next."""
+"""Largest depth of ``base_config``."""
 MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
 OF_GRAPH_MODE = ("model.model_config.", "model_config.", "runner_config.")
-"""Sections that MindFormers' trainer of GRAPH_MODE reads, and the other trainers' files lack."""
+"""Sections of MindFormers' trainer of GRAPH_MODE that the other trainers' files lack."""
 COPIES = ("train_dataset_task.dataset_config.", "eval_dataset_task.dataset_config.")
-"""What MindFormers makes of ``train_dataset`` and ``eval_dataset``, whatever stands there (1.9, ``trainer/base_trainer.py:1038``)."""
+"""Sections that MindFormers overwrites with ``train_dataset`` and ``eval_dataset`` (1.9, ``trainer/base_trainer.py:1038``)."""
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
 
 
 def read_yaml(text: str, name: str, folder: Path) -> Configuration:
-    """A YAML file, over the files that its ``base_config`` names; with ``pretrained_model_dir`` the ``config.json`` there, if it is here.
+    """Read a YAML file, the files of its ``base_config``, and the ``config.json`` in its ``pretrained_model_dir``, if that is here.
 
-    :raises ConfigurationError: it is no YAML, holds a tag, a key twice, is no MindFormers configuration, or one of another trainer.
+    :raises ConfigurationError: a file is no YAML, holds a tag or a key twice, or is no configuration of the trainer of GRAPH_MODE.
     """
     values = _with_bases(text, name, folder, (), {})
     if any(key.startswith("training.") for key in values) and not any(key.startswith(OF_GRAPH_MODE) for key in values):
@@ -40,8 +40,7 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
 
 
 def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...], known: dict[Path, dict[str, Value]]) -> dict[str, Value]:
-    """A file's values, and below them those of the files that it stands over, which may stand over others. ``known`` are the values of
-    those that were read, for two may stand over one."""
+    """Return a file's values, with those of its base files as defaults; ``known`` has the files that were read already."""
     values = leaves(text, name)
     for base in _bases(values):
         file = (folder / base).resolve()
@@ -67,7 +66,7 @@ def _bases(values: dict[str, Value]) -> list[str]:
 
 
 def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message], str]:
-    """Add what the Hugging Face configuration says, below the YAML's own keys; the notes on it, and its path where it is not here."""
+    """Add the values of the Hugging Face configuration as defaults; return notes, and the file's path where it is not here."""
     folder_value = next((values[key] for key in HUGGING_FACE if key in values and values[key].value), None)
     if folder_value is None:
         return [], ""
@@ -80,9 +79,9 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
         raise ConfigurationError(f"{shown(str(file))} cannot be read as JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(facts, dict):
         raise ConfigurationError(f"{shown(str(file))} is no Hugging Face configuration: it holds no table")
-    taken = {name.removeprefix(MODEL).partition(".")[0] for name in values if name.startswith(MODEL)}
+    own = {name.removeprefix(MODEL).partition(".")[0] for name in values if name.startswith(MODEL)}
     for key, value in facts.items():
-        if key.partition(".")[0] in taken:  # of a table the YAML's own replaces all
+        if key.partition(".")[0] in own:  # a table of the YAML replaces all of the file's
             continue
         nested = {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
         for name, inner in nested.items():

@@ -1,4 +1,4 @@
-"""A command that starts MindFormers: the YAML that it names, under what it sets itself."""
+"""A command that starts MindFormers: the settings of its YAML, and the options that replace them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from align_hooks.messages import message
 SCRIPT = "run_mindformer.py"
 """The script of MindFormers' repository that trains by the YAML of ``--config``."""
 NOT_THERE = "configuration.not_where_looked"
-"""The id of the note that a file does not lie where MindFormers looks for it."""
+"""Id of the note that a file does not lie where MindFormers expects it."""
 OF_YAML = {
     **{name: name for name in ("run_mode", "use_parallel", "seed", "load_checkpoint", "auto_trans_ckpt", "resume_training", "output_dir")},
     **{name: f"runner_config.{name}" for name in ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode")},
     "train_dataset_dir": "train_dataset.data_loader.dataset_dir",
 }
-"""Option of that script to the key of the YAML in whose place it counts."""
+"""Option of the script to the key of the YAML that it replaces."""
 FROM_SCRIPT = ("config", "register_path")
-"""Options whose paths ``run_mindformer.py`` takes from its own folder, and not from where it is started (1.3 to 2.1, ``main``)."""
+"""Options whose paths start at the folder of ``run_mindformer.py``, not at the working directory (1.3 to 2.1, ``main``)."""
 
 
 def read_launch(words: Sequence[ShellWord], name: str, folder: Path, at: Value | None = None) -> Configuration | None:
     """Return the configuration of a command that starts MindFormers; None of another command.
 
     A launcher takes the command as one quoted word: ``bash scripts/msrun_launcher.sh "run_mindformer.py --config llama.yaml" 8``.
-    ``at`` is the folder to which the script has gone before.
 
+    :param at: the folder to which the script changed before; None where it did not.
     :raises ConfigurationError: the YAML is not here.
     """
     parts = [(part, word.unknown) for word in words for part in (_split(word.text) if SCRIPT in word.text else [word.text])]
@@ -45,28 +45,27 @@ def read_launch(words: Sequence[ShellWord], name: str, folder: Path, at: Value |
     options = dict(itertools.chain.from_iterable(map(_pairs, itertools.pairwise([*(part for part, _ in parts), ""]))))
     program, lost = program_of(*started, at, folder)
     script = next((path for path in (Path(program), folder / program) if path.is_file()), None)
-    looked_for = {key: script.absolute().parent / options[key] for key in FROM_SCRIPT if script is not None and key in options}
+    expected = {key: script.absolute().parent / options[key] for key in FROM_SCRIPT if script is not None and key in options}
     config = options.get("config", "")
-    places = [looked_for["config"]] if "config" in looked_for else []
+    places = [expected["config"]] if "config" in expected else []
     near = (above / config for above in (Path(), *folders_above(folder)))
     file = next((path for path in (*places, *near) if config and path.is_file()), None)
     if file is None:
         where = "".join(f"; MindFormers looks for {shown(str(path))}" for path in places)
         named = f"its YAML {shown(config)} is not here{where}: name the file itself" if config else "its settings are in a YAML: name that"
         raise ConfigurationError(f"{name} starts MindFormers, and {named}")
-    absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in looked_for.items() if not path.exists()]
+    absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in expected.items() if not path.exists()]
     read = read_yaml(read_text(file, TEXT), shown(file.name), file.parent)
-    told = {OF_YAML[key]: Value(_typed(text), SourceLocation(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
+    own = {OF_YAML[key]: Value(_typed(text), SourceLocation(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
     if (workers := options.get("worker_num") or _of_launcher(words)).isdigit():
-        told["device_num"] = Value(int(workers), SourceLocation(name, name="worker_num"))
-    return replace(read, values={**read.values, **told}, notes=[*absent, *read.notes], program=program, lost=lost)
+        own["device_num"] = Value(int(workers), SourceLocation(name, name="worker_num"))
+    return replace(read, values={**read.values, **own}, notes=[*absent, *read.notes], program=program, lost=lost)
 
 
 def _of_launcher(words: Sequence[ShellWord]) -> str:
-    """Return the number of processes as ``msrun_launcher.sh`` takes it, behind the command in one word; empty where there is none."""
-    behind = [
-        after.text for word, after in itertools.pairwise([*words, ShellWord("", 0)]) if SCRIPT in word.text and " " in word.text.strip()
-    ]
+    """Return the number of processes, which ``msrun_launcher.sh`` takes behind the quoted command; empty without a quoted command."""
+    pairs = itertools.pairwise([*words, ShellWord("", 0)])
+    behind = [after.text for word, after in pairs if SCRIPT in word.text and " " in word.text.strip()]
     return behind[0] or "8" if behind else ""
 
 

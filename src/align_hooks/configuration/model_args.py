@@ -1,7 +1,6 @@
 """The arguments of Megatron-LM's own tests: a YAML file with ``MODEL_ARGS``, a flag and its value a line, and ``ENV_VARS``.
 
-Its runner makes words of bash from them (``tests/functional_tests/shell_test_utils/_run_training.sh``), and so does this module: ``true``
-stands for a flag that takes no value, and ``${DATA_PATH}`` is a variable.
+``tests/functional_tests/shell_test_utils/_run_training.sh`` makes words of bash of them, and so does this module.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ ARGUMENTS, ENVIRONMENT = "MODEL_ARGS", "ENV_VARS"
 
 
 def has_model_args(text: str) -> bool:
-    """Whether a YAML file is one of these."""
+    """Return whether a YAML text has a section of arguments."""
     return re.search(rf"^{ARGUMENTS}:", text, re.MULTILINE) is not None
 
 
 def read_model_args(text: str, name: str, environment: Mapping[str, str]) -> Configuration:
-    """The arguments of a file, each with its line; ``environment`` wins over the file's own variables.
+    """Return the configuration of a file; ``environment`` wins over the file's own variables.
 
-    :raises ConfigurationError: it is no YAML, or its arguments start no training.
+    :raises ConfigurationError: the text is no YAML, or its arguments start no training.
     """
     lines, variables = [""] * (text.count("\n") + 1), dict[str, Value]()
     with parsed(text, name) as (loader, root):
@@ -37,16 +36,16 @@ def read_model_args(text: str, name: str, environment: Mapping[str, str]) -> Con
                     lines[key.start_mark.line] += f" {key.value} {_words(value)}"
                 elif section == ENVIRONMENT:
                     variables[str(key.value)] = Value(str(value.value), SourceLocation(name, key.start_mark.line + 1))
-    configuration = read_script("\n".join(lines), name, {**{key: value.value for key, value in variables.items()}, **environment})
-    return replace(configuration, environment=variables)
+    own = {key: value.value for key, value in variables.items()}
+    return replace(read_script("\n".join(lines), name, {**own, **environment}), environment=variables)
 
 
 def _words(node: YamlNode) -> str:
-    """A value as the runner writes it for bash: quoted where it holds what bash would not take for one word."""
+    """Return a value as the runner writes it for bash: in quotes where bash would split it."""
     if node.id == "sequence":
         return " ".join(map(_words, node.value))
     text = str(node.value).strip()
-    if text.lower() == "true":
+    if text.lower() == "true":  # a flag that takes no value
         return ""
     if re.fullmatch(r"\[[^]]+\]", text):
         return text[1:-1]

@@ -1,7 +1,6 @@
 """Scripts within a script: the text of a here-document, of ``bash -c``, or of a file that another bash reads.
 
-Schedulers are handed their jobs so (``sbatch <<EOF``), and containers (``srun bash -c "…"``). Such a bash has the exported variables
-alone, and what it sets is gone after it.
+Schedulers (``sbatch <<EOF``) and containers (``srun bash -c "…"``) get their jobs so.
 """
 
 from __future__ import annotations
@@ -19,23 +18,24 @@ SHELLS = ("bash", "sh")
 READERS = (*SHELLS, "sbatch")
 """Commands that read a script."""
 ELSEWHERE = ("docker", "kubectl", "podman", "ssh")
-"""Commands that hand no variable on."""
+"""Commands that pass no variable on."""
 SCRIPT_NAME = re.compile(r"\S+\.(sh|bash|sbatch|slurm|job)")
 
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A text that another bash reads, with its arguments; ``inherits`` says whether it has the exported variables, and ``name`` is that
-    of a file."""
+    """A text that another bash reads."""
 
     text: ShellWord
     arguments: Sequence[ShellWord]
     inherits: bool
+    """Whether the other bash has the exported variables."""
     name: str = ""
+    """The name of the file with the text; empty without a file."""
 
 
 def script_in(script: Script, started: Sequence[ShellWord], document: ShellWord | None) -> Nested | None:
-    """The script that a command's bash reads: what ``-c`` gives it, a file that is on this machine, or the here-document."""
+    """Return the script that a command's bash reads: the word of ``-c``, a file on this machine, or the here-document."""
     names = [Path(word.text).name for word in started]
     at = next((at for at, name in enumerate(names) if name in READERS), None)
     if at is None or any(name.endswith(".py") for name in names[:at]):
@@ -61,7 +61,7 @@ def script_in(script: Script, started: Sequence[ShellWord], document: ShellWord 
 
 
 def written_again(text: ShellWord) -> tuple[str, dict[str, list[ShellWord]]]:
-    """A text that is read once more, and the variables that stand in it for what is not known."""
+    """Return a text that bash reads again, and the variables that stand in it for unknown parts."""
     written, stands = text.raw.replace(CONTINUED, "\\\n"), dict[str, list[ShellWord]]()
     for number, part in enumerate(part for part in text.parts or (text,) if part.unknown):
         stands[f"_unknown_{number}"] = [part]

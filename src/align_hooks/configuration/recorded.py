@@ -1,4 +1,4 @@
-"""A recorded run as a configuration: what the frameworks held when they trained, and what was built from it."""
+"""A recorded run as a configuration: the framework's arguments as it trained, and what was built from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ RUN = "run.json"
 
 
 def parsed(text: str, source: str) -> Configuration:
-    """The configuration in the file that ``align-hooks run --arguments-only`` wrote.
-
-    :raises ConfigurationError: the file is another.
-    """
+    """Return the configuration in a file of ``align-hooks run --arguments-only``; raises ConfigurationError for any other file."""
     try:
         facts = json.loads(text, parse_int=whole_number)
         needed = {name: facts[name] for name in ("parsed", "side", "arguments")}
@@ -28,10 +25,7 @@ def parsed(text: str, source: str) -> Configuration:
 
 
 def recorded(facts: Facts, source: str) -> Configuration:
-    """The configuration of a run, from its ``run.json``.
-
-    :raises RecordError: there are no arguments in it, as in a directory that was made by hand.
-    """
+    """Return the configuration of a run from its ``run.json``; raises RecordError for facts without arguments."""
     arguments = facts.get("arguments")
     if not isinstance(arguments, Mapping):
         raise RecordError(f"{source} holds no run.json with the framework's arguments; check the run's launch script instead")

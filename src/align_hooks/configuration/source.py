@@ -1,4 +1,4 @@
-"""What ``check`` is given for one side: a record, what ``run --arguments-only`` wrote, a script, YAML of either side, or a command."""
+"""One side of ``check``: a record, the file of ``run --arguments-only``, a script, YAML of either framework, or a command."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from align_hooks.errors import shown
 
 
 def read(side: str, environment: Mapping[str, str]) -> Configuration:
-    """The configuration of a file or a quoted command; a directory, which is a record, is read by :mod:`recorded`.
+    """Return the configuration of a file or a quoted command; :mod:`recorded` reads a directory, which is a record.
 
-    :raises ConfigurationError: there is no such file, or it cannot be read.
+    :raises ConfigurationError: there is no such file, or the file cannot be read.
     """
     if not side.strip():
         raise ConfigurationError("a side is empty; name a run's directory, a launch script, a YAML file, or quote a command")
@@ -30,9 +30,8 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
             f"a command with its arguments"
         )
     path = Path(side)
-    kind = path.suffix.lower()
+    kind, name = path.suffix.lower(), shown(path.name)
     text = read_text(path, TEXT if kind in (".json", ".yaml", ".yml") else SCRIPT)
-    name = shown(path.name)
     if kind == ".json":
         return parsed(text, name)
     if kind in (".yaml", ".yml"):
@@ -41,7 +40,7 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
 
 
 def names(given: str, check: Callable[[Path], bool]) -> bool:
-    """Whether a text, which may be a command too long for a path, names what passes a check."""
+    """Return whether a text, which may be a command too long for a path, is a path that passes a check."""
     try:
         return check(Path(given))
     except (OSError, ValueError):

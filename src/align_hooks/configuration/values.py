@@ -13,29 +13,28 @@ MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
 MINDSPEED, MINDSPEED_LLM = "MindSpeed", "MindSpeed-LLM"
 """Forks of Megatron-LM, whose arguments are Megatron-LM's and their own."""
 Setting: TypeAlias = Any
-"""A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, or a fact of a record."""
+"""A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, a fact of a record."""
 Facts: TypeAlias = Mapping[str, Setting]
-"""A record's ``run.json``, whose trees of JSON a reading asks by path."""
+"""A record's ``run.json``."""
 KeyPath: TypeAlias = tuple[Any, ...]
-"""Steps into lists, which are places, and into tables, which are keys."""
+"""Indices into lists and keys into tables, the outermost first."""
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
 """The framework of each side."""
 
 
 class ConfigurationError(AlignHooksError):
-    """A configuration cannot be read, or says two things at once; the exit code is that of usage."""
+    """A configuration cannot be read, or contradicts itself; the exit code is that of usage."""
 
 
 class Unknown(Exception):
-    """A value is needed and not known; ``why`` says the reason."""
+    """A value is needed and not known; ``why`` is the reason."""
 
     def __init__(self, why: Argument) -> None:
         super().__init__(why)
         self.why = why
 
     def __str__(self) -> str:
-        """The reason in words, which most that catch it never show."""
-        return rendered(self.why)
+        return rendered(self.why)  # here, for most handlers never show the reason
 
 
 class ConflictingValues(Unknown, ConfigurationError):
@@ -44,11 +43,14 @@ class ConflictingValues(Unknown, ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where something is set: a file or a command, its line (None of a whole file), and the option as it stands there."""
+    """Where something is set."""
 
     source: str
+    """A file, or a command."""
     line: int | None = None
+    """None for all of a file."""
     name: str = ""
+    """The option as written there."""
 
     def __str__(self) -> str:
         """``train.sh:31 --lr``, ``llama.yaml:88``, ``run.json``."""
@@ -57,92 +59,92 @@ class SourceLocation:
 
     @property
     def is_json(self) -> bool:
-        """Whether it is a whole JSON file, as a model's ``config.json`` or a record is."""
+        """Whether the location is all of a JSON file, such as a model's ``config.json`` or a record."""
         return self.line is None and self.source.endswith(".json")
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """What an anchor of a YAML gives one value."""
+    """The keys that share one value of a YAML by an anchor."""
 
     anchor: str
     """The name of the anchor, which may be that of a section."""
     members: tuple[tuple[str, KeyPath], ...]
-    """Each dotted key, with the path to the value within it, empty where it is all of it; that of the anchor itself first."""
+    """Each dotted key with the path to the value within it (empty: all of it); the key with the anchor first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a name is set to."""
+    """The value of a name."""
 
     written: Setting
-    """The value, or the text of one that is not known, such as ``$LOAD``."""
+    """The value, or the text of an unknown one, such as ``$LOAD``."""
     place: SourceLocation | None = None
     """Where the value was set; None where nobody set it."""
     unknown: Argument = None
-    """Why the value is not known, as where a script takes it from a variable that nothing sets; None where it is known."""
+    """Why the value is unknown, as of a variable that nothing sets; None for a known value."""
     tie: Tie | None = None
-    """The anchor that gives the value to other keys too; None where none does."""
+    """The anchor that gives the value to other keys too; None without such an anchor."""
 
     @property
     def value(self) -> Setting:
-        """The value.
-
-        :raises Unknown: it is not known, so that nothing can be decided by it.
-        """
+        """The value; raises Unknown for an unknown one."""
         if self.unknown is not None:
             raise Unknown(self.unknown)
         return self.written
 
     @property
     def where(self) -> str:
-        """The place in words, empty where there is none."""
+        """The place as text, empty without one."""
         return str(self.place or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What one side was told.
-
-    ``values`` are Megatron's arguments by the name of their attribute, or MindFormers' keys with dots. ``environment`` are the variables
-    that a script exports or a record noted. ``facts`` is a record's ``run.json``, None for a file. ``notes`` are what a reader should know
-    of how the side was read; ``unread`` is a file that says more and is not on this machine. ``used`` collects the names that a row looked
-    at; the others are shown as not covered. ``passed_over`` are names that the framework itself ignores, so that they do not count.
-    ``gaps`` are where the side may say more that could not be followed, ``bounded`` the names of arguments that may be in one of them,
-    where it is known that no others are. ``program`` is the Python file that a command starts. ``fork`` is the fork of Megatron-LM whose
-    arguments these are, empty for Megatron-LM itself. ``version`` is that of the framework that reads them, empty where nothing says it.
-    """
+    """The configuration of one side."""
 
     side: str
     source: str
     values: Mapping[str, Value]
+    """By attribute of Megatron-LM's arguments, or by dotted key of MindFormers."""
     environment: Mapping[str, Value] = field(default_factory=dict)
+    """The variables that a script exports, or a record noted."""
     facts: Facts | None = None
+    """None for a file."""
     notes: Sequence[Argument] = ()
+    """What a reader should know of how the side was read."""
     unread: str = ""
+    """A file with more settings that is not on this machine."""
     used: set[str] = field(default_factory=set)
+    """The names that a row asked for; others are shown as not covered."""
     passed_over: frozenset[str] = frozenset()
+    """Names that the framework itself ignores."""
     gaps: tuple[Message, ...] = ()
+    """Places that were not followed, where more may be set."""
     bounded: Mapping[Message, frozenset[str]] = field(default_factory=dict)
+    """The only arguments that a gap may hold; a gap without an entry may hold any."""
     program: str = ""
+    """The Python file that a command starts."""
     lost: Argument = None
-    """Why the path of the program is not known; None where it is."""
+    """Why the path of the program is unknown; None where it is known."""
     fork: str = ""
+    """The fork of Megatron-LM whose arguments these are; empty for Megatron-LM itself."""
     version: str = ""
+    """The version of the framework that reads the values; empty where unknown."""
 
     @property
     def account(self) -> SourceLocation:
-        """Where the framework's own account of its arguments stands: a record, or the file that ``run --arguments-only`` wrote."""
+        """The framework's own list of its arguments: a record, or the file that ``run --arguments-only`` wrote."""
         return SourceLocation(self.source if "parsed" in (self.facts or {}) else "run.json")
 
     def find(self, names: Sequence[str]) -> Value | None:
-        """The value of the first of some names that was set to anything; all of them count as looked at.
+        """Return the value of the first of some synonyms that is set, and count all of them as used.
 
-        :raises Contradiction: two of the names, which mean the same, were set to different things.
+        :raises ConflictingValues: two of the names are set to different values.
         """
         self.used.update(names)
-        named = [(name, self.values[name]) for name in names if name in self.values and name not in self.passed_over]
-        named = [(name, value) for name, value in named if value.written is not None]
+        present = ((name, self.values[name]) for name in names if name in self.values and name not in self.passed_over)
+        named = [(name, value) for name, value in present if value.written is not None]
         for name, value in named[1:]:
             first_name, first = named[0]
             if not (first.unknown or value.unknown) and first.written != value.written and self.facts is None:
@@ -152,7 +154,7 @@ class Configuration:
         return named[0][1] if named else None
 
     def fact(self, path: str) -> Setting:
-        """What a record says of what was built, by dotted path with numbers for places in lists; None where it says nothing."""
+        """Return the value at a dotted path of ``facts``, with numbers as indices into lists; None where there is none."""
         fact: Setting = self.facts
         for part in path.split("."):
             if isinstance(fact, list | tuple):
@@ -162,7 +164,7 @@ class Configuration:
         return fact
 
     def not_covered(self, ignored: Sequence[str] = ()) -> Iterator[tuple[str, Value]]:
-        """Names that were set and that nobody looked at; ``ignored`` are prefixes of names that say nothing."""
+        """Yield the names that are set and that no row used, but for names with an ``ignored`` prefix."""
         for name, value in self.values.items():
             if name not in self.used and not name.startswith(tuple(ignored)):
                 yield name, value

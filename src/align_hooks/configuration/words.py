@@ -1,4 +1,4 @@
-"""The words that a node of bash's grammar becomes, by quotes, expansions and sums. Everything else is not known. Nothing is executed."""
+"""The words that a node of bash's grammar becomes, by quotes, expansions and sums; any other node is unknown. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -26,32 +26,30 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""What a sign makes of two whole numbers; of a comparison 1 where it holds, else 0."""
+"""Operator to its result of two whole numbers; a comparison gives 0 or 1."""
 WIDEST = 2**62
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
-"""Whole numbers that are the same to bash and to Python."""
+"""A whole number that bash and Python read alike."""
 EXPANSIONS = ("simple_expansion", "expansion")
 BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
 CONTENT = ("string_content", "heredoc_content")
 ESCAPED = re.compile(r'\\([\\"$`\n])')
-"""What a backslash means in double quotes."""
+"""An escaped character in double quotes."""
 IN_DOCUMENT = re.compile(r"\\([\\$`\n])")
-"""What it means in a here-document."""
+"""An escaped character in a here-document."""
 GLOB = re.compile(r"[^\[]*[*?][^\[]*")
-"""A pattern that stands for files; a text with brackets is a list of layers, for no file is called so."""
+"""A pattern of file names; a text with brackets is a list of layers instead."""
 SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
-"""Quoted within an expansion, where bash splits no words."""
+"""A quoted text within an expansion, where bash splits no words."""
 SEVERAL = re.compile(r'"\$(@|\{@[:}+-]|\{\w+\[@\])')
-"""Quoted, and still many words."""
-SET_BY_BASH = {
-    *"?$!-_",
-    *("HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"),
-}
+"""A quoted expansion that is several words."""
+SET_BY_BASH = {*"?$!-_", "HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO"}
+SET_BY_BASH |= {"OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"}
 """Variables that bash itself sets."""
 
 
 def words(script: Script, node: Node) -> list[ShellWord]:
-    """The words that a node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
+    """Return the words that a node of a command becomes: several where an expansion is unquoted, or is of an array."""
     text = text_of(node)
     if node.type in EXPANSIONS:
         pieces = [piece for word in expansion(script, node) for piece in split(word)]
@@ -66,18 +64,18 @@ def words(script: Script, node: Node) -> list[ShellWord]:
         if re.search(r"\$@|\$\{@|\[@\]", text):
             script.gaps.append(message("configuration.not_followed", place=script.place(line_of(node)), text=text))
     if node.type == "concatenation":
-        whole = single(script, node)
+        joined = single(script, node)
         if not any(child.type in EXPANSIONS for child in node.named_children):
-            return [whole]
+            return [joined]
         quotes = (child for child in node.named_children if child.type in ("string", "raw_string"))
-        return [unfollowed(script, node)] if any(re.search(r"\s", single(script, child).raw) for child in quotes) else split(whole)
+        return [unfollowed(script, node)] if any(re.search(r"\s", single(script, child).raw) for child in quotes) else split(joined)
     if node.type == "word" and GLOB.fullmatch(text) and "\\" not in text:
         return [unknown(node, message("configuration.files", text=text))]
     return [single(script, node)]
 
 
 def split(word: ShellWord) -> list[ShellWord]:
-    """A word that stands unquoted, split at white space as bash does, each piece with the line that it stands on."""
+    """Split an unquoted word at white space as bash does, each piece with its line."""
     pieces, line, at = [], word.line, 0
     for match in re.finditer(rf"[^ \t\n{CONTINUED}][^ \t\n]*", word.raw):
         line, at = line + len(re.findall(f"[\n{CONTINUED}]", word.raw[at : match.start()])), match.start()
@@ -90,10 +88,7 @@ def split(word: ShellWord) -> list[ShellWord]:
 
 
 def join(pieces: Sequence[ShellWord], line: int, between: str = "") -> ShellWord:
-    """Pieces of one word.
-
-    :raises ConfigurationError: it is longer than any argument.
-    """
+    """Join pieces to one word; raises ConfigurationError for a word longer than any argument."""
     if length_of(pieces) > LONGEST:
         raise ConfigurationError(f"a word at line {line} becomes longer than {LONGEST} characters; it cannot be followed")
     parts = tuple(part for word in pieces for part in (word.parts or (word,)) if part.unknown)
@@ -101,13 +96,13 @@ def join(pieces: Sequence[ShellWord], line: int, between: str = "") -> ShellWord
 
 
 def unknown(node: Node, why: Message, text: str = "") -> ShellWord:
-    """A text that only a run can tell, as it stands in the script; always one word, with a ``$`` in it."""
+    """Return an unknown word with a node's text, or ``text``, and a ``$`` in it."""
     text = "".join((text or text_of(node)).split())
     return ShellWord(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
 
 
 def single(script: Script, node: Node) -> ShellWord:
-    """The one word that a node becomes where bash does not split."""
+    """Return the one word that a node becomes where bash does not split."""
     line, kind, text = line_of(node), node.type, text_of(node)
     if kind == "raw_string":
         return ShellWord(text[1:-1], line)
@@ -138,15 +133,15 @@ def single(script: Script, node: Node) -> ShellWord:
 
 
 def unfollowed(script: Script, node: Node) -> ShellWord:
-    """A text that is not worked out, with its place."""
+    """Return an unknown word for a node that is not worked out."""
     return unknown(node, message("configuration.not_worked_out", text=text_of(node), place=script.place(line_of(node))))
 
 
 def concatenated(script: Script, node: Node) -> ShellWord:
-    """Pieces that stand together; with a blank between two, as within ``${A:+…}``, they are words of several words."""
+    """Return the word of pieces that stand together."""
     at, pieces = node.start_byte, []
     for child in node.children:
-        if child.start_byte > at or blank(child):
+        if child.start_byte > at or blank(child):  # several words, as within ${A:+…}
             return unfollowed(script, node)
         pieces.append(single(script, child) if child.is_named else ShellWord(text_of(child), line_of(child)))
         at = child.end_byte
@@ -154,9 +149,9 @@ def concatenated(script: Script, node: Node) -> ShellWord:
 
 
 def quoted(script: Script, node: Node, edge: int = 1, escaped: re.Pattern[str] = ESCAPED) -> list[ShellWord]:
-    """The pieces between double quotes, or of a here-document, which has no ``edge``; the grammar may give white space, and the end of a
-    continued line, to no node."""
+    """Return the pieces between double quotes, or of a here-document, whose ``edge`` is 0 bytes."""
     pieces, at = [ShellWord("", line_of(node))], node.start_byte + edge
+    # The text between children is read from the bytes: white space and continued lines may belong to no node.
     for child in [*(child for child in node.named_children if child.type not in CONTENT), None]:
         end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - edge
         written = node.text[at - node.start_byte : end - node.start_byte].decode("utf-8", "surrogateescape")
@@ -168,7 +163,7 @@ def quoted(script: Script, node: Node, edge: int = 1, escaped: re.Pattern[str] =
 
 
 def here_document(script: Script, redirect: Node) -> ShellWord | None:
-    """The text of a here-document, its variables expanded where its mark is not quoted; None where it has none."""
+    """Return the text of a here-document, expanded where its mark is unquoted; None without a body."""
     parts = {child.type: child for child in redirect.named_children}
     if "heredoc_body" not in parts:
         return None
@@ -183,7 +178,7 @@ def here_document(script: Script, redirect: Node) -> ShellWord | None:
 
 
 def printed(script: Script, node: Node) -> ShellWord | None:
-    """What ``$(cat <<EOF … )`` stands for; None of any other command."""
+    """Return the text of ``$(cat <<EOF … )``; None for any other command."""
     inner = node.named_children[0] if len(node.named_children) == 1 else None
     if inner is None or inner.type != "redirected_statement" or len(inner.named_children) != 2:
         return None
@@ -193,8 +188,8 @@ def printed(script: Script, node: Node) -> ShellWord | None:
 
 
 def expansion(script: Script, node: Node) -> list[ShellWord]:
-    """The words that ``$NAME``, ``${NAME[1]}`` or ``${NAME:-…}`` stands for."""
-    line, text = line_of(node), text_of(node)
+    """Return the words of ``$NAME``, ``${NAME[1]}`` or ``${NAME:-…}``."""
+    text = text_of(node)
     named = next((child for child in node.named_children if child.type.endswith("variable_name") or child.type == "subscript"), None)
     sign = next((text_of(child) for child in node.children if not child.is_named and child.type not in ("${", "}", "$")), "")
     operands = [child for child in node.named_children if named is None or child.id != named.id]
@@ -222,41 +217,37 @@ def expansion(script: Script, node: Node) -> list[ShellWord]:
         return [] if empty else list(value or ())
     if sign in (":-", "-") and operands and "[@]" in text_of(operands[0]):
         return words(script, operands[0])
-    substitute = [single(script, operand) for operand in operands] or [ShellWord("", line)]
+    substitute = [single(script, operand) for operand in operands] or [ShellWord("", line_of(node))]
     if "=" in sign:
-        script.set(holder, substitute, line)
+        script.set(holder, substitute, line_of(node))
     return substitute
 
 
 def _left(script: Script, node: Node, word: ShellWord, sign: str) -> ShellWord:
-    """What a cut, or a replacement, leaves of a word; a line that goes on within it may hide what would fit."""
+    """Return what a cut, or a replacement, leaves of a word."""
     at = next(child.end_byte for child in node.children if child.type == sign) - node.start_byte
     written = str(node.text[at:-1].decode("utf-8", "surrogateescape"))  # the grammar gives a blank to no node
     pattern, _, instead = written.partition("/") if sign[0] == "/" else (written, "", "")
-    left = None if word.unknown or CONTINUED in word.raw else cut(word.raw, sign, pattern, instead)
+    left = None if word.unknown or CONTINUED in word.raw else cut(word.raw, sign, pattern, instead)  # the mark may hide a match
     return unfollowed(script, node) if left is None else replace(word, raw=left)
 
 
 def unset(script: Script, node: Node, name: str) -> list[ShellWord]:
-    """The words of a variable that nothing sets."""
-    if name in ("@", "*"):
-        return []
+    """Return the words of a variable that nothing sets."""
     if name.isdigit():
         return [unknown(node, message("configuration.argument", name=name, script=script.name))]
-    return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
+    why = message("configuration.unset", name=name, place=script.place(line_of(node)))
+    return [] if name in ("@", "*") else [unknown(node, why)]
 
 
 def names_in(node: Node) -> list[str]:
-    """Every variable that a node names."""
+    """Return every variable that a node names."""
     names = [text_of(node)] if node.type == "variable_name" else []
     return names + [name for child in node.named_children for name in names_in(child)]
 
 
 def number(script: Script, node: Node) -> int:
-    """The value of a sum.
-
-    :raises ValueError: it holds something that is not a known whole number, or no plain sum.
-    """
+    """Return the value of a sum; raises ValueError for unknown or large numbers, and for anything but a plain sum."""
     inner = node.named_children
     if node.type == "parenthesized_expression" and len(inner) == 1:
         value = number(script, inner[0])

@@ -1,7 +1,7 @@
 """Settings written into a YAML file, every other character of which stays as it is.
 
-PyYAML says where each node begins and ends, and only there is anything written. Libraries that write a whole document anew, such as
-ruamel.yaml, keep comments and order and change what nobody asked for: ``True`` to ``true``, and the room around lists and comments.
+PyYAML gives the beginning and the end of each node. Libraries that write the document anew, such as ruamel.yaml, keep comments and
+order, and change ``True`` to ``true`` and the spaces around lists and comments.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ from align_hooks.configuration.yaml_files import YamlNode, leaves, parsed
 
 ANCHOR = re.compile(r"[ \t]*&[^\s,\[\]{}]+")
 INDENT = 2
-"""Spaces by which a new section is moved in, where no other tells."""
+"""Spaces by which the keys of a new section are indented."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """A key of a mapping and its value, as nodes. Of an alias the value's node stands elsewhere, where its anchor is."""
+    """A key of a mapping and its value."""
 
     key: YamlNode
     value: YamlNode
+    """Of an alias, the node at the anchor."""
 
     @property
     def is_alias(self) -> bool:
-        """Whether the value is that of an anchor."""
+        """Whether the value is an alias of an anchor's."""
         return bool(self.value.start_mark.index < self.key.end_mark.index)
 
 
 def with_settings(text: str, name: str, settings: Mapping[str, str | None]) -> str:
-    """A YAML text with some dotted keys given values, which are YAML of one line; None takes a key out.
+    """Return a YAML text with other values of some dotted keys, each YAML of one line; None removes a key.
 
-    :raises ConfigurationError: a key stands where nothing can be written, as in what is not a mapping.
+    :raises ConfigurationError: a key stands where nothing can be written, as in a list.
     """
     for key, value in settings.items():
         path, standing = key.split("."), leaves(text, name).get(key)
         wanted = leaves(f"value: {value}", name).get("value")
         if value is None:
             text = _without(text, name, path)
-        elif standing is None or wanted is None or repr(standing.written) != repr(wanted.written):  # else an anchor was given it
+        elif standing is None or wanted is None or repr(standing.written) != repr(wanted.written):  # else an anchor has set the value
             text = _with_setting(text, name, path, value)
     return text
 
 
 def _without(text: str, name: str, path: Sequence[str]) -> str:
-    """A text without the lines of a key."""
+    """Return a text without the lines of a key."""
     with parsed(text, name) as (_, node):
         entry = None
     for part in path:
@@ -60,7 +61,7 @@ def _without(text: str, name: str, path: Sequence[str]) -> str:
 
 
 def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:
-    """A text with one key given a value: where it stands, or else at the end of the deepest section above it that is there."""
+    """Return a text with a value of one key, where the key stands, or at the end of the deepest section that is there."""
     with parsed(text, name) as (_, root):
         node = root
     if node is None or node.id != "mapping":
@@ -78,31 +79,30 @@ def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:
 
 
 def _entry(node: YamlNode, name: str) -> MappingEntry | None:
-    """The entry of a mapping that a name has in the text itself, not by a merge."""
+    """Return the entry of a name in the text itself, not by a merge."""
     return next((MappingEntry(key, value) for key, value in node.value if str(key.value) == name), None)
 
 
 def _in_braces(path: Sequence[str], value: str) -> str:
-    """A value below some keys, in one line."""
+    """Return a value below some keys, in one line."""
     return " " + "".join(f"{{{part}: " for part in path) + value + "}" * len(path)
 
 
 def _replaced(text: str, entry: MappingEntry, value: str) -> str:
-    """A text with another value in an entry. The comment behind the value stays, and an anchor, which aliases name."""
+    """Return a text with another value in an entry; the comment behind the value and its anchor stay."""
     begin = text.index(":", entry.key.end_mark.index) + 1
-    anchor = ANCHOR.match(text, begin)
-    if anchor is not None and not entry.is_alias:
-        begin = anchor.end()
     if entry.is_alias:
-        held = re.compile(r"[ \t]*\*[^\s,}\]]+").match(text, begin)
-        end = held.end() if held is not None else begin
+        alias = re.compile(r"[ \t]*\*[^\s,}\]]+").match(text, begin)
+        end = alias.end() if alias is not None else begin
     else:
+        anchor = ANCHOR.match(text, begin)
+        begin = anchor.end() if anchor is not None else begin
         end = max(begin, _end(text, entry.value))
     return text[:begin] + value + text[end:]
 
 
 def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
-    """A text with a new key behind the last of a mapping."""
+    """Return a text with a new key at the end of a mapping."""
     if node.flow_style:
         end = text.rindex("}", 0, node.end_mark.index)
         last = text[:end].rstrip()
@@ -121,13 +121,13 @@ def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
 
 
 def _end_of(text: str, entry: MappingEntry) -> int:
-    """Where the last character of a key and its value stands."""
+    """Return the index behind an entry."""
     after_key = int(entry.key.end_mark.index)
     return after_key if entry.is_alias else max(after_key, _end(text, entry.value))
 
 
 def _end(text: str, node: YamlNode) -> int:
-    """Where the last character of a node stands. Blocks end, for PyYAML, where the next thing begins."""
+    """Return the index behind a node's last character; PyYAML ends a block where the next node begins."""
     if node.id == "scalar" and node.style in ("|", ">"):
         return len(text[: node.end_mark.index].rstrip())
     if node.id == "scalar" or node.flow_style or not node.value:

@@ -1,6 +1,6 @@
-"""YAML files, keys with dots, each value with its line.
+"""YAML files as dotted keys, each value with its line.
 
-Read by the safe loader of YAML 1.1, as MindFormers reads them: it makes objects of no tag, and text of ``1e-8``. What is read is bounded.
+The safe loader of YAML 1.1 reads them, as in MindFormers: no tag makes an object, and ``1e-8`` is text. Sizes are bounded.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from align_hooks.regular import ReadLimits
 YamlNode: TypeAlias = Any
 """A node of PyYAML, which is imported only where a YAML file is read."""
 YamlNodes: TypeAlias = tuple[YamlNode, ...]
-"""A node, and those that it lies in, the innermost first."""
+"""A node and the nodes around it, the innermost first."""
 Leaf: TypeAlias = tuple[str, Value, YamlNodes]
-"""The dotted key of a value, the value, and its node with those above it."""
+"""The dotted key of a value, the value, and its node with the nodes around it."""
 YamlLoader: TypeAlias = Any
 """PyYAML's safe loader of a text."""
 ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 MOST = 100_000
-"""Values of a file, and no more: by aliases a few lines can make more than a machine holds."""
+"""Most values of a file: by aliases a few lines can make more than a machine holds."""
 DEEPEST = 10_000
 
 
 @contextmanager
 def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
-    """The loader of a text and its root node, None of an empty text; what goes wrong with its nodes is told with the file and the line.
+    """Yield the loader of a text and its root node, None for an empty text; an error in the block names the file and the line.
 
-    :raises ConfigurationError: it is no YAML, holds a tag or unfolds into too much.
+    :raises ConfigurationError: the text is no YAML, holds a tag or unfolds into too much.
     """
     if deepest(text) > DEEPEST:  # the parser is in C, and ends the process
         raise ConfigurationError(f"{name} cannot be read as YAML: it may open more than {DEEPEST} lists and tables, one in another")
@@ -58,16 +58,15 @@ def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
 
 
 def deepest(text: str) -> int:
-    """How deep lists and tables may lie in one another, at most: every bracket opens one, and of a line every dash and mark before a
-    space. What is quoted counts too, for only the parser knows what is."""
+    """Return the largest depth that lists and tables of a text may have; quoted text counts too, for only the parser knows quotes."""
     marks = max((len(re.findall(r"[-?:](?=\s)", line)) for line in text.splitlines()), default=0)
     return max(text.count("[") + text.count("{"), marks)
 
 
 def leaves(text: str, name: str) -> dict[str, Value]:
-    """Every value of a YAML file by its dotted key.
+    """Return every value of a YAML file by its dotted key.
 
-    :raises ConfigurationError: it cannot be :func:`parsed`, or holds a key twice.
+    :raises ConfigurationError: the text cannot be :func:`parsed`, or holds a key twice.
     """
     with parsed(text, name) as (loader, node):
         is_mapping = node is not None and node.id == "mapping"
@@ -77,7 +76,7 @@ def leaves(text: str, name: str) -> dict[str, Value]:
 
 
 def _ties(text: str, nodes: Mapping[str, YamlNodes]) -> dict[str, Tie]:
-    """Return the anchors of values that stand elsewhere too; ``nodes`` are those of each key, the innermost first."""
+    """Return the anchors of values that other keys have too; ``nodes`` has the nodes of each key, the innermost first."""
     places: dict[int, list[tuple[str, KeyPath]]] = {}
     for key, (node, *_) in nodes.items():
         for inner, path in _within(node, ()):
@@ -91,7 +90,7 @@ def _ties(text: str, nodes: Mapping[str, YamlNodes]) -> dict[str, Tie]:
 
 
 def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]:
-    """Return a node and all nodes inside it, each with the path to it."""
+    """Yield a node and all nodes inside it, each with the path to it."""
     yield node, path
     keyed = [(str(key.value), inner) for key, inner in node.value] if node.id == "mapping" else []
     for step, inner in (*keyed, *enumerate(node.value if node.id == "sequence" else ())):
@@ -99,7 +98,7 @@ def _within(node: YamlNode, path: KeyPath) -> Iterator[tuple[YamlNode, KeyPath]]
 
 
 def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: YamlNodes) -> Iterator[Leaf]:
-    """Every leaf of a mapping."""
+    """Yield every leaf of a mapping."""
     if any(node is one for one in above):
         raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
     seen: dict[str, int] = {}
@@ -121,10 +120,10 @@ def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, above: 
 
 
 def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
-    """The value of a node. PyYAML has no error of its own for a tag such as ``!!timestamp`` on a value that is none."""
+    """Return the value of a node; raises ValueError for a value that does not fit its tag, and for huge numbers."""
     try:
         value = loader.construct_object(node, deep=True)
-    except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError):  # of !!timestamp on a text, PyYAML has no error of its own
         kind = node.tag.rpartition(":")[2]
         raise ValueError(f"line {node.start_mark.line + 1} has no {kind} where its tag, or its form, says so") from None
     waiting = [value]
@@ -137,9 +136,9 @@ def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
 
 
 def _size(node: YamlNode, known: dict[int, int]) -> int:
-    """How many values a node unfolds into, each alias counted; the time it takes is that of the text as written."""
+    """Return the number of values that a node unfolds into, each alias counted, in a time that depends only on the written text."""
     if id(node) not in known:
-        known[id(node)] = MOST + 1  # of one that holds itself
+        known[id(node)] = MOST + 1  # for a node that holds itself
         inner = node.value if isinstance(node.value, list) else []
         pieces = [piece for piece in inner for piece in (piece if isinstance(piece, tuple) else (piece,))]
         known[id(node)] = 1 + sum(_size(piece, known) for piece in pieces)

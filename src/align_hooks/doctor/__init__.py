@@ -1,1 +1,1 @@
-"""What a machine has, what fits, and what would stop a run, before it is started. Imports no framework; its child processes do."""
+"""An examination of a machine before a run is started. Only its child processes import a framework."""

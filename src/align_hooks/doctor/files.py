@@ -1,4 +1,4 @@
-"""Files that are to be run or that a configuration names: the framework of a script, what is missing, a checkpoint to go on from."""
+"""Files to run and files that a configuration names: a script's framework, missing files, a checkpoint to go on from."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TOKENIZER = ("tokenizer_model", "vocab_file", "merge_file")
 HUB = "HuggingFaceTokenizer"
 """The tokenizer whose model may be a name at a hub instead of a file."""
 IMPORTS = {"torch": ("torch", "megatron", "mindspeed"), "ms": ("mindspore", "mindformers")}
-"""The packages by which a script is known to be of a side."""
+"""The packages whose import shows a script's side."""
 DATA = ("data_path", *PATHS)
 OPENED = ("context.ascend_config.parallel_speed_up_json_path",)
 """Other files that MindFormers opens before it trains."""
 
 
 def imported_side(script: Path) -> str | None:
-    """The side whose framework a training script imports by name; None where it imports neither, or both, or is no Python."""
+    """Return the side whose framework a training script imports; None where it imports neither or both, or is no Python."""
     try:
         tree = ast.parse(read_regular(script, LARGEST))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -40,8 +40,7 @@ def imported_side(script: Path) -> str | None:
 
 
 def missing(configuration: Configuration, settings: Settings, *, from_here: bool) -> Iterator[str]:
-    """Files that a run of ``configuration`` would open and that are missing, a line each. Data files count only where recorded batches do
-    not replace them, relative paths only where the run starts ``from_here``."""
+    """Yield a line for each missing file that a run would open: data unless batches are replayed, relative paths if ``from_here``."""
     names = TOKENIZER if known(configuration, "tokenizer_type") != HUB else ()
     for name in (*names, *OPENED, *(DATA if settings.replay_batches is None else ())):
         value = known(configuration, name)
@@ -54,8 +53,8 @@ def missing(configuration: Configuration, settings: Settings, *, from_here: bool
             yield f"{configuration.values[name].where}: {lost} does not lie here"
 
 
-def untold(configuration: Configuration) -> Iterator[str]:
-    """Files that a launch script starts or names and that lie where nobody can tell, or not where its framework looks, a line each."""
+def unlocated(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each file of a launch script whose place is not known, or is not where its framework looks."""
     if configuration.lost is not None:
         yield (
             f"which {Path(configuration.program).name} {configuration.source} starts cannot be told, so the packages here may be others: "
@@ -65,7 +64,7 @@ def untold(configuration: Configuration) -> Iterator[str]:
 
 
 def resumes(configuration: Configuration) -> str:
-    """A note that a run would go on from a checkpoint; empty where it would not."""
+    """Return a note that a run would go on from a checkpoint; empty where it would not."""
     load = known(configuration, "load")
     latest = Path(str(load)) / LATEST
     if not isinstance(load, str | int) or not latest.is_file():

@@ -1,5 +1,4 @@
-"""Why a run of a configuration would be refused: refusals of the side, and recorded data that does not fit its model and its steps,
-by the run's own checks and in their words; and that a model is of no family."""
+"""Refusals of a configuration by the run's own checks: by its side, and for recorded data that does not fit the model or the steps."""
 
 from __future__ import annotations
 
@@ -35,14 +34,14 @@ from align_hooks.settings import PREFIX, Settings, Source
 GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 """Arguments with which the size of Megatron's batch changes."""
 ROUTER = tuple(f".{kind}.weight" for kind in routers())
-"""How the canonical name of a router's weight ends."""
+"""Ends of the canonical names of routers' weights."""
 BLOCK = re.compile(r"model\.layers\.\d+(?=\.)")
 LOADED = ("load", "pretrained_checkpoint")
 """Arguments that name a checkpoint from which Megatron goes on."""
 
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
-    """Why a run of ``configuration`` would be refused under ``settings``, a line each; ``versions`` are those of the side's packages."""
+    """Yield a line for each reason to refuse a run of ``configuration``; ``versions`` are the versions of the side's packages."""
     room(side)
     rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
     get = functools.partial(known, configuration)
@@ -50,12 +49,12 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if not settings.any_set() or not trains:
         return
     yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
-    if not odd(configuration):  # of another model the shapes are not known
+    if not odd(configuration):  # the shapes of a model of no family are not known
         yield from unfit(configuration, settings, versions.get("megatron-core", ""), place_of_more(configuration))
 
 
 def too_few(configuration: Configuration, processes: int | None) -> Iterator[str]:
-    """Why a layout needs more than the ``processes`` that are started where no launcher says how many; None where that is not known."""
+    """Yield a problem where a layout needs more processes than are started: ``processes``, if known, where no launcher states it."""
     of_mindformers = configuration.side == MINDFORMERS
     keys = ("model_parallel", "pipeline_stage") if of_mindformers else ("tensor_model_parallel_size", "pipeline_model_parallel_size")
     launched = known(configuration, "device_num") if of_mindformers else training.megatron_cards(configuration)
@@ -71,7 +70,7 @@ def too_few(configuration: Configuration, processes: int | None) -> Iterator[str
 
 
 def own_names(configuration: Configuration, settings: Settings) -> str | None:
-    """What a run of a model of no family should know; None of others."""
+    """Return a note that a model is of no family; None where it is of one."""
     if not settings.any_set() or not (wrong := odd(configuration)):
         return None
     why = "; ".join(map(rendered, wrong))
@@ -79,32 +78,21 @@ def own_names(configuration: Configuration, settings: Settings) -> str | None:
 
 
 def unfit(configuration: Configuration, settings: Settings, megatron: str, elsewhere: str) -> Iterator[str]:
-    """Why a run of ``configuration`` would refuse the data that feeds it, a line a variable, as far as that is known.
-
-    ``megatron`` is the version of megatron-core, empty where it is not known; ``elsewhere`` the place where the configuration may go on.
-    """
+    """Yield a line for each variable whose recorded data a run would refuse; ``megatron`` and ``elsewhere`` as for :func:`shapes`."""
     try:
-        model = shapes(configuration, elsewhere, vocabulary=_fed(configuration, settings), megatron=megatron)
+        model = shapes(configuration, elsewhere, vocabulary=_vocabulary(configuration, settings), megatron=megatron)
     except (AlignHooksError, OSError):  # a source cannot be opened, which is a problem of its variable
         return
-    checks = {
-        "load_weights": _check_weights,
-        "replay_batches": _check_batches,
-        "inject_gradients": _check_gradients,
-        "replay_routing": _check_routing,
-        "teacher": _check_teacher,
-    }
-    for name, check in checks.items():
-        if (source := getattr(settings, name)) is None:
-            continue
-        try:
-            check(source, configuration, settings, model, elsewhere)
-        except (AlignHooksError, OSError) as error:
-            yield f"{PREFIX}{name.upper()}: {error}"
+    for name, check in CHECKS.items():
+        if (source := getattr(settings, name)) is not None:
+            try:
+                check(source, configuration, settings, model, elsewhere)
+            except (AlignHooksError, OSError) as error:
+                yield f"{PREFIX}{name.upper()}: {error}"
 
 
-def first_step(configuration: Configuration, elsewhere: str) -> int | None:
-    """The step at which training starts; None where that is not known, as with a checkpoint."""
+def _first_step(configuration: Configuration, elsewhere: str) -> int | None:
+    """Return the step at which training starts; None where it is not known, as with a checkpoint."""
     values = configuration.values
     if configuration.side == MINDFORMERS:
         goes_on = [values.get(name) for name in ("resume_training", "runner_config.initial_step")]
@@ -115,8 +103,8 @@ def first_step(configuration: Configuration, elsewhere: str) -> int | None:
     return None if any((Path(str(value.value)) / LATEST).exists() for value in loaded) else 0
 
 
-def _fed(configuration: Configuration, settings: Settings) -> int | None:
-    """The vocabulary without padding, which a run of MindFormers takes from the runs that feed it."""
+def _vocabulary(configuration: Configuration, settings: Settings) -> int | None:
+    """Return the vocabulary without padding, which a run of MindFormers takes from its sources; None of Megatron."""
     if configuration.side != MINDFORMERS:
         return None
     sources = (settings.replay_batches, settings.inject_gradients)
@@ -124,36 +112,36 @@ def _fed(configuration: Configuration, settings: Settings) -> int | None:
 
 
 def _check_weights(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise what a run would raise for weights that do not fit."""
+    """Raise the run's error for weights that do not fit."""
     Loader(source, model.whole, elsewhere=model.is_unknown)
 
 
 def _check_batches(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise what a run would raise for batches that do not fit; Megatron needs its own number of rows, MindFormers a number to share."""
-    feed = _replay(configuration, settings, elsewhere)
+    """Raise the run's error for batches that do not fit."""
+    replay = _replay(source, configuration, elsewhere)
     sequence = whole_number(meaning("seq_length", configuration, elsewhere))
-    if configuration.side != MINDFORMERS:
+    if configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
         grows = any(name in configuration.values for name in GROWS)
         rows = None if grows else whole_number(known(configuration, "global_batch_size"))
-        feed.check(sequence=sequence, vocabulary=model.padded, rows=rows)
+        replay.check(sequence=sequence, vocabulary=model.padded, rows=rows)
         return
-    rows = feed.run.batch_facts(feed.steps[0]).rows
-    feed.check(sequence=sequence, vocabulary=model.padded, rows=rows)
+    rows = replay.run.batch_facts(replay.steps[0]).rows
+    replay.check(sequence=sequence, vocabulary=model.padded, rows=rows)
     room("ms")
     feeding, config = importlib.import_module("align_hooks.ms_side.feeding"), _sections(configuration)
-    if feeding.is_semi_auto(config):
-        feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, feed.source)
+    if feeding.is_semi_auto(config):  # data parallelism must divide the rows
+        feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, replay.source)
 
 
 def _check_gradients(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise what a run would raise for gradients that do not fit, or of steps that it does not make."""
+    """Raise the run's error for gradients that do not fit, or of steps that the run does not make."""
     injection = Injection(source)
     planned = _planned(injection, configuration, settings, elsewhere)
     injection.check(model.whole, planned, elsewhere=model.is_unknown)
 
 
 def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise what a run would raise for experts that do not fit, or of steps that it does not make."""
+    """Raise the run's error for experts that do not fit, or of steps that the run does not make."""
     replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
     planned = _planned(replay, configuration, settings, elsewhere)
     gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
@@ -164,45 +152,53 @@ def _check_routing(source: Source, configuration: Configuration, settings: Setti
 
 
 def _check_teacher(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise what a run would raise for what is given to its blocks, or of steps that it does not make; other points have widths that a
-    configuration alone does not tell."""
+    """Raise the run's error for forced values of its blocks that do not fit, or of steps that the run does not make."""
     teacher = Teacher(source, patterns=settings.teacher_points.parts)
     planned = _planned(teacher, configuration, settings, elsewhere)
     embedding = model.whole.get(f"{EMBEDDING}.weight")
+    # a configuration does not show the widths of other points
     blocks = {EMBEDDING, *(found[0] for name in model.whole if (found := BLOCK.match(name)))}
     widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
     if widths:
         teacher.check(widths, planned, None, None, every=False)
 
 
-def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:
-    """The batches that feed a run, from the step at which it starts where that is known."""
-    assert settings.replay_batches is not None
-    feed, first = Replay(settings.replay_batches), first_step(configuration, elsewhere)
-    return feed if first is not None else Replay(feed.source, feed.first_chosen)
+CHECKS = {
+    "load_weights": _check_weights,
+    "replay_batches": _check_batches,
+    "inject_gradients": _check_gradients,
+    "replay_routing": _check_routing,
+    "teacher": _check_teacher,
+}
+"""Field of the settings that names recorded data to the check of that data."""
 
 
-def _planned(handed: ReplaySource, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
-    """The steps that a run makes; where they are not known, all up to the last of what is handed to it. MindFormers makes as many as it is
-    fed."""
-    first, stop = first_step(configuration, elsewhere), None
+def _replay(source: Source, configuration: Configuration, elsewhere: str) -> Replay:
+    """Return the batches of a run, from its first step where that is known."""
+    replay = Replay(source)
+    return Replay(source, replay.first_chosen) if _first_step(configuration, elsewhere) is None else replay
+
+
+def _planned(replayed: ReplaySource, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
+    """Return the steps that a run makes; where they are not known, all up to the last that ``replayed`` has."""
+    first, stop = _first_step(configuration, elsewhere), None
     if configuration.side != MINDFORMERS:
         if "exit_interval" not in configuration.values:
             stop = whole_number(known(configuration, "train_iters"))
-    elif first is not None and settings.replay_batches:
+    elif first is not None and settings.replay_batches:  # MindFormers makes a step for each batch
         with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
-            stop = first + len(_replay(configuration, settings, elsewhere).steps)
+            stop = first + len(_replay(settings.replay_batches, configuration, elsewhere).steps)
     if first is None or stop is None or stop <= first:
-        return range(max(handed.recorded[-1], handed.source.steps.last or 0) + 1)
+        return range(max(replayed.recorded[-1], replayed.source.steps.last or 0) + 1)
     return range(first, stop)
 
 
 def _sections(configuration: Configuration) -> dict[str, object]:
-    """The values of a YAML in their sections, as MindFormers holds them."""
-    whole: dict[str, object] = {}
+    """Return the values of a YAML in their sections, as MindFormers holds them."""
+    root: dict[str, object] = {}
     for name in configuration.values:
         *path, last = name.split(".")
-        section = whole
+        section = root
         for part in path:
             inner = section.setdefault(part, {})
             if not isinstance(inner, dict):
@@ -210,4 +206,4 @@ def _sections(configuration: Configuration) -> dict[str, object]:
             section = inner
         else:
             section[last] = known(configuration, name)
-    return whole
+    return root

@@ -1,4 +1,4 @@
-"""The frameworks as a run would get them: a child process for each side that is asked about imports its own and reports."""
+"""The frameworks as a run would import them, each reported by a child process of its own."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ LONGEST = 600
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A side: its packages by name, the seams of its hooks, the accelerators that it sees, and a ``problem`` of the child itself."""
+    """The framework of one side."""
 
     side: str
     packages: Mapping[str, Package] = field(default_factory=dict)
     hooks: Sequence[HookStatus] = ()
     devices: Sequence[Device] = ()
     problem: str = ""
+    """The failure of the child process; empty where it reported."""
     uncompiled: Sequence[str] = ()
-    """The folder of Megatron-LM's data helper where that is not compiled, then what its compilation lacks."""
+    """The folder of Megatron-LM's data helper and the tools that its compilation lacks; empty where it is compiled."""
 
     @property
     def title(self) -> str:
@@ -39,7 +40,7 @@ class Framework:
 
     @property
     def installed(self) -> bool:
-        """Whether the package that trains is there at all, whole or not."""
+        """Whether the package that trains is there, even if it cannot be imported."""
         package = self.packages.get(WHOLE[self.side])
         return bool(self.problem or (package and (package["version"] or package["why"])))
 
@@ -76,12 +77,12 @@ class Framework:
 
     @property
     def fitting(self) -> list[str]:
-        """Names of the hooks whose seams are there."""
+        """Names of the hooks whose patch points are there."""
         return [hook["name"] for hook in self.hooks if hook["state"] == FOUND]
 
     @property
     def elsewhere(self) -> list[str]:
-        """Names of the hooks that this version does not need, as it has no such seam."""
+        """Names of the hooks that this version does not need, as it has no such patch point."""
         return [hook["name"] for hook in self.hooks if not hook["needed"] and hook["state"] == ABSENT]
 
 
@@ -91,15 +92,12 @@ def _of_hook(hook: HookStatus) -> str:
     return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['seam']} is {hook['state']} ({hook['why']})"
 
 
-def look(python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS) -> list[Framework]:
-    """These sides at the same time, by the interpreter ``python``, as ``script`` would import them, or a script that lies here.
-
-    The children work in a folder of their own: MindFormers writes its logs wherever it is imported.
-    """
+def inspect(python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS) -> list[Framework]:
+    """Return the frameworks of these sides as the interpreter ``python`` imports them for ``script``, or for a script in this folder."""
     folder = (script.parent if script is not None else Path()).resolve()
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     absolute = {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}  # as strings: a path may be no file
-    with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:
+    with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:  # MindFormers writes its logs wherever it is imported
         children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], absolute, place) for side in sides}
         return [_report(side, python, child) for side, child in children.items()]
 

@@ -1,8 +1,8 @@
-"""Which seams of a framework are there: a child process of the doctor imports the framework as a run would, and reports.
+"""The patch points of a framework: a child process of the doctor imports the framework as a run would, and reports.
 
-Looking at files would be quicker. But only importing a module tells whether it can be imported on this machine, in which version and
-from which place. Nothing is wrapped and no hook's body is loaded. Two frameworks cannot be imported into the same process, hence a child
-for each side.
+Reading files would be quicker, but only an import shows whether a module can be imported on this machine, its version
+and its place. Nothing is wrapped, and no handler is loaded. Each side has its own child, as two frameworks cannot be
+imported into the same process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
@@ -32,11 +33,11 @@ FOUND, ABSENT, BROKEN = "found", "not there", "broken"
 LACKING, UNFIT = "not in its module", "of a version that was not tried"
 """States that end a run as soon as the module is imported, whether the hook must fire or not."""
 MARK = "align_hooks seams: "
-"""Begins the line that the parent reads; frameworks print other lines around it."""
+"""The beginning of the line that the parent reads; frameworks print other lines around it."""
 
 
 class Package(TypedDict):
-    """A package: its version and the directory that it comes from, or ``why`` it cannot be imported; all empty where it is missing."""
+    """A package; all fields are empty where it is missing."""
 
     version: str
     place: str
@@ -44,7 +45,7 @@ class Package(TypedDict):
 
 
 class HookStatus(TypedDict):
-    """A hook, whether it is ``asked`` for and ``needed``, and the ``state`` of its seam with the reason ``why`` it is not found."""
+    """A hook and its patch point."""
 
     name: str
     seam: str
@@ -52,12 +53,13 @@ class HookStatus(TypedDict):
     supports: str
     asked: bool
     needed: bool
+    """Whether the hook must fire."""
     state: str
     why: str
 
 
 class Device(TypedDict):
-    """An accelerator with its free and its total memory in bytes, None where it does not tell."""
+    """An accelerator, with memory in bytes, None where it is not known."""
 
     name: str
     free: int | None
@@ -65,22 +67,17 @@ class Device(TypedDict):
 
 
 def main(side: str, folder: str) -> None:
-    """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder`` is first on the path, as a training script's own is."""
+    """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder``, the training script's, is first on the path."""
     warnings.simplefilter("ignore")
     sys.path[0] = folder
     room(side)
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     packages = {name: package(name) for name in PACKAGES[side]}
-    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings()), "devices": devices(side), "uncompiled": uncompiled()}
+    settings = None
+    with suppress(AlignHooksError):  # the parent reports variables that cannot be read
+        settings = Settings.from_environment(os.environ)
+    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings), "devices": devices(side), "uncompiled": uncompiled()}
     print(f"\n{MARK}{json.dumps(report)}", flush=True)
-
-
-def settings() -> Settings | None:
-    """The settings; None where the variables cannot be read, which the parent reports."""
-    try:
-        return Settings.from_environment(os.environ)
-    except AlignHooksError:
-        return None
 
 
 def package(name: str) -> Package:
@@ -98,7 +95,7 @@ HELPER, TOOLS = "megatron.core.datasets.helpers_cpp", ("make", "g++")
 
 
 def uncompiled() -> list[str]:
-    """Return the folder of a checkout whose data helper is not compiled, then what its compilation lacks here; empty where it is."""
+    """Return the folder of a data helper that is not compiled, and the tools that its compilation lacks; empty where it is compiled."""
     try:
         if importlib.util.find_spec(HELPER) is not None:
             return []
@@ -110,27 +107,24 @@ def uncompiled() -> list[str]:
 
 
 def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[HookStatus]:
-    """Every hook with the state of its seam."""
-    seams: list[HookStatus] = []
-    for hook in hooks:
-        state, why = seam(hook)
-        seams.append(
-            {
-                "name": hook.name,
-                "seam": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
-                "purpose": hook.why,
-                "supports": f"{hook.package} {hook.supports or 'of any version'}",
-                "asked": asked is None or hook.asked(asked),
-                "needed": hook.must_fire,
-                "state": state,
-                "why": why,
-            }
-        )
-    return seams
+    """Return every hook with the state of its patch point."""
+    return [
+        {
+            "name": hook.name,
+            "seam": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
+            "purpose": hook.why,
+            "supports": f"{hook.package} {hook.supports or 'of any version'}",
+            "asked": asked is None or hook.asked(asked),
+            "needed": hook.must_fire,
+            "state": state,
+            "why": why,
+        }
+        for hook, (state, why) in ((hook, seam(hook)) for hook in hooks)
+    ]
 
 
 def seam(hook: Hook) -> tuple[str, str]:
-    """The state of a hook's seam, and why it is not found; empty where it is."""
+    """Return the state of a hook's patch point, and why it is not found; empty where it is."""
     try:
         module = importlib.import_module(hook.trigger)
     except ModuleNotFoundError as error:
@@ -152,7 +146,7 @@ def seam(hook: Hook) -> tuple[str, str]:
 
 
 def devices(side: str) -> list[Device]:
-    """The accelerators that the framework sees."""
+    """Return the accelerators that the framework sees."""
     try:
         return list(importlib.import_module(f"align_hooks.{side}_side.devices").devices())
     except BaseException as error:

@@ -1,7 +1,7 @@
-"""Canonical name to whole shape of the model that a configuration describes: the tensors that the built model would load from a record.
+"""The tensors of the model that a configuration describes: canonical name to global shape, as the built model would load them.
 
-The tensors are those of the model's family. Sizes come from the CheckList's rows, so that aliases and defaults count as they do there.
-Without a size, the tensors that have it are left out.
+The names are from the model's family, the sizes from the CheckList's rows with their aliases and defaults.
+A tensor with an unknown size is left out.
 """
 
 from __future__ import annotations
@@ -29,38 +29,37 @@ from align_hooks.names.table import any_layer
 
 SECTIONS = sections(Path(__file__).with_name("shapes.txt"))
 KNOWN_BY = {row: [side.split() for side in names.split(" | ")] for row, _, names in (line.partition(": ") for line in SECTIONS["known by"])}
-"""Row to the names that must be set, on each side, where the configuration may go on elsewhere."""
+"""Row to the names on each side that must be set where the configuration may go on elsewhere."""
 ADAPTED = f"{MODEL}pet_config."
 DATA = "train_dataset.data_loader."
 """Prefix of the data set's own keys, which the model does not read."""
 COUNTS_END = (0, 18)
-"""The Megatron-LM from which NullTokenizer counts the end of a document within ``--vocab-size``; before, it added an id for it."""
+"""The Megatron-LM since which ``--vocab-size`` of NullTokenizer includes the end of a document; earlier ones added an id."""
 COUNTED, MOST = ("num_layers", "expert_num"), 100_000
-"""Sizes that are numbers of tensors, and the number above which they are taken for a typing error and no tensor is named."""
+"""Sizes that are numbers of tensors, and the number above which such a size is a typing error and counts as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Canonical name to ``whole`` shape, as far as a model is known; ``padded`` is the number of rows of its embedding with padding.
-
-    ``unknown`` are the names, with ``*`` for the number of a layer or an expert, of tensors that the model may or may not have, or of
-    which a size is not known.
-    """
+    """The tensors of a model, as far as known."""
 
     whole: Mapping[str, tuple[int, ...]]
+    """Canonical name to global shape."""
     unknown: frozenset[str]
+    """Names of tensors of unknown existence or shape, with ``*`` for the number of a layer or an expert."""
     padded: int | None
+    """Rows of the embedding with padding; None where they are not known."""
 
     def is_unknown(self, name: str) -> bool:
-        """Whether a tensor's existence or shape is unknown."""
+        """Return whether a tensor's existence or shape is unknown."""
         return any_layer(name) in self.unknown
 
 
 def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | None = None, megatron: str = "") -> Shapes:
-    """The shapes of the model that ``configuration`` describes.
+    """Return the shapes of the model that ``configuration`` describes.
 
-    ``elsewhere`` is where the configuration may go on, empty where all is here. ``vocabulary`` is the size without padding that MindFormers
-    takes from the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
+    ``elsewhere`` is where the configuration may go on, empty where it cannot. ``vocabulary`` is the size without padding that
+    MindFormers takes from its sources; ``megatron`` is the version of megatron-core, empty where it is not known.
     """
     tensors = _tensors(configuration, elsewhere)
     wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}
@@ -84,37 +83,30 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
 
 
 def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[str, ...] | None]:
-    """Every tensor that a model may have, with the sizes of its axes; None for a tensor that it may lack.
-
-    Where several families fit, only tensors that all of them have are certain.
-    """
+    """Return the tensors that a model may have, with the sizes of their axes; None for a tensor that the model may lack."""
     tied, number = meaning("tied_embeddings", configuration, elsewhere), meaning("expert_num", configuration, elsewhere)
-    partly, sort = bool(elsewhere), None if number is UNSET else bool(number)
+    partly, experts = bool(elsewhere), None if number is UNSET else bool(number)
     families = named(configuration) or of_side(configuration)
-    alike = [family for family in families if sort in (None, family.experts)] or families
-    fitting = [family for dense in (True, False) for family in _nearest(alike, configuration, dense=dense, partly=partly)]
+    families = [family for family in families if experts in (None, family.experts)] or families
+    fitting = [family for dense in (True, False) for family in _nearest(families, configuration, dense=dense, partly=partly)]
     shapes = [family.shapes(tied=tied is True) for family in fitting]
-    maybe = {family.output for family in fitting} if tied is UNSET else set()
+    possible = {family.output for family in fitting} if tied is UNSET else set()
     names = dict.fromkeys(name for tensors in shapes for name in tensors)
-    return {
-        name: shapes[0][name] if name not in maybe and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None
+    return {  # where several families fit, only tensors that all of them have are certain
+        name: shapes[0][name] if name not in possible and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None
         for name in names
     }
 
 
 def _nearest(families: Sequence[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
-    """The families of a sort, dense or with experts, from which a configuration differs least."""
+    """Return the dense families, or those with experts, from which a configuration differs least."""
     counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
     fewest = min((count for count, _ in counts), default=0)
     return [family for count, family in counts if count == fewest]
 
 
 def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
-    """The meaning of a row in a configuration, UNSET where it is not known. Where the configuration may go on ``elsewhere``, only the
-    names of :data:`KNOWN_BY` make a row known.
-
-    In MindFormers' older model, keys that ``LlamaConfig`` does not read do not count.
-    """
+    """Return the meaning of a row, UNSET where it is not known: ``elsewhere`` may change each that :data:`KNOWN_BY` does not settle."""
     names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else []
     if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
@@ -122,29 +114,27 @@ def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
 
 
 def as_read(configuration: Configuration) -> Configuration:
-    """A configuration with only the names that its framework reads: ``LlamaConfig`` passes over every other name."""
+    """Return a configuration with only the names that its framework reads: ``LlamaConfig`` ignores every other name."""
     if configuration.side != MINDFORMERS or is_new(configuration):
         return configuration
-    kept = {name: value for name, value in configuration.values.items() if _is_read(name)}
-    return replace(configuration, values=kept, used=set())
+    return replace(configuration, values={name: value for name, value in configuration.values.items() if _is_read(name)}, used=set())
 
 
 def _is_read(name: str) -> bool:
     if not name.startswith(MODEL):
         return not name.startswith(DATA)
-    own = name.removeprefix(MODEL).partition(".")[0]
-    return own in keys_read("LlamaConfig", "")
+    return name.removeprefix(MODEL).partition(".")[0] in keys_read("LlamaConfig", "")
 
 
 def whole_number(value: object) -> int | None:
-    """A count above 0; None for any other value."""
+    """Return a value that is a count above 0; None for any other value."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
 
 
 def _sizes(
     wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
 ) -> Mapping[str, int | None]:
-    """The sizes of axes, and the numbers of layers and experts; None where a size is not known."""
+    """Return the sizes of axes, and the numbers of layers and experts; None for a size that is not known."""
     if any(name.startswith(ADAPTED) or name in SECTIONS["built otherwise"] for name in configuration.values):
         return defaultdict(lambda: None)
 
@@ -153,9 +143,8 @@ def _sizes(
         return None if value is None or (row in COUNTED and value > MOST) else value
 
     def product(size: str) -> int | None:
-        numbers = {row: of(row) for row in rows_of(size)}
-        known = {row: number for row, number in numbers.items() if number is not None}
-        return size_of(size, known.__getitem__) if known.keys() == numbers.keys() else None
+        known = {row: number for row in rows_of(size) if (number := of(row)) is not None}
+        return size_of(size, known.__getitem__) if known.keys() == set(rows_of(size)) else None
 
     padded, own = _vocabulary(configuration, elsewhere, megatron)
     if configuration.side == MINDFORMERS:
@@ -167,14 +156,12 @@ def _sizes(
 
 
 def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> tuple[int | None, int | None]:
-    """Rows of the embedding with and without padding, as far as the configuration itself tells them.
-
-    Megatron takes the tokenizer's size, which ``--vocab-size`` tells only for NullTokenizer.
-    """
+    """Return the rows of the embedding with and without padding; None where the configuration does not have them."""
     if configuration.side == MINDFORMERS:
         return whole_number(meaning("rows_of_the_embedding", configuration, elsewhere)), None
     given, kind = configuration.values.get("padded_vocab_size"), known(configuration, "tokenizer_type")
     own = whole_number(meaning("vocab_size", configuration, elsewhere))
+    # Megatron takes the tokenizer's size, which only for NullTokenizer is --vocab-size
     ids = None if kind != "NullTokenizer" or own is None else _with_end(own, megatron)
     # scripts differ in whether they obey --no-pad-vocab-size
     if given is None and (ids is None or "pad_vocab_size" in configuration.values):
@@ -184,7 +171,7 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
 
 
 def _with_end(ids: int, megatron: str) -> int | None:
-    """The size of a NullTokenizer with ``--vocab-size`` of ``ids``; None where the version is not known."""
+    """Return the size of a NullTokenizer with ``--vocab-size`` of ``ids``; None where the version is not known."""
     try:
         return ids + (Version(megatron).release < COUNTS_END)
     except InvalidVersion:
@@ -192,25 +179,23 @@ def _with_end(ids: int, megatron: str) -> int | None:
 
 
 def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, int | None]) -> Mapping[str, Sequence[int] | None]:
-    """What stands for a number in a family's names, to the numbers that it stands for; None where they are not known."""
+    """Return the numbers for each placeholder in a family's names; None where they are not known."""
     layers, experts = sizes["layers"], sizes["experts"]
-    held, predicted = meaning("layers_with_experts", configuration, elsewhere), meaning("mtp_num_layers", configuration, elsewhere)
+    which, predicted = meaning("layers_with_experts", configuration, elsewhere), meaning("mtp_num_layers", configuration, elsewhere)
     sparse: list[bool] | None = None
-    if isinstance(held, ExpertLayers) and layers is not None:
-        runs = held.runs or ((False, layers),)
-        sparse = [has for has, count in runs for _ in range(count)] if held.sparse + held.dense <= MOST else None
-    after = None if layers is None or predicted is UNSET else range(layers, layers + (whole_number(predicted) or 0))
+    if isinstance(which, ExpertLayers) and layers is not None and which.sparse + which.dense <= MOST:
+        sparse = [has for has, count in which.runs or ((False, layers),) for _ in range(count)]
     return {
         "layer": None if layers is None else range(layers),
         "dense": None if sparse is None else [layer for layer, has in enumerate(sparse) if not has],
         "sparse": None if sparse is None else [layer for layer, has in enumerate(sparse) if has],
-        "after": after,
+        "after": None if layers is None or predicted is UNSET else range(layers, layers + (whole_number(predicted) or 0)),
         "expert": range(experts or 0),
     }
 
 
 def _numbered(name: str, numbers: Mapping[str, Sequence[int] | None]) -> Iterator[str]:
-    """A tensor's name with every number of its layer and its expert."""
+    """Yield a tensor's name with every number of its layer and its expert."""
     words = [word for word in NUMBERS if f"{{{word}}}" in name]
     for chosen in itertools.product(*(numbers[word] or () for word in words)):
         yield name.format(**dict(zip(words, chosen, strict=True)))

@@ -1,4 +1,4 @@
-"""The size of a training, as far as its configuration or a record tells it before it is started."""
+"""The size of a training, from its configuration or from a record, before the training is started."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from align_hooks.families.family import size_of
 from align_hooks.record.reader import Run
 
 BEYOND = 10**15
-"""A number that no training has, of anything; floating point holds every smaller one."""
+"""A number above every size of a training; a float represents each smaller integer exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Trainable ``elements`` of the whole model, ``tokens`` of a step, ``steps``, and the number of ``parts`` into which tensor and
-    pipeline parallelism cut the model; None where ``source`` does not tell it. ``choices`` are the experts of a token in all layers."""
+    """The size of a training; None where its source does not have a number."""
 
     elements: int | None
+    """Trainable elements of the model, over all ranks."""
     tokens: int | None
+    """Tokens of a step."""
     steps: int | None
     parts: int
+    """Parts into which tensor and pipeline parallelism divide the model."""
     source: str
     choices: int = 0
+    """Experts of a token, over all layers."""
     rows: int | None = None
     """Rows of the embedding."""
     micro_batch: int | None = None
@@ -37,20 +40,22 @@ class Size:
 
 
 def of_run(run: Run) -> Size:
-    """The size of a recorded run: the part of each rank, counted once."""
-    elements = sum(shard.elements for rank in run.manifests for shard in run.shards(rank) if shard.counted)
+    """Return the size of a recorded run."""
+    shards = [shard for rank in run.manifests for shard in run.shards(rank)]
+    elements = sum(shard.elements for shard in shards if shard.counted)
     parts = max((manifest.size("tp") * manifest.size("pp") for manifest in run.manifests.values()), default=1)
-    rows, sequence = run.facts.training.global_batch_size, run.facts.training.sequence_length
-    tokens = rows * sequence if rows is not None and isinstance(sequence, int) else None
-    layers = {shard.name.partition(".experts.")[0] for rank in run.manifests for shard in run.shards(rank) if ".experts." in shard.name}
+    rows, length = run.facts.training.global_batch_size, run.facts.training.sequence_length
+    sequence = length if isinstance(length, int) else None
+    tokens = rows * sequence if rows is not None and sequence is not None else None
+    layers = {shard.name.partition(".experts.")[0] for shard in shards if ".experts." in shard.name}
     chosen = run.facts.model.get("num_experts_per_tok")
     choices = len(layers) * chosen if isinstance(chosen, int) else 0
-    of_pass = run.facts.padded_vocabulary, run.facts.training.micro_batch_size, sequence if isinstance(sequence, int) else None
+    of_pass = run.facts.padded_vocabulary, run.facts.training.micro_batch_size, sequence
     return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path), choices, *of_pass)
 
 
 def of_configuration(configuration: Configuration) -> Size:
-    """The size that a configuration describes, of a decoder with usual or latent attention, dense or with experts."""
+    """Return the size that a configuration describes, of a decoder with usual or latent attention, dense or with experts."""
     rows = ConfigurationReader(configuration)
     batch, sequence, steps = (rows.count(name) for name in ("global_batch_size", "seq_length", "train-iters"))
     parts = math.prod(rows.count(name) or 1 for name in ("model_parallel", "pipeline_stage"))
@@ -65,10 +70,7 @@ def of_configuration(configuration: Configuration) -> Size:
 
 
 def parameters(configuration: Configuration) -> int:
-    """Number of trainable elements of the model that a configuration describes: a model of a family, or any other decoder.
-
-    :raises TypeError: a size that it needs is not known.
-    """
+    """Return the trainable elements of a configuration's model, of a family or not; raises TypeError where a size is not known."""
     family, rows = described(configuration), ConfigurationReader(configuration)
     if family is None:
         return _of_any_decoder(rows)
@@ -85,30 +87,30 @@ def parameters(configuration: Configuration) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationReader:
-    """A configuration, read by rows of the CheckList."""
+    """A reader of a configuration by rows of the CheckList."""
 
     configuration: Configuration
 
     def value(self, name: str) -> object:
-        """What a row means; None where that is not known."""
+        """Return the meaning of a row; None where it is not known."""
         meaning = read_row(ROW[name], self.configuration).meaning
         return None if meaning is UNSET else meaning
 
     def number(self, name: str) -> int:
-        """The number that a row means; raises TypeError where that is not known."""
+        """Return the number of a row; raises TypeError where it is not known."""
         value = self.value(name)
         if not isinstance(value, int | float) or not abs(value) < BEYOND:
             raise TypeError(f"{name} is not known")
         return int(value)
 
     def count(self, name: str) -> int | None:
-        """The number above 0 that a row means; None for any other value."""
+        """Return the number of a row if it is above 0; None for any other value."""
         value = self.value(name)
         return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < BEYOND else None
 
 
 def _of_any_decoder(rows: ConfigurationReader) -> int:
-    """Elements of a decoder with usual or latent attention, dense or with experts, without layers for multi-token prediction."""
+    """Return the elements of a decoder with usual or latent attention, dense or with experts, without multi-token prediction."""
     hidden, layers = rows.number("hidden_size"), rows.number("num_layers")
     norm = hidden * (2 if rows.value("normalization") == "layernorm" else 1)
     attention = _latent(rows, hidden) if rows.value("multi_latent_attention") is True else _usual(rows, hidden)
@@ -133,7 +135,7 @@ def _of_any_decoder(rows: ConfigurationReader) -> int:
 
 
 def _usual(rows: ConfigurationReader, hidden: int) -> int:
-    """Elements of a layer's attention with queries, keys and values."""
+    """Return the elements of a layer's attention with queries, keys and values."""
     heads, groups, size = map(rows.number, ("num_heads", "n_kv_heads", "head_dim"))
     biases = bool(rows.value("bias_of_queries_keys_and_values")) * (heads + 2 * groups) * size
     biases += bool(rows.value("bias_of_linear_layers")) * hidden
@@ -142,10 +144,10 @@ def _usual(rows: ConfigurationReader, hidden: int) -> int:
 
 
 def _latent(rows: ConfigurationReader, hidden: int) -> int:
-    """Elements of a layer's latent attention."""
+    """Return the elements of a layer's latent attention."""
     heads, key = rows.number("num_heads"), rows.number("kv_lora_rank")
-    own, turned, value = map(rows.number, ("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
+    plain, rotary, value = map(rows.number, ("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
     query = rows.number("q_lora_rank") if rows.value("q_lora_rank") else 0
-    queries = heads * (own + turned)
+    queries = heads * (plain + rotary)
     projected = hidden * query + query + query * queries if query else hidden * queries
-    return projected + hidden * (key + turned) + key + key * heads * (own + value) + heads * value * hidden
+    return projected + hidden * (key + rotary) + key + key * heads * (plain + value) + heads * value * hidden

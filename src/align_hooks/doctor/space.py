@@ -1,4 +1,4 @@
-"""Free disk and memory against what the settings will need."""
+"""Disk and memory: free, and needed by the settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from align_hooks.settings import PREFIX, Settings
 
 TOKENS = tuple(kind for kind in KINDS if kind.token_bytes or kind.choice_bytes)
 LARGE = (*TENSORS, *TOKENS)
-"""Kinds that are as large as the model, or grow with a batch; the others are small beside them."""
+"""Quantities that are as large as the model, or grow with a batch; all others are small."""
 
 
 def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
-    """The disk space that recording takes and that is free, and a problem where it does not fit; both empty where nothing is recorded."""
+    """Return free and needed disk space, and a problem where it does not fit; both empty where nothing is recorded."""
     if settings.run is None:
         return "", ""
     base = existing(settings.run)
@@ -37,20 +37,21 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
         return f"{there}; {lacking}", ""
     least = range(max(_named(settings), 1) if steps is None else steps)
     sets, count = tensors(settings, least), batches(settings, least)
-    taken = _bytes(settings, size, least)
+    of_tensors, of_batches = _bytes(settings, size, least)
     parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets and size.elements)
     parts += [f"{count} batches of {size.tokens} tokens"] * bool(count and size.tokens)
-    needed, at_least = sum(taken), "at least " if lacking else ""
-    text = f"{there}; recording takes {at_least}{billions(needed)}B ({', '.join(parts)}; {size.source})"
+    needed = of_tensors + of_batches
+    taken = f"recording takes {'at least ' if lacking else ''}{billions(needed)}B"
+    text = f"{there}; {taken} ({', '.join(parts)}; {size.source})"
     if needed <= free:
         return text, ""
-    kinds = LARGE if taken[0] >= taken[1] else (*TOKENS, *TENSORS)
+    kinds = LARGE if of_tensors >= of_batches else (*TOKENS, *TENSORS)  # the largest is named first
     names = ", ".join(PREFIX + kind.variable.upper() for kind in _wanted(settings, kinds))
-    return text, f"recording takes {at_least}{billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
+    return text, f"{taken} and {there}; choose fewer steps in {names}, or another disk"
 
 
 def unknown(settings: Settings, size: Size | None) -> str:
-    """What is missing to know how much recording takes, and which source would tell it; empty where nothing is missing."""
+    """Return which number is missing for the size of recording, and the source that has it; empty where none is missing."""
     if settings.run is None or not _wanted(settings, LARGE):
         return ""
     if size is None:
@@ -67,23 +68,23 @@ def unknown(settings: Settings, size: Size | None) -> str:
 
 
 def _wanted(settings: Settings, kinds: Sequence[Quantity]) -> list[Quantity]:
-    """Those of ``kinds`` that are recorded at some step."""
+    """Return the quantities that are recorded at some step."""
     return [kind for kind in kinds if settings.steps(kind)]
 
 
 def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
-    """Bytes that the tensors of ``steps`` take, and the batches."""
+    """Return the bytes of the tensors of ``steps``, and of the batches."""
     return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps, size.choices)
 
 
 def _named(settings: Settings) -> int:
-    """The steps up to the last that is asked for by number; 0 where none is."""
+    """Return the number of steps up to the last that a variable names; 0 where none is named."""
     asked = [settings.steps(kind).last for kind in LARGE]
     return max((last + 1 for last in asked if last is not None), default=0)
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:
-    """Steps that a run may make, as far as the settings ask for them; None where ``all`` are asked for and their number is not known."""
+    """Return the number of steps of a run, or of those that the settings name; None where they ask for ``all`` of unknown number."""
     if size is not None and size.steps is not None:
         return size.steps
     return None if any(settings.steps(kind).ranges is None for kind in LARGE) else _named(settings)
@@ -91,13 +92,13 @@ def planned(settings: Settings, size: Size | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Host memory that a framework takes on a CPU in fp32, as measured on two layers at four sizes; it took at most 15 % less."""
+    """Host memory of a framework on a CPU in fp32, at most 15 % above measurements on two layers at four sizes."""
 
     title: str
     base: float
     """Bytes of the process before there is a model."""
     states: int
-    """Copies of the weights: themselves, gradients, Adam's moments, and what is made on the way."""
+    """Copies of the weights: the weights, gradients, Adam's moments, and intermediate ones."""
     logits: int
     """Copies of the logits of a forward pass."""
 
@@ -106,31 +107,34 @@ REHEARSALS = {"torch": Rehearsal("Megatron-LM", 1.1e9, 5, 2), "ms": Rehearsal("M
 
 
 def rehearsal(side: str, settings: Settings, size: Size) -> Iterator[tuple[str, str]]:
-    """The memory that a rehearsal takes, with a problem where it does not fit; nothing where none is asked for, or a size is not known."""
+    """Yield the memory of a rehearsal, with a problem where it does not fit; nothing where a size is not known."""
     if settings.device != "cpu" or size.elements is None or size.rows is None or size.sequence is None or size.tokens is None:
         return
     takes = REHEARSALS[side]
-    # without pipeline stages MindFormers takes the whole batch at once
+    # without pipeline stages, MindFormers runs the global batch at once
     tokens = size.tokens if side == "ms" or size.micro_batch is None else size.micro_batch * size.sequence
     states, logits = takes.states * ELEMENT * size.elements, takes.logits * ELEMENT * tokens * size.rows
-    needed, free = takes.base + states + logits, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    parts = (
-        f"{billions(states)}B for {billions(size.elements)} parameters, {billions(logits)}B for logits of {tokens} tokens by {size.rows}"
-    )
+    needed, free = takes.base + states + logits, _free_memory()
+    of_states, of_logits = f"{billions(states)}B for {billions(size.elements)} parameters", f"{billions(logits)}B for logits"
+    parts = f"{of_states}, {of_logits} of {tokens} tokens by {size.rows}"
     text = f"a rehearsal of {takes.title} takes about {billions(needed)}B of memory ({parts}); {billions(free)}B are free"
     smaller = "the batch and the sequence" if logits > states else "hidden size and layers"
     yield text, f"{text}; make the vocabulary smaller, and {smaller} (docs/rehearsal.md)" if needed > free else ""
 
 
+def _free_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
 def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Device]) -> Iterator[tuple[str, str]]:
-    """The host and device memory that capturing takes, each with a problem where it does not fit."""
+    """Yield the host and device memory that recording takes, each with a problem where it does not fit."""
     if size is None or size.elements is None:
         return
     yield from rehearsal(side, settings, size)
     part = ELEMENT * size.elements // size.parts
     cut = f" of {size.parts} that tensor and pipeline parallelism make" if size.parts > 1 else ""
     if _wanted(settings, TENSORS):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        free = _free_memory()
         text = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
         problem = f"{text}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
         yield text, problem if part > free else ""
@@ -149,7 +153,7 @@ def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[D
 
 
 def billions(number: float) -> str:
-    """A count as people write it: ``7.24 G``, ``31.2 M``."""
+    """Return a count with three digits and a unit: ``7.24 G``, ``31.2 M``."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Each ``ALIGN_HOOKS_*`` variable that is set, and the run or file that it names, opened as the run itself would open it."""
+"""Each ``ALIGN_HOOKS_*`` variable that is set, and the run or file that it names, opened by the run's own code."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from align_hooks.settings import PREFIX, Settings, Source
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable, its value, what was ``found`` there, and the ``problem`` for which a run would be refused, empty for none."""
+    """A variable that is set."""
 
     name: str
     value: str
     found: str = ""
+    """What the run or file that the variable names holds."""
     problem: str = ""
+    """Why a run would be refused; empty where it would not."""
 
 
 def examined(settings: Settings) -> Iterator[Variable]:
-    """Every variable that is set to other than its default, in the order of the table."""
+    """Yield every variable that does not have its default, in the order of the settings."""
     for field in fields(Settings):
         value = getattr(settings, field.name)
         if value == field.default:
             continue
         name, text = PREFIX + field.name.upper(), str(settings.as_text()[field.name])
         try:
-            yield Variable(name, text, LOOKS[field.name](value, settings) if field.name in LOOKS else "")
+            yield Variable(name, text, EXAMINERS[field.name](value, settings) if field.name in EXAMINERS else "")
         except RefusedRun as error:  # a refusal at a run's start, which names the variable
             yield Variable(name, text, problem=str(error))
         except (AlignHooksError, OSError) as error:
@@ -46,7 +48,7 @@ def examined(settings: Settings) -> Iterator[Variable]:
 
 
 def directory(run: Path, settings: Settings) -> str:
-    """What the run's directory holds; raises AlignHooksError where the run could not claim it."""
+    """Return a description of the run's directory; raises AlignHooksError where the run could not claim it."""
     base = existing(run)
     if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
         raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
@@ -57,25 +59,25 @@ def directory(run: Path, settings: Settings) -> str:
 
 
 def existing(path: Path) -> Path:
-    """A directory itself, or the nearest above it that exists."""
+    """Return a path if it exists, else its nearest parent that does."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def replay(source: Source, settings: Settings) -> str:
-    """The steps whose batches can be replayed."""
-    feed = Replay(source)
-    if feed.run.missing is not None:
-        raise AlignHooksError(f"{source}: {rendered(feed.run.missing.message)}; copy or record every rank")
-    first = min(feed.run.batch_steps(), default=0)
-    return f"batches of steps {max(first, 0)} to {feed.last}"
+    """Return the steps whose batches can be replayed, in words."""
+    batches = Replay(source)
+    if batches.run.missing is not None:
+        raise AlignHooksError(f"{source}: {rendered(batches.run.missing.message)}; copy or record every rank")
+    first = min(batches.run.batch_steps(), default=0)
+    return f"batches of steps {max(first, 0)} to {batches.last}"
 
 
 def of_steps(what: str, steps: Sequence[int]) -> str:
-    """The recorded steps of what can be given to a run."""
+    """Return the recorded steps of a quantity, in words."""
     return f"{what} of {len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
-LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
+EXAMINERS: Mapping[str, Callable[[Any, Settings], str]] = {
     "run": directory,
     "replay_batches": replay,
     "load_weights": lambda source, settings: f"{len(open_weights(source))} tensors",
@@ -83,4 +85,4 @@ LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
     "replay_routing": lambda source, settings: of_steps("experts", RoutingReplay(source).recorded),
     "teacher": lambda source, settings: of_steps("points", Teacher(source, patterns=settings.teacher_points.parts).recorded),
 }
-"""Field of the settings that names something on a disk to the function that looks at it; its first argument is the field's value."""
+"""Field of the settings that names a run or a file to the function that describes this; its first argument is the field's value."""

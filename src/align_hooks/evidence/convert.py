@@ -1,5 +1,4 @@
-"""A log, or curves that another tool kept, as a record: rows of scalars, local norms where they were logged, and the source and the
-resolution of both."""
+"""A log, or another tool's curves, as a record of scalars and logged local norms, with their source and resolution."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
 
 LONGEST = 2**30
-"""Bytes of a log, and no more."""
+"""Most bytes of a log."""
 
 
 def convert(log: Path, run: Path, names: Path | None = None) -> tuple[TrainingLog, list[int]]:
-    """Write the record of a log; returns its content, and the steps of which it has local norms. ``names`` is a record of the same model by
-    MindFormers, which names the local norms that MindFormers logs.
+    """Write the record of a log, and return its content and the steps with local norms.
 
+    :param names: a record of the same model by MindFormers, for the names of logged local norms.
     :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
     """
     content = read(log)
@@ -61,7 +60,7 @@ def convert_curves(source: Path, run: Path, side: str | None = None) -> Scalars:
 
 
 def is_curves(source: Path) -> bool:
-    """Whether a path is what :func:`convert_curves` reads."""
+    """Return whether :func:`convert_curves` reads a path."""
     return source.exists() and (is_tensorboard(source) or is_table(source))
 
 
@@ -83,12 +82,13 @@ def write(
 
 
 def read(log: Path) -> bytes:
-    """The bytes of a log: a file, or a pipe such as a shell's ``<(zcat …)``. Nobody may ever write to a pipe that has a name.
+    """Return the bytes of a log: a file, or a pipe such as a shell's ``<(zcat …)``.
 
-    :raises RecordError: it is neither, cannot be read, or is larger than ``LONGEST``.
+    :raises RecordError: the log is a device or a named pipe, cannot be read, or is larger than ``LONGEST``.
     """
     advice = "name a log that Megatron-LM or MindFormers printed"
     try:
+        # a named pipe may never get a writer, and reading it would wait for ever
         if stat.S_ISFIFO(log.stat().st_mode) and os.path.lexists(os.path.realpath(log)):
             raise RecordError(f"{log} is a pipe with a name; {advice}")
         with log.open("rb") as file:

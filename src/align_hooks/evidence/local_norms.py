@@ -1,8 +1,8 @@
-"""MindFormers' own local norms, as ``runner_wrapper.local_norm: True`` has them logged: of each parameter one squared sum, with no name.
+"""MindFormers' own local norms, logged with ``runner_wrapper.local_norm: True``: of each parameter one squared sum, with no name.
 
-They stand in the order of the optimizer's groups, before gradients are reduced over data-parallel ranks and before they are clipped
-(``LocalNorm`` in its ``wrapper.py``; ``_get_loss_output`` logs them just above the step's own line). A record of the same model gives the
-names. The numbers of elements, which are logged too, show whether it is the same model.
+They have the order of the optimizer's groups, and are of gradients before data-parallel reduction and clipping (``LocalNorm`` in its
+``wrapper.py``; ``_get_loss_output`` logs them just above the step's own line). A record of the same model gives the names; the logged
+numbers of elements show whether the model is the same.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^()\[\]\n]*)[)\]]\s*\nlocal_no
 NUMBER = re.compile(rf"(?:{DIGITS}|nan|inf)\Z")
 Norms: TypeAlias = Mapping[int, Mapping[str, float]]
 SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
-"""In the configuration that MindFormers prints at its start, which its own log file does not have."""
+"""Texts of the configuration that MindFormers prints at its start, but not into its own log file."""
 
 
 def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> tuple[Norms, float, list[str]]:
-    """The local norms of a log: squared sums by step and canonical name, what a last digit leaves open of a norm, relative, and what a
-    reader should know. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands twice; ``names`` is a
-    record of the same model by MindFormers.
+    """Return the local norms of a log (squared sums by step and canonical name), a norm's relative resolution, and notes.
 
-    :raises RecordError: the log has none, or two of a step, or those of one rank of several, or of another model than the record.
+    :param lines: the number and the step of every line of a step, ascending.
+    :param names: a record of the same model by MindFormers.
+    :raises RecordError: the log has no local norms, two of a step, those of one rank of several, or those of another model.
     """
     if SEVERAL in text:
         raise RecordError(
@@ -57,7 +57,7 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
 
 
 def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Run) -> dict[str, float]:
-    """One step's squared sums by name."""
+    """Return one step's squared sums by canonical name."""
     sizes = [int(size) for size in re.findall(COUNT, block["sizes"])]
     if len(sizes) != len(order):
         raise RecordError(
@@ -76,9 +76,9 @@ def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Ru
 
 
 def ordered(names: Run) -> dict[str, int]:
-    """Canonical name to number of elements of everything that is trained, in the order of the optimizer's groups.
+    """Return canonical name to number of elements of every trained tensor, in the order of the optimizer's groups.
 
-    :raises RecordError: the record is none by MindFormers on one rank, or of a model that holds several tensors as one.
+    :raises RecordError: the record is not by MindFormers on one rank, or the model holds several tensors as one.
     """
     if names.facts.side != "ms" or names.world_size != 1:
         raise RecordError(f"{names.path} is no record by MindFormers on one rank, whose order its local norms have; name one with --names")
@@ -95,6 +95,6 @@ def ordered(names: Run) -> dict[str, int]:
 
 
 def coarse(word: str) -> float:
-    """What the last digit of a squared sum leaves open of its norm, relative; 0 where that is not known."""
+    """Return the relative resolution of a norm from a printed squared sum; 0 where unknown."""
     half, value = half_of_last_digit(word), abs(float(word))
     return half / 2 / value if half and value else 0.0

@@ -1,10 +1,9 @@
 """Losses, gradient norms and rates of every step, as Megatron-LM and MindFormers print them.
 
-A log says less than a record, and not always what it seems to. Megatron-LM prints the learning rate of the *next* step. From 0.16 on the
-loss that a process prints after its second iteration is the mean of its first two, because it prints after the first without starting the
-mean anew (``training_log`` with ``is_first_iteration``); these versions are known by the microseconds that they print. A process begins
-with iteration 1, or with the one after its checkpoint. Each row of ours has the numbers of its own step, and None where a log does not
-say.
+Megatron-LM prints the learning rate of the *next* step. From 0.16 on the loss that a process prints after its second iteration is the mean
+of its first two, because it prints after the first without starting the mean anew (``training_log`` with ``is_first_iteration``); these
+versions are known by the microseconds that they print. A process begins with iteration 1, or with the one after its checkpoint. Each row
+of ours has the numbers of its own step, and None where a log does not have them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from align_hooks.errors import RecordError
 from align_hooks.evidence.recording import Row, Scalars, row_of
 
 COUNT = r"[0-9]{1,18}"
-"""A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""
+"""A number of steps, in ASCII digits."""
 DIGITS = r"[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][-+]?[0-9]{1,3})?"
 """A number as a framework prints it; the longest is the largest double without an exponent."""
 MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
@@ -31,22 +30,23 @@ MINDFORMERS_LINE = re.compile(
 )
 NUMBER = rf"(?:\[\s*)?([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 START = "[before the start of training step]"
-"""What a process of Megatron-LM prints once, on its first rank, before its first iteration."""
+"""The text that a process of Megatron-LM prints once, on its first rank, before its first iteration."""
 RESTART = 2.0
-"""Seconds, in fewer of which no process ends and another begins to train."""
+"""Least seconds from the end of a process to the first iteration of the next."""
 LINE = re.compile(r"^(.{0,65536}).*", re.MULTILINE)
-"""A line, and of it what a line of a step may reach."""
+"""A line, and as many of its characters as a line of a step may have."""
 TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]{0,60}|samples/s)\s{0,8}:?\s{0,8}[\d.]+")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Printed: TypeAlias = tuple[float, float] | None
-"""A number of a log and half of what its last digit stands for; None where the log has none."""
+"""A number of a log, and half a unit of its last digit; None where the log has no number."""
 
 
 @dataclass(frozen=True)
 class TrainingLog(Scalars):
-    """What a log says, without a gap; ``lines`` has number and step of each line of a step, whether it counts or not."""
+    """The rows of a log, without a gap."""
 
     lines: list[tuple[int, int]] = field(default_factory=list)
+    """Number and step of each line of a step, repeated ones included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ class Line:
     text: str
     """The numbers that were printed."""
     when: str = ""
-    """When Megatron-LM printed them, with microseconds since 0.16."""
+    """When Megatron-LM printed the line, with microseconds since 0.16."""
     started: bool = False
-    """Whether a process is seen to begin between the line before and this one."""
+    """Whether the log shows a process to begin between the line before and this one."""
     repeated: bool = False
-    """Whether a second process printed the line of this step again, with which it began."""
+    """Whether a second process, which began with this step, printed its line again."""
 
 
 class LossOf(Enum):
-    """What the loss on a line of Megatron-LM is the mean of."""
+    """The steps whose mean a line of Megatron-LM has as its loss."""
 
     THIS_STEP = 1
     FIRST_TWO = 2
@@ -76,9 +76,9 @@ class LossOf(Enum):
 
 
 def read_log(text: str, name: str) -> TrainingLog:
-    """The log of either framework.
+    """Read the log of either framework.
 
-    :raises RecordError: it holds no step, not every step, or a step twice and differently.
+    :raises RecordError: the log holds no step, not every step, or a step twice with different numbers.
     """
     text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
@@ -104,7 +104,7 @@ def _of_steps(text: str, side: str) -> Iterator[Line]:
 
 
 def _once(lines: Iterable[Line], name: str) -> list[Line]:
-    """Each step once; a line that stands twice, from two handlers or two processes, counts once."""
+    """Return one line for each step: two handlers or two processes may have printed the same line."""
     by_step: dict[int, Line] = {}
     for line in lines:
         first = by_step.get(line.step, line)
@@ -165,9 +165,8 @@ def _megatron_rows(lines: list[Line]) -> TrainingLog:
 
 
 def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
-    """Whether each line is the first of a process; None where the log does not show it. Lines alone, without what else was printed, show it
-    only of iteration 1, and that no process began where there was no time for it."""
-    shown = any(line.started for line in lines)
+    """Return whether each line is the first of a process; None where the log does not show it."""
+    shown = any(line.started for line in lines)  # without this text, only iteration 1 and short times between lines show it
     first = lines[0]
     begins: list[bool | None] = [first.started or first.repeated or first.step == 0 or None]
     for before, line in itertools.pairwise(lines):
@@ -176,7 +175,7 @@ def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
 
 
 def _paused(before: Line, line: Line) -> bool:
-    """Whether more time passed between two lines than the iteration took, enough to begin another process."""
+    """Return whether the time between two lines exceeds the iteration's enough to begin another process."""
     took = _number(line.text, r"elapsed time per iteration \(ms\):")
     try:
         passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
@@ -186,23 +185,22 @@ def _paused(before: Line, line: Line) -> bool:
 
 
 def _means(lines: Sequence[Line], begins: Sequence[bool | None]) -> Iterator[LossOf]:
-    """What the loss of each line is the mean of."""
+    """Yield the steps of which the loss of each line is the mean."""
     after = {True: LossOf.FIRST_TWO, False: LossOf.THIS_STEP, None: LossOf.UNKNOWN}
     for line, before, begun in zip(lines, [None, *begins], begins, strict=False):
-        if "." not in line.when:  # before 0.16: of the steps since the line before, however many a line alone does not show
+        if "." not in line.when:  # before 0.16: the steps since the line before, of which a single line does not show the number
             yield LossOf.UNKNOWN if len(lines) == 1 and line.step else LossOf.THIS_STEP
         else:  # the first of a process is its own, and so is what follows any but a first, whether it is one or not
             yield LossOf.THIS_STEP if begun or (begun is None and before is False) else after[before]
 
 
 def _loss_of(before: Line | None, line: Line, mean: LossOf) -> tuple[Printed, bool | None]:
-    """Loss of the step of a line, and whether it was skipped; None of either where the line does not tell. A skipped step adds nothing to
-    a mean, and since 0.17 Megatron-LM prints a mean of none as 0."""
+    """Return the loss of a line's own step, and whether the step was skipped; None for either where unknown."""
     loss, skips = _value(line.text, "lm loss: "), _number(line.text, "number of skipped iterations:") or 0
     if mean is LossOf.UNKNOWN:
         return None, None if skips else False
     if mean is LossOf.THIS_STEP or before is None:
-        return None if skips else loss, bool(skips)
+        return None if skips else loss, bool(skips)  # a skipped step adds nothing, and since 0.17 the mean of nothing prints as 0
     first, skips_before = _value(before.text, "lm loss: "), _number(before.text, "number of skipped iterations:") or 0
     if skips - skips_before or loss is None:
         return None, bool(skips - skips_before)
@@ -231,7 +229,7 @@ def _mindformers_rows(lines: list[Line]) -> TrainingLog:
 
 
 def _noted(quantity: str, value: Printed, resolution: MutableMapping[str, float]) -> float | None:
-    """The number, whose resolution is kept where it is the coarsest of its quantity."""
+    """Return a printed number, and keep its resolution where it is the coarsest of the quantity."""
     if value is None:
         return None
     resolution[quantity] = max(resolution.get(quantity, 0.0), value[1])
@@ -244,13 +242,13 @@ def _number(text: str, before: str) -> float | None:
 
 
 def _value(text: str, before: str) -> Printed:
-    """The number behind some words, and half of its last digit."""
+    """Return the number behind some words, and half a unit of its last digit."""
     match = re.search(before + r"\s*" + NUMBER, text)
     return (float(match[1]), half_of_last_digit(match[1])) if match else None
 
 
 def half_of_last_digit(word: str) -> float:
-    """Half of what the last digit of a printed number stands for; 0 where it is not finite."""
+    """Return half a unit of the last digit of a printed number; 0 for one that is not finite."""
     digits, _, power = word.lower().partition("e")
     half = float(f"5e{int(power or 0) - len(digits.partition('.')[2]) - 1}")
     return half if math.isfinite(float(word)) and math.isfinite(half) else 0.0

@@ -1,9 +1,9 @@
-"""Norms of gradients that msprobe's monitor left, of PyTorch or MindSpore: CSV files, a directory a rank.
+"""Norms of gradients in the CSV files of msprobe's monitor (PyTorch or MindSpore), a directory a rank.
 
-Its first version writes ``grad_reduced_A-B.csv``, rounded to six decimals; the second ``weight_grad_stepA-B.csv``, whose rows of the scope
-``reduced`` are meant here. Both take the norm of each parameter as the framework holds it, after the data-parallel reduction, before
-unscaling and clipping, and count steps from 0 as a record does. Nothing in them says whose part of a parameter a rank holds: of several
-ranks only copies can be read. A fused parameter has one norm, which is none of its pieces': it counts for the global norm alone.
+Version 1 writes ``grad_reduced_A-B.csv``, rounded to six decimals; version 2 ``weight_grad_stepA-B.csv``, whose scope ``reduced`` is read.
+Each norm is of a framework's parameter, after the data-parallel reduction, before unscaling and clipping; steps count from 0.
+The files do not name the part of a parameter that a rank holds, so several ranks must hold copies.
+A fused parameter has one norm, which counts only for the global norm.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from align_hooks.record.reader import Run, open_run
 
 Norms: TypeAlias = Mapping[int, Mapping[str, float]]
 """Step to the framework's name of a parameter to the norm of its gradient."""
-
 FILE = re.compile(r"(?:grad_reduced_|weight_grad_step)\d+-\d+\.csv")
 OF_A_RANK = re.compile(r"rank_\d+|.*-rank\d+-.*")
 WRAPPED = re.compile(r"(?:\d+:)?(?:module\.)*")
-"""Before the model's own name of a parameter: the number of its chunk, and what wraps the model."""
+"""Prefix of a parameter's name: the number of its chunk, and the model's wrappers."""
 REDUCED = "reduced"
 LARGEST = 1e100
-"""Norms of fp32 numbers are smaller, and their squares can be added."""
+"""Upper bound of a norm of fp32 numbers; its square is finite."""
 SMALLEST = 1e-150
-"""Of a smaller norm nothing is left in its square."""
+"""Least norm whose square is no denormal."""
 WORTH = 0.01
-"""A norm whose last decimal leaves open more than this, relative, is left out."""
+"""Largest relative resolution of a norm that is kept."""
 
 
 @dataclass(slots=True)
 class Monitored:
-    """What one rank's files hold. ``half`` is half of the last decimal that they print."""
+    """The norms in one rank's files."""
 
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
     half: float = math.inf
+    """Half of the last printed decimal."""
 
 
 def is_monitored(source: Path) -> bool:
-    """Whether a directory is what msprobe's monitor writes, of one rank or of several."""
+    """Return whether a directory is of msprobe's monitor, of one rank or of several."""
     return source.is_dir() and bool(_ranks(source))
 
 
 def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
-    """Write the record of a monitor's files; returns its rows, and the steps of which it has local norms. ``names`` is a record of the same
-    model by the same framework, which says what its parameters are called; without one there is the global norm alone. ``side`` is
-    ``torch`` or ``ms``, where no record says so.
+    """Write the record of a monitor's files, and return its rows and the steps with local norms.
 
+    :param names: a record of the same model by the same framework, for canonical names; None: only the global norm is written.
+    :param side: ``torch`` or ``ms``, needed without ``names``.
     :raises RecordError: the files cannot be read, or are of another model. :raises RefusedRun: the directory holds a run.
     """
     monitored = read_monitored(source)
@@ -77,28 +77,25 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
     scalars = Scalars(side, rows, resolution, left_out)
     place = well_formed(str(source.resolve()))
     origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
-    held = {name for step in kept.values() for name in step}
-    write(run, scalars, origin, [shard for shard in shards.values() if shard.name in held], kept)
+    with_norms = {name for step in kept.values() for name in step}
+    write(run, scalars, origin, [shard for shard in shards.values() if shard.name in with_norms], kept)
     return scalars, sorted(kept)
 
 
 def read_monitored(source: Path) -> Monitored:
-    """What a monitor wrote, of one rank, or of ranks that hold the same.
-
-    :raises RecordError: a file has no norms, or ranks hold different ones.
-    """
+    """Read a monitor's files; raises RecordError for files without norms, and for ranks with different norms."""
     ranks = _ranks(source)
     first, *others = (_of_a_rank(rank) for rank in ranks)
-    if unlike := next((rank for rank, one in zip(ranks[1:], others, strict=True) if one.norms != first.norms), None):
+    if differing := next((rank for rank, other in zip(ranks[1:], others, strict=True) if other.norms != first.norms), None):
         raise RecordError(
-            f"{unlike} has other norms than {ranks[0]}: each rank holds a part of the model, and the files do not say which; record them "
-            f"with ALIGN_HOOKS_LOCAL_NORMS instead, which puts parts together"
+            f"{differing} has other norms than {ranks[0]}: each rank holds a part of the model, and the files do not say which; record "
+            f"them with ALIGN_HOOKS_LOCAL_NORMS instead, which puts parts together"
         )
     return first
 
 
 def _ranks(source: Path) -> list[Path]:
-    """The directories of the ranks: the one that was named, or those below it."""
+    """Return the directories of ranks: the named one, or those in it."""
     below = (one for one in list_folder(source) if OF_A_RANK.fullmatch(one.name) and is_folder_in(one, source))
     return [rank for rank in (source, *below) if any(FILE.fullmatch(one.name) for one in list_folder(rank))]
 
@@ -121,7 +118,7 @@ def _of_a_rank(rank: Path) -> Monitored:
 
 
 def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Step, the framework's name of a parameter, its norm as it is printed, and the line."""
+    """Yield step, framework's name of a parameter, printed norm, and line."""
     try:
         for number, row in enumerate(records(file, file.parent), 2):
             place, name = f"{file}:{number}", str(row.get("module_name") or row.get("name") or "")
@@ -151,9 +148,9 @@ def _number(word: str) -> str:
 
 
 def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shard]:
-    """The framework's name of each parameter that is one canonical tensor, to that.
+    """Return the framework's name of each parameter that is one canonical tensor, to its shard.
 
-    :raises RecordError: the record is of several ranks, or of a model of other parameters.
+    :raises RecordError: the record is of several ranks, or of a model with other parameters.
     """
     if named.world_size != 1:
         raise RecordError(f"{named.path} is of {named.world_size} ranks; name a record of the same model on one with --names")
@@ -172,15 +169,12 @@ def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shar
 
 
 def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """Squared sums by step and canonical name, without what has too few digits; and what was left out."""
+    """Return squared sums by step and canonical name, without norms of too few digits; and notes on the parameters left out."""
     least = max(monitored.half / WORTH, SMALLEST)
     coarse = {name for norms in monitored.norms.values() for name in shards if 0 < norms[name] < least}
-    whole = {native: shard.name for native, shard in shards.items() if native not in coarse}
-    kept = {
-        step: {name: norms[native] * norms[native] for native, name in whole.items()}
-        for step, norms in sorted(monitored.norms.items())
-        if whole
-    }
+    fine = {native: shard.name for native, shard in shards.items() if native not in coarse}
+    steps = sorted(monitored.norms.items()) if fine else ()
+    kept = {step: {name: norms[native] * norms[native] for native, name in fine.items()} for step, norms in steps}
     names = {name for norms in monitored.norms.values() for name in norms}
     fused: Sequence[str] = sorted(names - shards.keys()) if shards else []
     notes = ["gradients were not unscaled: a run with a loss scale has norms that are larger by it"]

@@ -1,4 +1,4 @@
-"""A record that is made of another tool's files: of one rank, in a directory that holds no run, and the rows of scalars that it gets."""
+"""Records of one rank that are made of another tool's files."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.settings import Settings
 
 Row: TypeAlias = dict[str, float | bool | None]
-"""A row of scalars by the keys of a record."""
+"""Key of a record to value."""
 REQUIRED = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
-"""Keys of a row that a record always has, None where they are unknown."""
+"""Keys that every row has, None where unknown."""
 
 
-def row_of(step: int, **said: float | bool | None) -> Row:
-    """Return the row of a step with what was ``said`` of it: whatever a record has beside that is unknown."""
-    return {"step": step, **dict.fromkeys(REQUIRED), **said}
+def row_of(step: int, **known: float | bool | None) -> Row:
+    """Return the row of a step with its ``known`` values; the other required ones are None."""
+    return {"step": step, **dict.fromkeys(REQUIRED), **known}
 
 
 @dataclass(frozen=True)
 class Scalars:
-    """``side`` is ``torch`` or ``ms``. ``rows`` are as a record keeps them, ascending.
-
-    ``resolution`` is half of the last digit of ``loss`` and ``grad_norm``, the largest of all rows, and that of ``learning_rate`` relative
-    to each. ``notes`` say what a reader should know.
-    """
+    """The rows of scalars of a run."""
 
     side: str
+    """``torch`` or ``ms``."""
     rows: list[Row]
+    """By step, ascending."""
     resolution: Mapping[str, float]
+    """Half of the last digit: the largest of all rows, for ``learning_rate`` relative to its value."""
     notes: list[str] = field(default_factory=list)
+    """What a reader should know."""
 
 
 @contextmanager
 def recording(run: Path, side: str, asked: Settings, facts: JsonObject, steps: range, shards: Sequence[Shard] = ()) -> Iterator[Writer]:
-    """Let a record by ``side`` be written, as if it had been recorded with the settings ``asked``.
-
-    :raises RefusedRun: the directory holds a run.
-    """
+    """Yield the writer of a record by ``side`` with the settings ``asked``; raises RefusedRun where the directory holds a run."""
     if run.exists() and holds_a_run(run):
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), side, asked)

@@ -1,10 +1,9 @@
-"""MindFormers on MindSpore, GRAPH_MODE. Only this room imports mindspore and mindformers; importing it imports neither.
+"""MindFormers on MindSpore, GRAPH_MODE. Only this package imports mindspore and mindformers; importing the package imports neither.
 
 Start a script with ``python -m align_hooks.ms_side run_mindformer.py …`` (``msrun … python -m …``), or write ``import
-align_hooks.ms_side`` anywhere before the Trainer is built. That import attaches when an ``ALIGN_HOOKS_*`` variable is set, and is
-the only import in this package that has an effect. With none set it attaches nothing: the one thing that it then does is to have
-``NumpyDataloader`` registered, once MindFormers is imported, for a YAML that names it by hand. Sites that may not use hooks call the
-public functions from a patch of their own.
+align_hooks.ms_side`` anywhere before the Trainer is built. That import attaches when an ``ALIGN_HOOKS_*`` variable is set, and is the only
+import in this package with an effect. With no variable set it only has ``NumpyDataloader`` registered, once MindFormers is imported, for a
+YAML that names the class. Sites that may not use hooks call the public functions from a patch of their own.
 """
 
 from __future__ import annotations
@@ -31,11 +30,8 @@ def __getattr__(name: str) -> object:
 
 
 def _is_what_was_imported() -> bool:
-    """Whether somebody imports this package itself, and not a module in it, for which Python executes this package first.
-
-    Only the import system's own frames tell the two apart: the outermost frame has the name that was asked for.
-    """
-    asked: str = __name__
+    """Return whether the caller imports this package itself, and not a module in it, for which Python executes the package first."""
+    asked: str = __name__  # the outermost frame of the import system has the requested name
     frame: FrameType | None = sys._getframe(2)  # above this function and this module
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         asked = frame.f_locals["name"] if frame.f_code.co_name == "_find_and_load" else asked

@@ -1,8 +1,7 @@
-"""The points of the model in a step: which are wanted, what a teacher gives in their place, and what a step left of them.
+"""The points of the model in a step: their choice, a teacher's values in their place, and their recorded values.
 
-Points are put in place at the first
-``on_train_step_begin``, which has the batch for which the graph is compiled (:mod:`.points` says how). As with token losses the model must
-be called with the whole batch: the cells that cut it into micro-batches are those of semi-automatic parallelism, which is refused."""
+Points are compiled in at the first ``on_train_step_begin``, which has the batch of the graph (:mod:`.points` says how). As for token losses
+the model must be called with the full batch: only semi-automatic parallelism, which is refused, cuts a batch into micro-batches."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ VARIABLE = f"{PREFIX}ACTIVATIONS"
 
 
 def refuse_unseen(session: MsSession) -> None:
-    """Refuse, before training, activations of a job that this version does not see: one that is cut, or of another kind of model."""
+    """Refuse, before training, the activations of a job with cut batches or with a model of unknown points."""
     if not session.settings.steps(ACTIVATIONS) and session.teacher is None:
         return
     variable = VARIABLE if session.settings.steps(ACTIVATIONS) else f"{PREFIX}TEACHER"
@@ -43,7 +42,7 @@ def refuse_unseen(session: MsSession) -> None:
 
 
 def keep_activations(session: MsSession, rows: int, length: int) -> None:
-    """Put the points into the model, for batches of so many rows and positions on this rank; refuses what does not fit the device."""
+    """Put the points into the model, for this rank's batches; refuse points that do not fit the device."""
     from align_hooks.ms_side.hooks.train_cell import free_memory
 
     assert session.parameters is not None
@@ -76,7 +75,7 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
 
 
 def check_teacher(session: MsSession, planned: range) -> None:
-    """Hold what a teacher is to give against the steps of the run, before training: the widths of the points once they are built."""
+    """Refuse, before training, a teacher that does not fit the ``planned`` steps; widths are checked once points are built."""
     teacher = session.teacher
     if teacher is None:
         return
@@ -90,7 +89,7 @@ def check_teacher(session: MsSession, planned: range) -> None:
 
 
 def give_values(session: MsSession, step: int, loss_scale: float) -> None:
-    """Have a step pass on what its teacher gives; in a step that is not forced the points pass on their own."""
+    """Set the points to the teacher's values of a forced step, or to the model's own values."""
     teacher = session.teacher
     if teacher is None:
         return
@@ -112,13 +111,13 @@ def give_values(session: MsSession, step: int, loss_scale: float) -> None:
 
 
 def scale(session: MsSession, loss_scale: float) -> float:
-    """What a gradient that flows is divided by to be that of the reduced objective; with a per-token loss MindFormers divides by the tokens
-    of the step later still, and sums over ranks."""
+    """Return the divisor from a gradient in the backward pass to the gradient of the reduced objective."""
+    # with a per-token loss MindFormers divides by the tokens of the step later, and sums over ranks
     return loss_scale * (1 if is_per_token(session.train_cell) or summed(session.launch) else session.launch.world_size)
 
 
 def made(session: MsSession, loss_scale: float) -> StepActivations | None:
-    """What the points kept in the step that ended; None where there are none."""
+    """Return the values of the ended step's points; None without points."""
     wanted = points.chosen(session.settings.patterns(FILTER).parts or ("*",))
     whole = points.chosen(session.settings.patterns(WHOLE).parts)
     sums: dict[str, Array] = {}

@@ -1,4 +1,4 @@
-"""The points of newer models (``use_legacy: False``), which stand in ``mindformers.parallel_core.training_graph``."""
+"""The points of newer models (``use_legacy: False``), of ``mindformers.parallel_core.training_graph``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ def of_newer(build: Builder, model: Model) -> None:
 
 
 def of_predicting(build: Builder, core: Cell, config: ModelConfig) -> None:
-    """Put points into the layers that predict further tokens. What their transformer layer is given has one user, so ``eh_proj`` shows
-    it."""
+    """Put points into the layers for multi-token prediction; ``eh_proj`` is the only source of their transformer layer's input."""
     hidden = config.hidden_size
     for index, layer in enumerate(core.mtp.layers):
         name = f"model.layers.{config.num_layers + index}"
@@ -64,7 +63,7 @@ def of_block(build: Builder, layer: Cell, name: str, config: ModelConfig, *, pre
 
 
 def of_attention(build: Builder, attention: Cell, name: str, hidden: int) -> None:
-    """Put points into attention with usual projections, fused per group of queries or one behind the other."""
+    """Put points into attention whose projections are fused per group of queries or consecutively."""
     heads, groups, size = attention.num_heads, attention.kv_num_heads, attention.head_dim
     fused = [f"{name}.{which}_proj" for which in "qkv"]
     width = (heads + 2 * groups) * size
@@ -101,7 +100,7 @@ def turned_attention(base: type) -> type:
 
 
 def of_latent_attention(build: Builder, attention: Cell, name: str, config: ModelConfig) -> None:
-    """Put points into latent attention, whose first projections stand side by side or apart (``mla_qkv_concat``)."""
+    """Put points into latent attention, whose first projections are joined or separate (``mla_qkv_concat``)."""
     heads, head, turned_part = config.num_attention_heads, config.qk_head_dim, config.qk_pos_emb_head_dim
     rank, keys, size = config.q_lora_rank, config.kv_lora_rank + turned_part, head + turned_part
     width = heads * size
@@ -139,7 +138,7 @@ def turned_latent(base: type) -> type:
 
 
 def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int) -> None:
-    """Put points into a dense feed-forward part, whose gate and up stand row by row or one behind the other."""
+    """Put points into a dense feed-forward part, whose gate and up are interleaved by row or consecutive."""
     by_row = "Interleaved" in type(mlp).__name__
     views = [
         View("", (size, 2) if by_row else (2 * size,), *bounds)
@@ -151,11 +150,8 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int
     build.turn(mlp.linear_fc2, compiled.of_input_and_output, point_in=active, point_out=out)
 
 
-# ---- experts
-
-
 def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
-    """Put points into a layer with experts. Tokens stand row after row in a router, as in its experts."""
+    """Put points into a layer with experts; in router and experts tokens are ordered row by row."""
     router, layout = mlp.router, by_rows(build.layout)
     logits = build.point(f"{name}.gate", int(router.expert_dim), layout)
     weights = build.expert_weights(f"{name}.gate.weights", router, layout)

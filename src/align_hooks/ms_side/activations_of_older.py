@@ -1,4 +1,4 @@
-"""The points of ``LlamaForCausalLM`` (``use_legacy: True``, 1.5 to 1.9). Tokens stand row after row in all of its tensors."""
+"""The points of ``LlamaForCausalLM`` (``use_legacy: True``, 1.5 to 1.9), whose tensors all order tokens row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from align_hooks.settings import PREFIX
 
 
 def of_older(build: Builder, model: Model) -> None:
-    """Put points into a LlamaForCausalLM. Raises RefusedRun for one whose layers have other parts."""
+    """Put points into a LlamaForCausalLM; raise RefusedRun where its layers have other parts."""
     network, config, hidden = model.network, model.config, model.config.hidden_size
     llama = network.model
     build.turn(llama.tok_embeddings, compiled.of_output, point_out=build.point(points.EMBEDDING, hidden))
@@ -39,8 +39,7 @@ def of_block(build: Builder, layer: Cell, name: str, config: Cell, hidden: int) 
 
 
 def turned_layer(base: type) -> type:
-    """A layer with the text of ``LLamaDecodeLayer.construct``, and points in it: its two additions are one operator, and the residual is
-    read by a norm and by the second of them, so no part shows it."""
+    """Make a layer with the text of ``LLamaDecodeLayer.construct`` and points in it, since no part of the layer shows the residual."""
 
     class Pointed(base):  # type: ignore[misc]
         def construct(  # type: ignore[no-untyped-def]
@@ -89,7 +88,7 @@ def turned_layer(base: type) -> type:
 
 
 def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidden: int) -> None:
-    """Put points into attention, whose projections are apart or fused per group of queries (``qkv_concat``)."""
+    """Put points into attention, whose projections are separate or fused per group of queries (``qkv_concat``)."""
     heads = config.num_heads
     groups = config.n_kv_heads or heads
     size = hidden // heads
@@ -112,12 +111,12 @@ def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidde
 
 
 def of_heads(layout: TokenLayout, heads: int) -> TokenLayout:
-    """The layout of ``[rows, heads, positions, size]``."""
+    """Return the layout of ``[rows, heads, positions, size]``."""
     return TokenLayout(layout.rows, layout.length, layout.first, by_position=False, heads=heads)
 
 
 class Rotated(nn.Cell):
-    """``apply_rotary_emb``, what it puts out passing a point each."""
+    """``apply_rotary_emb`` with a point at each output."""
 
     def __init__(self, original: Cell, query: Cell, key: Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -141,8 +140,7 @@ def turned_values(base: type) -> type:
 
 
 def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
-    """Put points into a feed-forward part, whose gate and up are apart or row by row (``ffn_concat``). The activation of the gate is inside
-    its projection, before which the point stands."""
+    """Put points into a feed-forward part, whose gate and up are separate or interleaved by row (``ffn_concat``)."""
     size = int(mlp.hidden_dim)
     if mlp.ffn_concat:
         views = [View("", (size, 2), 0, 1), View("", (size, 2), 1, 2)]
@@ -150,7 +148,7 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
         build.turn(mlp.w_gate_hidden, compiled.of_output, point_out=fused)
     else:
         gate = build.point(f"{name}.gate_proj", size)
-        if gate is not None:
+        if gate is not None:  # the gate's activation is inside its projection
             put(mlp.w1, "activation", compiled.Before(mlp.w1.activation, gate))
         build.turn(mlp.w3, compiled.of_output, point_out=build.point(f"{name}.up_proj", size))
     active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)

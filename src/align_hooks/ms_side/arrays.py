@@ -1,4 +1,4 @@
-"""Where MindSpore tensors become numpy arrays and numbers; everything past here is numpy."""
+"""The conversion of MindSpore tensors to numpy arrays and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLOATS = (mindspore.float32, mindspore.float16, mindspore.bfloat16, mindspore.fl
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
+    """Return a host copy: floating types as fp32, other types unchanged; one transfer."""
     if tensor.dtype == mindspore.bfloat16:
         tensor = tensor.astype(mindspore.float32)
     array = np.array(tensor.asnumpy())
@@ -20,5 +20,5 @@ def to_numpy(tensor: Tensor) -> Array:
 
 
 def number(value: Tensor | float) -> float:
-    """A number, which may be kept in a tensor of a single element."""
+    """Return a number, or the only element of a tensor."""
     return float(to_numpy(value).reshape(-1)[0]) if hasattr(value, "asnumpy") else float(value)

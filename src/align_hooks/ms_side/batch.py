@@ -15,24 +15,20 @@ from align_hooks.names.blocks import Array
 
 
 def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> dict[str, Array]:
-    """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``; where they are fed, ``position_ids`` int64 and
-    ``attention_mask`` bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden.
+    """Return ``tokens`` and ``labels`` int64 and ``loss_mask`` fp32, ``[rows, sequence]``, and of a data set with these columns
+    ``position_ids`` int64 and ``attention_mask`` bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden.
 
-    ``LlamaForCausalLM`` cuts tokens and labels out of a column of sequence+1 ids, unless ``input_sliced_sig`` says that they
-    come cut. Without a mask column its pad and ignore ids make the mask (``construct``, 1.5 to 1.9). In 1.3 it always cuts
-    and takes no mask. A newer model never cuts, and leaves out labels with the ignored id whatever the mask says
-    (``PreprocessLabelsAndMasks``).
-    """
+    ``LlamaForCausalLM`` cuts tokens and labels out of sequence+1 ids unless ``input_sliced_sig`` is set; without a mask column its pad and
+    ignore ids make the mask (``construct``, 1.5 to 1.9). In 1.3 it always cuts and accepts no mask. A newer model never cuts, and drops
+    labels with the ignored id whatever the mask (``PreprocessLabelsAndMasks``)."""
     model = model_of(cell)
     arrays = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in arrays:
         kind = type(model.network).__name__
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as {kind} does")
     read = _of_newer if model.is_newer else _of_older
-    batch = read(arrays, model)
-    return {name: array.astype(np.float32 if name == "loss_mask" else np.int64) for name, array in batch.items()} | _positions(
-        arrays, model
-    )
+    batch = {name: array.astype(np.float32 if name == "loss_mask" else np.int64) for name, array in read(arrays, model).items()}
+    return batch | _positions(arrays, model)
 
 
 def _of_newer(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
@@ -63,7 +59,7 @@ def _of_older(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
 
 
 def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
-    """What a newer model with ``use_eod_reset`` was fed beside; without it position ids that are fed are dropped."""
+    """Return position ids and attention mask of a newer model, which reads position ids only with ``use_eod_reset``."""
     batch: dict[str, Array] = {}
     if model.is_newer and model.config.use_eod_reset and "position_ids" in arrays:
         batch["position_ids"] = arrays["position_ids"].astype(np.int64)
@@ -73,7 +69,7 @@ def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
 
 
 def unrecorded(columns: Sequence[str], cell: Cell) -> list[str]:
-    """Columns that the data set gives to the model and that no record has, such as lengths of packed samples."""
+    """Return the columns of the data set that no record has, such as lengths of packed samples."""
     model = model_of(cell)
     known = RESET if model.is_newer else CUT if takes_cut(type(model.network)) else UNCUT
     return sorted(set(columns) - set(known))

@@ -10,14 +10,11 @@ from align_hooks.settings import Settings
 
 MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,!=2.0.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
-"""The versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of
-MindFormers 1.4 ask for MindSpore 2.5 or 2.8. After MindFormers 1.9 came 2.0, which cannot be imported without hyper-parallel; the package
-index lacks that."""
-
+"""Versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of MindFormers 1.4
+need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, needs hyper-parallel, which the package index lacks."""
 FROM_SOURCE = ("2.4", "2.6")
-"""Minor versions of MindSpore that MindFormers 1.3 and 1.5 ask for and the package index no longer has. The hooks were never run on
-them: both were run on 2.7.0 instead. ``Model.train``, its callbacks and the attributes that are read are alike in the sources of 2.0.0
-and 2.7.0."""
+"""MindSpore versions of MindFormers 1.3 and 1.5, which the package index no longer has. Both were run on 2.7.0 instead: the sources of
+2.0.0 and 2.7.0 have the same ``Model.train``, callbacks and attributes."""
 
 
 def _always(settings: Settings) -> bool:
@@ -25,14 +22,13 @@ def _always(settings: Settings) -> bool:
 
 
 def training(settings: Settings) -> bool:
-    """Whether the training loop is seen or changed."""
-    fed = (settings.load_weights, settings.inject_gradients, settings.replay_routing, settings.teacher)
-    return any(source is not None for source in fed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
+    """Return whether hooks see or change the training loop."""
+    replayed = (settings.load_weights, settings.inject_gradients, settings.replay_routing, settings.teacher)
+    return any(source is not None for source in replayed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
 _hook = functools.partial(at_seam, room="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
-
 HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "config",

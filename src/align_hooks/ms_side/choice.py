@@ -1,4 +1,4 @@
-"""What one router chooses in a step, and what is chosen for it."""
+"""One router's choice of experts in a step, and a recorded choice in its place."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ UNTOUCHED = -1
 
 @dataclass(frozen=True)
 class Choice:
-    """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups;
-    ``is_led`` says that the router must be led to the groups of the experts that are given to its tokens."""
+    """One router's buffers in the compiled graph."""
 
     name: str
     facts: Router
     groups: int
+    """The number of groups of experts; 0 without groups."""
     is_led: bool
+    """Whether the router must be led to the groups of the given experts."""
     kept: Parameter
     given: Parameter
     giving: Parameter
+    """The switch between ``given`` and the router's own choice."""
 
     def experts(self, shape: tuple[int, ...]) -> Array | None:
-        """The experts of the last step's tokens, int16 ``[rows, sequence, experts a token]``, ascending; None where the graph was compiled
-        without the Cell, or for another batch."""
+        """Return the last step's experts, int16 ``[rows, sequence, experts a token]``, ascending; None where the graph kept none."""
         experts: Array = self.kept.asnumpy()
         if experts.size != np.prod(shape) * self.facts.chosen or (experts == UNTOUCHED).all():
             return None
         return np.sort(experts.reshape(*shape, self.facts.chosen), axis=2).astype(np.int16)
 
     def give(self, experts: Array | None) -> None:
-        """Have the next step's tokens given to ``experts``; with None the router chooses."""
+        """Send the next step's tokens to ``experts``; with None the router chooses."""
         self.giving.set_data(Tensor(experts is not None))
         if experts is not None:
             self.given.set_data(Tensor(np.ascontiguousarray(experts.reshape(self.given.shape), np.int32)))

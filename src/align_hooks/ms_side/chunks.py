@@ -1,7 +1,7 @@
-"""Which numbers of a gradient are summed together, and the piece that each sum belongs to: known before the graph is compiled.
+"""The chunks of gradients whose squares are summed together, and the piece of each chunk, known before the graph is compiled.
 
-A gradient is looked at as a matrix whose rows are chunks: as many elements as divide its rows and the places where its pieces begin. So no
-piece is cut out of it, and a chunk belongs to one piece. Imports no framework.
+A gradient is viewed as a matrix whose rows are chunks, of a size that divides its rows and the offsets of its pieces. So a chunk belongs to
+one piece, and no piece is cut out. Imports no framework.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from align_hooks.names.fused import Fused
 from align_hooks.record.format.norms import CHUNK
 
 LARGE = 1 << 20
-"""Elements of a gradient that is not joined with others, which would be a copy of it."""
+"""Elements from which a gradient is not joined with others, which would copy it."""
 
 
 def chunks_of(blocks: Blocks | Stack, shape: Sequence[int]) -> tuple[int, Array]:
-    """The elements of a chunk of a gradient of ``shape``, and the piece of each chunk, in the gradient's order."""
+    """Return the size of a gradient's chunks, and the piece of each chunk, in the gradient's order."""
     view, ranges = blocks.filled.view(shape)
     common = math.gcd(view[2], *(bound for *_, columns in ranges for bound in columns))
     width = largest_part(common, CHUNK)
@@ -37,22 +37,23 @@ def chunks_of(blocks: Blocks | Stack, shape: Sequence[int]) -> tuple[int, Array]
 
 
 def largest_part(size: int, limit: int) -> int:
-    """The largest number up to ``limit`` that divides ``size``."""
+    """Return the largest divisor of ``size`` up to ``limit``."""
     return max(part for part in range(1, min(size, limit) + 1) if size % part == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class NormPlan:
-    """``groups`` are the gradients that are taken in one call, by their indices, and the elements of their chunks. ``owners`` are the index
-    in ``names`` of the piece of each chunk, group after group."""
+    """The grouping of gradients by call, and the piece of each chunk."""
 
     groups: tuple[tuple[tuple[int, ...], int], ...]
+    """The indices of each call's gradients, and the size of their chunks."""
     owners: Array
+    """The index in ``names`` of each chunk's piece, group after group."""
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> NormPlan:
-        """The plan for gradients of these pieces and shapes."""
+        """Plan for gradients of these pieces and shapes."""
         groups: dict[tuple[int, int | None], list[int]] = {}
         owned: list[Array] = []
         names: list[str] = []
@@ -65,6 +66,6 @@ class NormPlan:
         return cls(tuple((tuple(members), width) for (width, _), members in groups.items()), whole, tuple(names))
 
     def named(self, sums: Array) -> dict[str, float]:
-        """Canonical name to squared sum, fp64, from the sums of chunks."""
+        """Map canonical names to squared sums, fp64, from the sums of chunks."""
         squared = np.bincount(self.owners, sums.astype(np.float64), len(self.names))
         return dict(zip(self.names, squared.tolist(), strict=True))

@@ -1,12 +1,11 @@
 """Columns that make a model of MindFormers compute the loss of exactly the recorded tokens, labels and mask. Imports no framework.
 
-Newer models (``use_legacy: False``) take all three as they are. With ``use_eod_reset`` they also take positions that start anew and the
-mask that goes with them, ``[rows, 1, sequence, sequence]``, 1 where attention is forbidden; without it they make both.
+Newer models (``use_legacy: False``) read all three unchanged. With ``use_eod_reset`` they also read restarting positions and their mask,
+``[rows, 1, sequence, sequence]``, 1 where attention is forbidden; without it they make both.
 
-``LlamaForCausalLM`` takes all three as they are since 1.5: ``input_sliced_sig`` says that they come cut, and ``loss_mask`` is a column. 1.3
-takes neither. It drops the last id and the first label itself, and counts every token whose id is not the pad id and whose label is not the
-ignored id. For 1.3 both columns are therefore longer by an id that is dropped again, which keeps the model's own sequence length, and a
-token that does not count has the ignored id for its label.
+``LlamaForCausalLM`` reads all three unchanged since 1.5, with ``input_sliced_sig`` and a column ``loss_mask``. In 1.3 it drops the last id
+and the first label, and counts every token whose id is not the pad id and whose label is not the ignored id. For 1.3 both columns therefore
+have one id more, and a token that does not count has the ignored label.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ UNCUT = ("input_ids", "labels")
 """Columns in the order of ``construct``'s arguments. Data sets of 1.3 feed by position, and its third argument is no mask."""
 RESET = (*CUT, "position_ids", "attention_mask")
 """Columns of a newer model with ``use_eod_reset``."""
-
 IGNORED = -100
 """MindFormers' default of ``ignore_token_id``; no vocabulary has this id."""
 TYPES = {"loss_mask": np.float32, "attention_mask": np.uint8}

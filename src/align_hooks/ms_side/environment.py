@@ -7,9 +7,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 
 FRAMEWORK = ("mindspore",)
-
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
-
 WATCHED = (
     "MS_ASCEND_CHECK_OVERFLOW_MODE",
     "MS_DEV_RUNTIME_CONF",

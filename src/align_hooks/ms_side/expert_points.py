@@ -1,4 +1,4 @@
-"""Points of experts: the weights of those that each token chose, and what each puts out."""
+"""Points of experts: the weights of each token's experts, and the output of each expert."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from align_hooks.record.read.activations import column_signs, measured, row_sign
 
 
 class ExpertWeightsPoint(nn.Cell):
-    """A point of the weights of the experts that each token chose: kept with the experts, and read as weights of all experts, 0 where a
-    token chose another."""
+    """A point of the weights of each token's experts, read as weights of all experts, 0 for experts not chosen."""
 
     def __init__(self, name: str, experts: int, chosen: int, layout: TokenLayout, *, whole: bool) -> None:
         super().__init__(auto_prefix=False)
@@ -43,7 +42,7 @@ class ExpertWeightsPoint(nn.Cell):
         return self.insert(weights)
 
     def values(self, *, backward: bool) -> Iterator[tuple[str, Array, Array | None]]:
-        """As those of a :class:`Point`, of all experts."""
+        """Yield values as :meth:`.Point.values` does, of all experts."""
         dense = np.zeros((self.shape[0], self.views[0].width), np.float32)
         np.put_along_axis(dense, self.index.asnumpy(), (self.gradient if backward else self.value).asnumpy(), axis=1)
         tensor = self.layout.in_order(dense, self.views[0])
@@ -53,8 +52,7 @@ class ExpertWeightsPoint(nn.Cell):
 
 
 class OfExperts(nn.Cell):
-    """A point of the weighed outputs of all experts of a rehearsal, ``[experts, tokens, hidden]``, where a token that did not choose an
-    expert is 0. Tokens of an expert have no order, so their row signs are +1."""
+    """A point of the weighed outputs of a rehearsal's experts, ``[experts, tokens, hidden]``, 0 for tokens of other experts."""
 
     def __init__(self, names: Sequence[str], hidden: int, layout: TokenLayout) -> None:
         super().__init__(auto_prefix=False)
@@ -76,7 +74,7 @@ class OfExperts(nn.Cell):
         return self.insert(tensor)
 
     def values(self, *, backward: bool) -> Iterator[tuple[str, Array, Array | None]]:
-        """As those of a :class:`Point`: of the tokens that chose an expert alone, the others being 0 in its value."""
+        """Yield values as :meth:`.Point.values` does, of each expert's own tokens, without order, so with row signs of +1."""
         outputs = self.value.asnumpy()
         kept = self.gradient.asnumpy() if backward else outputs
         for view, output, tensor in zip(self.views, outputs, kept, strict=True):

@@ -1,7 +1,7 @@
-"""From the rows that a rank is fed to the batch that the job trains on, under semi-automatic parallelism. Imports no framework.
+"""The job's batch and the rows of each rank's data set, under semi-automatic parallelism. Imports no framework.
 
-MindSpore joins the rows of all data-parallel ranks in the order of the ranks, and cuts the joined batch into micro-batches only then. So
-a rank does not train on the rows that it was fed. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
+MindSpore joins the rows of all data-parallel ranks in the order of the ranks, and then cuts the joined batch into micro-batches. So a rank
+does not train on the rows of its own data set. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
 from __future__ import annotations
@@ -14,26 +14,24 @@ from align_hooks.ms_side.objects import Config
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers of ``parallel_config`` and its neighbours.
-
-    ``micro_batches`` are those of a pipeline or of gradient accumulation, ``interleave`` the pieces of each. ``whole`` says that every
-    rank is fed the whole batch (``full_batch``).
-    """
+    """The numbers of ``parallel_config`` and its neighbours."""
 
     dp: int = 1
     cp: int = 1
     mp: int = 1
     pp: int = 1
     micro_batches: int = 1
+    """Micro-batches of a pipeline or of gradient accumulation."""
     interleave: int = 1
+    """Pieces of a micro-batch."""
     whole: bool = False
+    """Whether every rank's data set has the full batch (``full_batch``)."""
 
     def place(self, rank: int, ranks: int) -> dict[str, int]:
-        """Axis to a rank's index on it, and ``<axis>_size`` to the number of ranks along it; ``tp`` is MindFormers' model parallelism.
+        """Map axes to a rank's indices, and ``<axis>_size`` to numbers of ranks; ``tp`` is MindFormers' model parallelism.
 
-        Model-parallel ranks stand together, then context-parallel ranks, then data-parallel ranks; stages are blocks. Raises RefusedRun
-        where the sizes do not make the job.
-        """
+        Indices vary fastest along model, then context, then data parallelism, then stages. Raises RefusedRun where the sizes do not make
+        the job."""
         dp, cp, mp, pp = self.dp, self.cp, self.mp, self.pp
         if dp * cp * mp * pp != ranks:
             raise RefusedRun(
@@ -47,7 +45,7 @@ class Sizes:
         return indices | {"dp_size": dp, "tp_size": mp, "pp_size": pp, "cp_size": cp, "ep_size": 1}
 
     def rows(self, fed: int) -> int:
-        """Rows of the job's batch where a rank is fed ``fed`` rows."""
+        """Return the rows of the job's batch where a rank's data set has ``fed`` rows."""
         return fed if self.whole else fed * self.dp
 
     def batch_size(self, rows: int, what: object) -> int:
@@ -61,7 +59,7 @@ class Sizes:
         return size
 
     def share(self, place: dict[str, int]) -> tuple[int, int]:
-        """Which part of the batch a rank at a place is fed, and of how many parts."""
+        """Return the part of the batch in the data set of a rank at a place, and the number of parts."""
         return (0, 1) if self.whole else (place["dp"], self.dp)
 
     def joined_first(self) -> dict[str, int | bool]:
@@ -69,12 +67,11 @@ class Sizes:
         return {"micro_batches": self.micro_batches, "whole": self.whole}
 
     def losses(self, output: float, tokens: int, place: dict[str, int], *, per_token: bool) -> dict[str, float | None]:
-        """A step's losses as the rank at a place records them, from its training cell's ``output`` and the ``tokens`` that it was fed.
+        """Return a step's losses for the record of the rank at a place, from its training cell's ``output`` and number of ``tokens``.
 
-        The output is a sum over micro-batches, and over the pieces of each, of means over all data-parallel ranks. The gradient is
-        divided by the number of micro-batches, and not by the number of pieces. A per-token loss is the mean already. Only the last stage
-        has a loss, the others put out 0. Context-parallel ranks are fed the same tokens.
-        """
+        The output is a sum over micro-batches, and over the pieces of each, of means over all data-parallel ranks; a per-token loss is the
+        mean already. The gradient is divided by the number of micro-batches, and not by the number of pieces."""
+        # only the last stage has a loss, and context-parallel ranks have the same tokens
         if place["pp"] < self.pp - 1 or (place["cp"] > 0 and not self.whole):
             return {"loss": None, "objective_loss": None, "valid_tokens": 0}
         loss = output if per_token else output / (self.micro_batches * self.interleave)
@@ -91,16 +88,13 @@ REFUSED = {
 
 
 def sizes_of(config: Config, *, whole: bool) -> Sizes:
-    """The sizes in MindFormers' configuration, before or after MindFormers builds it.
-
-    MindFormers takes ``micro_batch_num`` with a pipeline and ``gradient_accumulation_steps`` without, and resets the other to 1.
-    Raises RefusedRun for the parallelism of :data:`REFUSED`.
-    """
+    """Return the sizes in MindFormers' configuration, built or not; raise RefusedRun for the parallelism of :data:`REFUSED`."""
     section = config.get("parallel_config")
     for name, why in REFUSED.items():
         if _number(section, name) > 1:
             raise RefusedRun(f"parallel_config.{name} is above 1, and {why}; set it to 1 in the YAML")
     pp = _number(section, "pipeline_stage")
+    # MindFormers resets the number that it does not use to 1
     accumulated = _number(section, "micro_batch_num") if pp > 1 else _number(config.get("runner_config"), "gradient_accumulation_steps")
     return Sizes(
         dp=_number(section, "data_parallel"),
@@ -126,9 +120,8 @@ def is_fed_whole(parallel: Config) -> bool:
 
 SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL", "semi_auto_parallel")
 """Spellings of the mode in a configuration: those of the YAML, and MindFormers' own."""
-
 UNREAD = (2, "AUTO_PARALLEL", "auto_parallel", 3, "HYBRID_PARALLEL", "hybrid_parallel")
-"""Modes in which the part of a batch that a rank is fed is unknown until the graph is compiled."""
+"""Modes in which a rank's part of a batch is unknown until the graph is compiled."""
 
 
 def is_semi_auto(config: Config) -> bool:

@@ -1,8 +1,7 @@
-"""Which numbers of a gradient go into which signed sum, and under which signs: known before the graph is compiled.
+"""The signed sums of gradients' elements, and their signs, known before the graph is compiled. Imports no framework.
 
-Each piece of a gradient is a box of a view of it, and a matrix: :mod:`align_hooks.record.format.sketch` says how its elements are signed
-and summed. Its rows are filled up to whole turns with zeros and its columns to whole lanes, so that every sum is one over an axis.
-Imports no framework.
+A piece of a gradient is a box in a view of the gradient, and a matrix, whose elements :mod:`align_hooks.record.format.sketch` signs and
+sums. Zeros pad its rows to full row tiles and its columns to full lanes, so that every sum is along an axis.
 """
 
 from __future__ import annotations
@@ -24,48 +23,51 @@ TURNS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A piece of a gradient: the gradient's index, a ``view`` of it, where the piece begins in that and its size on each axis. The piece is
-    a matrix of ``rows`` and ``columns``, or ``transposed`` one of these."""
+    """A piece of a gradient as a matrix."""
 
     gradient: int
+    """The index of the gradient."""
     view: View
+    """A shape of the gradient in which the piece is a box."""
     begin: View
     size: View
     rows: int
     columns: int
     transposed: bool
+    """Whether the box is the transposed matrix."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the piece is the whole gradient."""
+        """Whether the piece is all of the gradient."""
         return self.size == self.view
 
     @property
     def turns(self) -> int:
-        """Turns of rows, the last of which may lack some."""
+        """The number of row tiles, the last of which may be partial."""
         return -(-self.rows // TURNS)
 
     @property
     def padding(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Rows and columns of zeros that are put behind it."""
+        """Padding before and behind the rows, and before and behind the columns."""
         return (0, self.turns * TURNS - self.rows), (0, -self.columns % PROJECTIONS)
 
     @property
     def row_signs(self) -> Array:
-        """The signs of its rows and of those put behind, fp32 ``[turns, TURNS, 1]``."""
+        """The signs of the rows, padding included, fp32 ``[turns, TURNS, 1]``."""
         return row_signs(np.arange(self.turns * TURNS)).astype(np.float32).reshape(-1, TURNS, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PieceGroup:
-    """Pieces of as many columns, which are put below each other. The sums of ``at_once`` turns are added, which are of one piece."""
+    """Stacked pieces with equal numbers of columns."""
 
     members: tuple[Matrix, ...]
     at_once: int
+    """Row tiles of one piece whose sums the graph adds."""
 
     @property
     def column_signs(self) -> Array:
-        """The signs of columns, fp32 ``[TURNS, columns with those put behind]``."""
+        """The signs of the columns, padding included, fp32 ``[TURNS, columns]``."""
         first = self.members[0]
         return column_signs(np.arange(first.columns + first.padding[1][1])).astype(np.float32)
 
@@ -77,16 +79,16 @@ class PieceGroup:
 
 @dataclass(frozen=True, slots=True)
 class SketchPlan:
-    """``groups`` are the pieces that are taken in one call. ``owners`` are the index in ``names`` of the piece of each set of ``TURNS`` by
-    ``PROJECTIONS`` sums, group after group."""
+    """The grouping of pieces by call, and the piece of each sum."""
 
     groups: tuple[PieceGroup, ...]
     owners: Array
+    """The index in ``names`` of the piece of each ``[TURNS, PROJECTIONS]`` sums, group after group."""
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> SketchPlan:
-        """The plan for gradients of these pieces and shapes, each whole."""
+        """Plan for gradients of these pieces and shapes, none of them cut."""
         grouped: dict[tuple[int, int | None], list[tuple[int, Matrix]]] = {}
         names: list[str] = []
         for index, (each, shape) in enumerate(zip(fused, shapes, strict=True)):
@@ -104,7 +106,7 @@ class SketchPlan:
 
     @property
     def numbers(self) -> int:
-        """How many sums there are of all pieces."""
+        """The number of sums of all pieces."""
         return len(self.owners) * TURNS * PROJECTIONS
 
     def named(self, sums: Array, squared: Mapping[str, float]) -> dict[str, list[float]]:

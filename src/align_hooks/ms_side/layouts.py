@@ -1,8 +1,7 @@
-"""The part of a weight that a rank holds under semi-automatic parallelism, by MindSpore's own layout. Imports no framework.
+"""A rank's part of a weight under semi-automatic parallelism, by MindSpore's own layout. Imports no framework.
 
-``parameter_layout_dict`` of the compiled training cell says how each weight is cut: first along an axis over the model-parallel ranks,
-then along the rows of the remaining part over an optimizer-parallel group. Consecutive rows are a range of the model-parallel part in
-row-major order, and a record keeps them so.
+``parameter_layout_dict`` of the compiled training cell says how each weight is cut: first along an axis over the model-parallel ranks, then
+along the rows of that part over an optimizer-parallel group. A record keeps these rows as a row-major range of the model-parallel part.
 """
 
 from __future__ import annotations
@@ -16,33 +15,31 @@ from align_hooks.ms_side.objects import LayoutEntry
 from align_hooks.names.blocks import WHOLE, Cut
 
 Box = tuple[tuple[int, int], ...]
-
 ARRANGEMENT, MAP, UNIFORM, GROUP, FULL_SHAPE = 0, 1, 4, 5, 6
 """Positions in an entry of ``parameter_layout_dict`` (MindSpore 2.7 to 2.9, where it has 12 members)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightLayout:
-    """How a weight of ``shape`` is cut over the ranks of a pipeline stage.
-
-    ``arrangement`` is the grid of the ranks; its last axis varies fastest with the rank. ``axes`` has, for each axis of the weight, the
-    axis of the grid that cuts it, counted from the right, -1 for none. ``group`` is the name of the optimizer-parallel group that cuts
-    the rows further, empty for none.
-    """
+    """The division of a weight over the ranks of a pipeline stage."""
 
     name: str
     arrangement: tuple[int, ...]
+    """The grid of the ranks, whose last axis varies fastest."""
     axes: tuple[int, ...]
+    """For each axis of the weight the grid's axis that cuts it, counted from the right, -1 for none."""
     shape: tuple[int, ...]
     group: str = ""
+    """The optimizer-parallel group that cuts the rows further; empty for none."""
 
     def parts(self, axis: int) -> int:
-        """The number of parts into which model parallelism cuts an axis."""
+        """Return the number of parts into which model parallelism cuts an axis."""
         return 1 if self.axes[axis] == -1 else self.arrangement[-1 - self.axes[axis]]
 
     def part(self, axis: int, rank: int) -> int:
-        """Which of these parts a rank of the job has. Stages are blocks of ranks, so the remainder is the rank within its stage."""
+        """Return a rank's index among the parts of an axis."""
         faster = self.arrangement[len(self.arrangement) - self.axes[axis] :]
+        # stages are blocks of ranks, so the remainder is the rank within its stage
         return 0 if self.axes[axis] == -1 else rank // math.prod(faster) % self.parts(axis)
 
 
@@ -65,10 +62,9 @@ def layout_of(name: str, entry: LayoutEntry, shape: Sequence[int]) -> WeightLayo
 
 
 def boxes(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> Box:
-    """[start, stop) per axis of the part that a rank holds; ``group_rank`` of ``group_size`` is its place in the optimizer-parallel group.
+    """Return [start, stop) per axis of a rank's part; ``group_rank`` of ``group_size`` is its place in the optimizer-parallel group.
 
-    Raises RefusedRun where the group does not divide the rows.
-    """
+    Raises RefusedRun where the group does not divide the rows."""
     box = _model_parallel(layout, rank)
     if layout.group:
         start, stop = box[0]
@@ -87,10 +83,9 @@ def _model_parallel(layout: WeightLayout, rank: int) -> list[tuple[int, int]]:
 
 
 def cut_and_flat(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> tuple[Cut, tuple[int, int] | None]:
-    """The model-parallel part with which a rank computes, and the elements [start, stop) of that part, row-major, that it holds.
+    """Return the model-parallel part with which a rank computes, and its elements [start, stop) of that part, row-major, None for all.
 
-    The range is None where the rank holds the whole part. Raises RefusedRun where model parallelism cuts two axes.
-    """
+    Raises RefusedRun where model parallelism cuts two axes."""
     cut_axes = [axis for axis in range(len(layout.shape)) if layout.parts(axis) > 1]
     if len(cut_axes) > 1:
         raise RefusedRun(f"{layout.name} is cut along {len(cut_axes)} axes; this version reads weights that are cut along one")
@@ -104,11 +99,8 @@ def cut_and_flat(layout: WeightLayout, rank: int, group_rank: int = 0, group_siz
 
 
 def is_counted(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int = 1) -> bool:
-    """Whether a rank is the lowest of those that hold the same part of a weight.
-
-    The ranks of a stage with the same model-parallel part, ascending, are dealt out to groups in runs of ``group_size``, so parts repeat
-    with that period. Raises RefusedRun where the rank has another place in its group.
-    """
+    """Return whether a rank is the lowest that holds its part of a weight; raise RefusedRun for an unexpected place in its group."""
+    # the ranks of a stage with the same model-parallel part are assigned to groups in runs of group_size, so parts repeat with that period
     size = math.prod(layout.arrangement)
     first = rank // size * size
     mine = _model_parallel(layout, rank)

@@ -1,7 +1,7 @@
-"""The built MindFormers model and its parameters, seen as canonical pieces.
+"""The built MindFormers model and its parameters as canonical pieces.
 
-Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell, and not before. Weights of other pipeline
-stages stay whole on this rank, which never computes with them; they are left out here.
+Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell. Weights of other pipeline stages, which this
+rank holds uncut and never uses, are left out.
 """
 
 from __future__ import annotations
@@ -31,38 +31,36 @@ from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.record.format.sketch import sketch
 
 MINDFORMERS = "mindformers"
-"""What its own names begin with."""
+"""The beginning of names that no family has."""
 MOVED_BUFFERS = (".router.expert_bias",)
-"""How the names of Parameters end that training moves without a gradient."""
+"""Endings of the names of Parameters that training moves without a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A trainable parameter, or a buffer that training moves, and the canonical pieces that it holds.
-
-    ``counted`` is False for a copy that another rank accounts for. ``index`` is the position among the optimizer's parameters.
-    """
+    """A trainable parameter, or a buffer that training moves, and its canonical pieces."""
 
     model: Weight
     fused: Fused
     counted: bool = True
+    """False for a copy for which another rank accounts."""
     index: int = 0
+    """The position among the optimizer's parameters."""
     trainable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model inside a training cell.
-
-    ``network`` is its class's own Cell, ``config`` what it is built from. ``built`` is how MindFormers builds its ``family``, or the family
-    from which it differs least, by ``misfits``; both are None for a class of no family.
-    """
+    """The model inside a training cell."""
 
     network: Cell
     config: ModelConfig
     family: Family | None
+    """The model's or the nearest family; None for a class of no family, as ``built``."""
     built: InMindFormers | None
+    """MindFormers' way of building ``family``."""
     misfits: tuple[str, ...] = ()
+    """The model's differences from ``family``."""
 
     @property
     def core(self) -> Cell:
@@ -75,7 +73,7 @@ class Model:
         return type(getattr(self.network, "model", None)).__name__ == "GPTModel"
 
     def dims(self, vocabulary: int | None) -> Dims:
-        """The model's sizes; of a class of no family those of its vocabulary alone."""
+        """Return the model's sizes; of a class of no family only the vocabulary's."""
         if self.built is not None:
             return self.built.dims(self.config, vocabulary)
         rows = int(getattr(self.config, "vocab_size", 0) or 0)
@@ -92,13 +90,11 @@ class Model:
         return None if self.built is None else self.built.table_of(self.config)
 
     def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE) -> Fused | None:
-        """The pieces of a parameter, under its own name where its family does not know it, or knows it in another layout; None for an
-        entry that is no parameter."""
+        """Return a parameter's pieces, under its own name where the family lacks its name or layout; None for no parameter."""
         return canonical_or_own(self.table, MINDFORMERS, name, shape, dims, gated=False, cut=cut)
 
     def facts(self, vocabulary: int | None) -> dict[str, object]:
-        """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes,
-        and in what it differs from the nearest."""
+        """Return the model of ``run.json``: Hugging Face's ``config.json``, or without a family the sizes and the differences."""
         if self.family is None or self.built is None:
             sizes = {"vocab_size": self.dims(vocabulary).vocabulary or None, "num_hidden_layers": self.layers or None}
             return with_unknown({NO_FAMILY: list(self.misfits), **sizes})
@@ -110,26 +106,26 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All trainable parameters of this rank, in the order of the training cell's gradients, and the ``buffers`` that training moves.
-
-    ``alone`` says that the job has no other rank. ``layers`` is the model's number of layers, ``predicted`` of those for multi-token
-    prediction, and ``table`` the table of its family where pipeline stages share the layers; ``layers`` is 0 elsewhere.
-    """
+    """All trainable parameters of this rank, in the order of the training cell's gradients."""
 
     all: tuple[Parameter, ...]
     dims: Dims
     alone: bool = True
+    """Whether the job has no other rank."""
     layers: int = 0
+    """The model's layers where pipeline stages divide them, else 0."""
     table: NameTable | None = None
     buffers: tuple[Parameter, ...] = ()
+    """Buffers that training moves."""
     predicted: int = 0
+    """The number of layers for multi-token prediction."""
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
 
     @property
     def state(self) -> tuple[Parameter, ...]:
-        """What the state of the model is made of: parameters and buffers."""
+        """The parameters and the buffers."""
         return (*self.all, *self.buffers)
 
     def shards(self) -> list[Shard]:
@@ -143,53 +139,49 @@ class Parameters:
         ]
 
     def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
-        """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""
+        """Map the canonical name of each tensor in this rank's computation to its global shape."""
         whole = (replace(parameter.fused, flat=None) for parameter in (self.all if trainable else self.state))
         return {piece.name: piece.shape for fused in whole for piece, _ in fused.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
-        """Says of a canonical name whether another pipeline stage holds the tensor."""
+        """Return a predicate of canonical names: whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
         sizes = {"layers": self.layers, "experts": self.dims.experts, "predicted": self.predicted}
         return held_elsewhere(self.table, MINDFORMERS, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
-        """Canonical name to fp32 array, without copies."""
+        """Map canonical names to fp32 arrays, without other ranks' copies."""
         return pieces((parameter, parameter.model) for parameter in self.state if parameter.counted)
 
     def weight_squares(self) -> dict[str, float]:
-        """Canonical name to squared sum, with copies; empty where there can be no copies."""
-        if self.alone:
-            return {}
-        return squared_sums((parameter, parameter.model) for parameter in self.state)
+        """Map canonical names to squared sums, copies included; empty without other ranks."""
+        return {} if self.alone else squared_sums((parameter, parameter.model) for parameter in self.state)
 
     def weight_sketches(self) -> dict[str, list[float]]:
-        """Canonical name to sketch, without copies; each weight crosses to the host."""
+        """Map canonical names to sketches, without other ranks' copies; a transfer each."""
         return sketches((parameter, parameter.model) for parameter in self.state if parameter.counted)
 
     def load(self, read: Callable[[Fused], Array]) -> None:
-        """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
+        """Set every parameter from the array that ``read`` returns (fp32, native layout)."""
         for parameter in self.state:
             fill(parameter.model, read(parameter.fused))
 
 
 def fill(weight: Weight, array: Array) -> None:
-    """Set a parameter of this rank, whole or cut; raises RefusedRun for another number of elements.
-
-    MindSpore accepts a whole tensor for a cut parameter, and then trains on garbage. With ``sliced`` set it does not cut the tensor again.
-    """
-    if array.size != weight.size:
+    """Set a parameter of this rank, cut or not; raise RefusedRun for another number of elements."""
+    if array.size != weight.size:  # MindSpore would accept an uncut tensor, and train on garbage
         raise RefusedRun(
             f"{weight.name} holds {weight.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
         )
+    # with ``sliced`` MindSpore does not cut the tensor again
     weight.set_data(mindspore.Tensor(array.reshape(weight.shape), dtype=weight.dtype), bool(weight.sliced))
 
 
 def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:
-    """Fill the buffers of injected gradients for the next step from ``read`` (fp32, native layout, this
-    rank's part), and switch injection on; with None the step uses its own gradients. Returns the norm of
-    what is injected, with or without the ``copies`` of other ranks' parts."""
+    """Fill the next step's injected gradients from ``read`` (fp32, native layout, this rank's part); with None inject nothing.
+
+    Returns the norm of the injected gradients, with or without ``copies`` of other ranks' parts."""
     injecting.set_data(mindspore.Tensor(read is not None))
     if read is None:
         return 0.0
@@ -202,18 +194,18 @@ def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read:
 
 
 def pieces(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, Array]:
-    """Canonical name to host copy, of tensors that are cut as their parameters are; a transfer each."""
+    """Map canonical names to host copies of tensors that are cut as their parameters; a transfer each."""
     arrays = ((parameter.fused, to_numpy(tensor)) for parameter, tensor in tensors)
     return gathered(run for fused, array in arrays for run in fused.split(array if fused.flat is None else array.reshape(-1)))
 
 
 def squared_sums(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, float]:
-    """Canonical name to squared sum, taken tensor by tensor."""
+    """Map canonical names to squared sums, tensor by tensor."""
     return {name: squared_sum(piece) for pair in tensors for name, piece in pieces([pair]).items()}
 
 
 def sketches(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, list[float]]:
-    """Canonical name to sketch, taken tensor by tensor on the host, since MindSpore's devices have no fp64."""
+    """Map canonical names to sketches, tensor by tensor on the host, since MindSpore's devices have no fp64."""
     named: dict[str, list[float]] = {}
     for parameter, tensor in tensors:
         shards = {shard.name: shard for shard in shards_of(parameter.fused, dtype="", counted=True)}
@@ -231,11 +223,10 @@ def parameters_of(
     layouts: Mapping[str, LayoutEntry] | None = None,
     rank: int = 0,
 ) -> Parameters:
-    """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where it is not known.
+    """Return the parameters that the optimizer updates; ``vocabulary`` excludes padding, None where unknown.
 
-    ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights
-    of this ``rank``'s pipeline stage. Raises RefusedRun for a layout that this version does not read.
-    """
+    ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights of
+    this ``rank``'s pipeline stage. Raises RefusedRun for a layout that this version does not read."""
     dims = model.dims(vocabulary)
     if layouts is not None:
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
@@ -250,14 +241,14 @@ def parameters_of(
 
 
 def moved_buffers(model: Model) -> list[Weight]:
-    """The Parameters that training moves without a gradient: the biases of experts."""
+    """Return the Parameters that training moves without a gradient: the biases of experts."""
     if model.network is None:
         return []
     return [weight for weight in model.network.get_parameters() if not weight.requires_grad and weight.name.endswith(MOVED_BUFFERS)]
 
 
 def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
-    """A rank's part of a weight that MindSpore has cut as an ``entry`` of its layouts says."""
+    """Return a rank's part of a weight that MindSpore cut by an ``entry`` of its layouts."""
     shape = tuple(weight.param_info.parameter_shape)
     layout = layout_of(weight.name, entry, shape)
     group = (communication.get_rank(layout.group), communication.get_group_size(layout.group)) if layout.group else (0, 1)
@@ -275,7 +266,7 @@ def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutE
 
 
 def model_of(cell: Cell) -> Model:
-    """The model inside a training cell, and the family that it is of or is nearest to."""
+    """Return the model inside a training cell, with its or the nearest family."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
@@ -291,7 +282,7 @@ def model_of(cell: Cell) -> Model:
 
 
 def model_of_config(config: ModelConfig) -> Model:
-    """The model of a configuration of MindFormers' older models alone; raises RefusedRun for another."""
+    """Return the model of a configuration of MindFormers' older models; raise RefusedRun for another configuration."""
     kind = type(config).__name__
     ways = [(family, built) for family in FAMILIES for built in family.mindformers if built.configuration == kind]
     if not ways or not ways[0][1].legacy:
@@ -306,5 +297,5 @@ def _nearest(network: Cell, config: ModelConfig, ways: Sequence[tuple[Family, In
 
 
 def is_per_token(cell: Cell) -> bool:
-    """Whether a training cell's loss is the mean over all tokens of a step; an MFTrainOneStepCell of 1.3 never has that, nor says so."""
+    """Return whether a training cell's loss is the mean over all tokens of a step; in 1.3 it never is."""
     return bool(getattr(cell, "calculate_per_token_loss", False))

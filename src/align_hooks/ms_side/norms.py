@@ -1,8 +1,7 @@
 """The squared sums of :mod:`align_hooks.record.format.norms` of all gradients, inside the compiled graph.
 
-:mod:`.chunks` says which elements are summed together. Small gradients of one width of chunks are joined first. The graph then has a few
-operators for each of the large gradients, and a few for all of the small ones. The host adds up in fp64, which MindSpore's devices do not
-have.
+:mod:`.chunks` groups the elements. Small gradients with chunks of one width are joined, so the graph has a few operators for each large
+gradient, and a few for all small gradients. The host adds up in fp64, which MindSpore's devices do not have.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ class ChunkSums(nn.Cell):
         self.parts = tuple(largest_part(width, PART) for width in widths)
         self.in_chunk = tuple(width // part for width, part in zip(widths, self.parts, strict=True))
         self.count = len(plan.groups)
-        self.square = ops.Square()
-        self.reduce_sum = ops.ReduceSum()
-        self.cat = ops.Concat()
-        self.cast = ops.Cast()
+        self.square, self.reduce_sum, self.cat, self.cast = ops.Square(), ops.ReduceSum(), ops.Concat(), ops.Cast()
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
         """Sums of all chunks, joined; compiled from this text."""

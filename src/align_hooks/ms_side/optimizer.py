@@ -1,7 +1,7 @@
 """The built optimizer: its hyper-parameters, and Adam's moments under canonical names.
 
-MindSpore's optimizers keep moments in the order of ``optimizer.parameters``. They count updates in ``global_step``, which the
-learning-rate schedule reads too. The attributes that hold the moments, and the arithmetic of the update, differ by class.
+MindSpore's optimizers keep moments in the order of ``optimizer.parameters``, and count updates in ``global_step``, which is also the
+position of the learning-rate schedule. The attributes of the moments, and the arithmetic of the update, differ by class.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from align_hooks.record.reader import OptimizerState
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """A class of Adam: the attributes of its two moments, whether it corrects their bias, and the ``first`` value of ``global_step``."""
+    """A class of Adam."""
 
     moments: tuple[str, str]
+    """The attributes of its two moments."""
     bias_correction: bool = True
     first: int = 0
+    """The first value of ``global_step``."""
 
 
 ADAMS = {
@@ -37,25 +39,21 @@ ADAMS = {
     "FusedAdamW": Adam(("exp_avg", "exp_avg_sq"), first=-1),
     "AdamWeightDecay": Adam(("moments1", "moments2"), bias_correction=False),
 }
-"""By class name: those of ``mindformers.core.optim`` 1.3 to 1.9 (1.3 and 1.5 have AdamW alone), and last that of ``mindspore.nn``. Their
-arithmetic stands in ``construct``."""
+"""By class name: three of ``mindformers.core.optim`` 1.3 to 1.9 (1.3 and 1.5 have only AdamW), and one of ``mindspore.nn``."""
 
 
 def kind_of(optimizer: Optimizer) -> Adam | None:
-    """The entry of :data:`ADAMS` for an optimizer's class or a base of it; None for an optimizer that has no entry."""
+    """Return the entry of :data:`ADAMS` for an optimizer's class or its base; None without an entry."""
     return next((ADAMS[base.__name__] for base in type(optimizer).__mro__ if base.__name__ in ADAMS), None)
 
 
 def clip_norm(cell: Cell) -> float | None:
-    """The norm at which a training cell clips gradients; None where it does not clip."""
+    """Return the norm at which a training cell clips gradients; None without clipping."""
     return number(cell.clip_grad_norm.clip_norm) if cell.use_clip_grad else None
 
 
 def optimizer_facts(cell: Cell, parameters: Parameters) -> dict[str, object]:
-    """Hyper-parameters by parameter group, as the optimizer holds them at the start, with canonical names.
-
-    MindSpore keeps the decay of each parameter, and its rate where rates differ. Parameters that share both are a group here.
-    """
+    """Return the optimizer's present hyper-parameters by parameter group, with canonical names."""
     optimizer = cell.optimizer
     kind = kind_of(optimizer)
     beta1, beta2, eps = (number(getattr(optimizer, name)) if hasattr(optimizer, name) else None for name in ("beta1", "beta2", "eps"))
@@ -78,10 +76,9 @@ def optimizer_facts(cell: Cell, parameters: Parameters) -> dict[str, object]:
 
 
 def groups(optimizer: Optimizer, parameters: Parameters) -> dict[int, list[str]]:
-    """Canonical names of the parameters that share a schedule and a decay, by the index of the group's first parameter.
+    """Return the canonical names of parameters that share a schedule and a decay, by the index of the first parameter.
 
-    Schedules are compared, and not their rates: two schedules that warm up both begin with 0. A group's parameters need not be neighbours.
-    """
+    Schedules are compared, and not their rates: two schedules that warm up both begin with 0. A group may have gaps."""
     names = {parameter.model.name: parameter.fused.pieces for parameter in parameters}
     firsts: dict[tuple[int, str], int] = {}
     grouped: dict[int, list[str]] = {}
@@ -94,31 +91,31 @@ def groups(optimizer: Optimizer, parameters: Parameters) -> dict[int, list[str]]
 
 
 def rates(optimizer: Optimizer, firsts: Iterable[int]) -> float | list[float]:
-    """The rate of the next update, or each group's rate where these differ; ``firsts`` are the keys of :func:`groups`."""
+    """Return the rate of the next update, or each group's rate where rates differ; ``firsts`` are the keys of :func:`groups`."""
     rates = [learning_rate(optimizer, first) for first in firsts]
     return rates[0] if len(set(rates)) == 1 else rates
 
 
 def schedule_of(optimizer: Optimizer, index: int) -> Schedule:
-    """A parameter's rate or schedule of rates; its whole group shares the object."""
+    """Return a parameter's rate or schedule of rates, an object shared by its group."""
     return optimizer.learning_rate[index] if optimizer.is_group_lr else optimizer.learning_rate
 
 
 def weight_decay(optimizer: Optimizer, index: int) -> float:
-    """A parameter's decay; NaN where it follows a schedule."""
+    """Return a parameter's decay; NaN where it follows a schedule."""
     decay = optimizer.weight_decay[index] if isinstance(optimizer.weight_decay, tuple) else optimizer.weight_decay
     return float("nan") if callable(getattr(decay, "construct", None)) else float(decay)
 
 
 def learning_rate(optimizer: Optimizer, index: int) -> float:
-    """The rate that the optimizer's next update uses for a parameter."""
+    """Return a parameter's rate in the optimizer's next update."""
     rate = schedule_of(optimizer, index)
     with calling_alone():
         return number(rate(optimizer.global_step) if optimizer.dynamic_lr else rate)
 
 
 def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:
-    """Adam's moments, without copies: moment name to canonical name to fp32 array."""
+    """Map moment and canonical name to Adam's moments, fp32, without other ranks' copies."""
     counted = [parameter for parameter in parameters if parameter.counted]
     if not counted:
         return {moment: {} for moment in MOMENTS}
@@ -126,7 +123,7 @@ def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str,
 
 
 def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
-    """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32."""
+    """Return the type in which the optimizer keeps each of Adam's moments."""
     return {moment: str(kept[0].dtype).lower() for moment, kept in _kept(optimizer).items()}
 
 
@@ -141,13 +138,13 @@ def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerS
 
 
 def updates_made(optimizer: Optimizer) -> int:
-    """How many updates the optimizer has counted."""
+    """Return the optimizer's count of updates."""
     kind = kind_of(optimizer)
     return int(number(optimizer.global_step)) - (kind.first if kind else 0)
 
 
 def _kept(optimizer: Optimizer) -> dict[str, Sequence[Weight]]:
-    """Moment name to that moment of each of the optimizer's parameters."""
+    """Map each moment's name to the moments of the optimizer's parameters."""
     kind = kind_of(optimizer)
     if kind is None:
         raise RefusedRun(f"only the moments of {', '.join(ADAMS)} are known, this optimizer is {type(optimizer).__name__}")
@@ -155,10 +152,7 @@ def _kept(optimizer: Optimizer) -> dict[str, Sequence[Weight]]:
 
 
 class Shifted(LearningRateSchedule):  # type: ignore[misc]
-    """A learning-rate schedule at its own position, although the count of updates starts at ``updates``.
-
-    ``global_step`` is both the schedule's position and Adam's exponent; loading a state of N updates sets the exponent.
-    """
+    """A learning-rate schedule at its own position, although ``global_step``, also Adam's exponent, starts at ``updates``."""
 
     def __init__(self, schedule: Schedule, updates: int) -> None:
         super().__init__()

@@ -29,8 +29,7 @@ from align_hooks.record.write.step_files import StepBatch, write_batch, write_te
 def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | None], *, rank: int = 0) -> None:
     """Write ``run/step_N/rank_M/{tokens,labels,loss_mask,attention_mask,position_ids}.npy`` (guide, appendix).
 
-    ``batch`` maps those names to ``[rows, sequence]`` tensors or arrays; None is left out. Raises KeyError without tokens.
-    """
+    ``batch`` maps those names to ``[rows, sequence]`` tensors or arrays; None is left out. Raises KeyError without tokens."""
     present = {name: value for name, value in batch.items() if value is not None}
     arrays = {name: value if isinstance(value, np.ndarray) else to_numpy(value) for name, value in present.items()}
     write_batch(Path(run), step, rank, StepBatch(arrays, [len(arrays["tokens"])]))
@@ -42,8 +41,7 @@ def local_norms(
     """Canonical name to gradient norm.
 
     ``weights`` are the Parameters that the optimizer updates, ``gradients`` their gradients in the same order, ``config`` is the
-    LlamaConfig, or the training cell; ``vocabulary`` excludes padding. A parameter that no family knows has its own name.
-    """
+    LlamaConfig, or the training cell; ``vocabulary`` excludes padding. A parameter that no family knows has its own name."""
     return {name: squared_sum(piece) ** 0.5 for name, piece in _pieces(weights, gradients, config, vocabulary)}
 
 
@@ -65,8 +63,7 @@ def capture(cell: Cell, vocabulary: int | None = None) -> None:
     """Keep every step's gradients of a built ``MFTrainOneStepCell``: reduced, unscaled, not yet clipped.
 
     Call it in ``__init__``, once ``weights`` and ``grad_reducer`` are set, and hand :class:`SaveSteps` to the training. It takes
-    device memory for a set of fp32 gradients. A model of no family has its own names.
-    """
+    device memory for a set of fp32 gradients. A model of no family has its own names."""
     parameters = parameters_of(cell.weights, model_of(cell), vocabulary)
     cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, Tasks(norms=True, gradients=True))
 
@@ -74,8 +71,7 @@ def capture(cell: Cell, vocabulary: int | None = None) -> None:
 class SaveSteps(Callback):  # type: ignore[misc]
     """Writes batch and gradients of the steps that ``ALIGN_PATCH_STEPS`` names, and prints their local norms.
 
-    ``first`` is the step with which a resumed run begins. Raises RefusedRun where :func:`capture` was not called.
-    """
+    ``first`` is the step with which a resumed run begins. Raises RefusedRun where :func:`capture` was not called."""
 
     def __init__(self, first: int = 0) -> None:
         super().__init__()

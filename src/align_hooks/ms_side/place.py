@@ -21,17 +21,14 @@ DATA_PARALLEL, SEMI_AUTO = "data_parallel", "semi_auto_parallel"
 
 
 def place(launch: Launch, sizes: Sizes | None = None) -> dict[str, int]:
-    """This rank's place, as :meth:`.feeding.Sizes.place` gives it.
-
-    ``sizes`` are those of a semi-automatic job; without them there are data-parallel ranks only.
-    """
+    """Return this rank's place as :meth:`.feeding.Sizes.place` does; without ``sizes`` all ranks are data-parallel."""
     return (sizes or Sizes(dp=launch.world_size)).place(launch.rank, launch.world_size)
 
 
 @contextmanager
 def calling_alone() -> Iterator[None]:
-    """Let a Cell be called beside the training graph, as MindFormers' own callback lets a schedule be: in a semi-automatic job MindSpore
-    cuts whatever is called, and a schedule that it cut has no value."""
+    """Allow the call of a Cell outside the training graph, as MindFormers' own callback does for schedules."""
+    # in a semi-automatic job MindSpore cuts every called Cell, and a cut schedule has no value
     mode, whole = get_auto_parallel_context("parallel_mode"), get_auto_parallel_context("full_batch")
     if mode != SEMI_AUTO:
         yield
@@ -44,7 +41,7 @@ def calling_alone() -> Iterator[None]:
 
 
 def semi_auto_sizes(launch: Launch, config: Config) -> Sizes | None:
-    """The sizes of a semi-automatic job of several ranks, as MindSpore feeds it; None for another job."""
+    """Return the sizes of a semi-automatic job of several ranks; None for another job."""
     if launch.world_size == 1 or get_auto_parallel_context("parallel_mode") != SEMI_AUTO:
         return None
     if config is None:
@@ -53,7 +50,7 @@ def semi_auto_sizes(launch: Launch, config: Config) -> Sizes | None:
 
 
 def refuse_shards(launch: Launch) -> None:
-    """Refuse parallel modes whose layouts this version does not read, and ranks that the launcher and MindSpore number differently."""
+    """Refuse parallel modes of unknown layouts, and ranks that the launcher and MindSpore number differently."""
     if launch.world_size == 1:
         return
     mode = get_auto_parallel_context("parallel_mode")
@@ -76,7 +73,7 @@ def refuse_shards(launch: Launch) -> None:
 
 
 def refuse_layouts(settings: Settings, sizes: Sizes, model: ModelConfig) -> None:
-    """Refuse a semi-automatic job that this version would record or feed wrongly; ``model`` is the model's configuration."""
+    """Refuse a semi-automatic job that this version would record or replay wrongly; ``model`` is the model's configuration."""
     if get_auto_parallel_context("gradients_mean"):
         raise RefusedRun(
             "parallel.gradients_mean is on, which under semi_auto_parallel divides each gradient by its own number of ranks, "
@@ -95,9 +92,8 @@ def refuse_layouts(settings: Settings, sizes: Sizes, model: ModelConfig) -> None
 
 
 def summed(launch: Launch) -> bool:
-    """Whether gradients are summed over data-parallel ranks, as MindSpore does by default, and not averaged.
-
-    Under semi-automatic parallelism the loss is the mean of the whole batch, and nothing is left to average.
-    """
-    alone = launch.world_size == 1 or get_auto_parallel_context("parallel_mode") == SEMI_AUTO
-    return not alone and not get_auto_parallel_context("gradients_mean")
+    """Return whether gradients are summed over data-parallel ranks, as MindSpore does by default, and not averaged."""
+    # under semi-automatic parallelism the loss is the mean of the job's batch already
+    if launch.world_size == 1 or get_auto_parallel_context("parallel_mode") == SEMI_AUTO:
+        return False
+    return not get_auto_parallel_context("gradients_mean")

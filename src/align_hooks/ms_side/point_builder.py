@@ -17,26 +17,29 @@ from align_hooks.names import points
 
 @dataclass
 class Builder:
-    """Makes points and puts them into Cells. ``wanted``, ``whole`` and ``forced`` say of a name what is asked for; ``layout`` is that of
-    most tensors, and ``prefix`` stands before the names of a model of no family. ``made`` are the points that there are, ``known`` all
-    names."""
+    """Makes points and puts them into Cells."""
 
     layout: TokenLayout
+    """The layout of most tensors."""
     vocabulary: int
     wanted: Callable[[str], bool]
+    """Whether a point's numbers are recorded."""
     whole: Callable[[str], bool]
+    """Whether a point's tensor is recorded."""
     forced: Callable[[str], bool]
+    """Whether a teacher replaces a point's value."""
     on_host: bool
     prefix: str = ""
+    """The beginning of the names of a model of no family."""
     made: list[Point | ExpertWeightsPoint | OfExperts] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
+    """The names of all points, made or not."""
 
     def point(self, names: str | Sequence[str], width: int, layout: TokenLayout | None = None, views: Sequence[View] = ()) -> Point | None:
-        """A point of one value ``width`` wide, or of several ``views``; None where none of them is asked for. It is among those made."""
-        named = [names] if isinstance(names, str) else list(names)
-        named = [self.prefix + name for name in named]
-        shown = [View(name, view.shape, view.start, view.stop) for name, view in zip(named, views, strict=True)] if views else []
-        shown = shown or [View(name, (width,), 0, width) for name in named]
+        """Make a point of one value of a ``width``, or of several ``views``; None where no name is recorded or forced."""
+        named = [self.prefix + name for name in ([names] if isinstance(names, str) else names)]
+        views = views or [View("", (width,), 0, width) for _ in named]
+        shown = [View(name, view.shape, view.start, view.stop) for name, view in zip(named, views, strict=True)]
         self.known += named
         where, alone = layout or self.layout, len({(view.start, view.stop) for view in shown}) == 1
         shape = (where.rows * where.length * int(np.prod(shown[0].shape)),)
@@ -49,7 +52,7 @@ class Builder:
         return point
 
     def expert_weights(self, name: str, router: Cell, layout: TokenLayout) -> ExpertWeightsPoint | None:
-        """The point of the weights that a router gives to experts; None where nobody asked for it."""
+        """Make the point of a router's weights of experts; None where it is not recorded."""
         named = self.prefix + name
         self.known.append(named)
         if not self.wanted(named):
@@ -60,7 +63,7 @@ class Builder:
         return point
 
     def experts(self, name: str, experts: int, hidden: int, layout: TokenLayout) -> OfExperts | None:
-        """The point of a layer's experts; None where nobody asked for any."""
+        """Make the point of a layer's experts; None where no expert is recorded."""
         names = [f"{self.prefix}{name}.experts.{expert}" for expert in range(experts)]
         self.known += names
         if not any(map(self.wanted, names)):
@@ -70,7 +73,7 @@ class Builder:
         return point
 
     def turn(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
-        """Put points into a Cell; where some are asked for, the others pass everything on."""
+        """Put points into a Cell, with identities in the place of missing points; nothing where all are missing."""
         if any(point is not None for point in wanted.values()):
             turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
 
@@ -81,24 +84,24 @@ class Builder:
 
 
 def of_logits(build: Builder, name: str, rows: int) -> Point | None:
-    """A point of logits, without those of padded rows."""
+    """Make a point of logits, without padded rows."""
     return build.point(name, rows, views=[View("", (rows,), 0, build.vocabulary)])
 
 
 def of_losses(build: Builder, core: Cell) -> None:
-    """Put a point behind each token's loss, which stand row after row."""
+    """Put a point behind the token losses, ordered row by row."""
     loss = getattr(core, "loss", None)
     if hasattr(loss, "_nllloss"):
         build.around(loss, "_nllloss", build.point(points.TOKEN_LOSSES, 1, by_rows(build.layout)))
 
 
 def by_rows(layout: TokenLayout) -> TokenLayout:
-    """The layout of tensors whose tokens stand row after row."""
+    """Return the layout of tensors whose tokens are ordered row by row."""
     return TokenLayout(layout.rows, layout.length, layout.first, by_position=False)
 
 
 def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
-    """Queries, keys and values in a fused projection."""
+    """Return the views of queries, keys and values in a fused projection."""
     if contiguous:
         stops = np.cumsum([0, heads * size, groups * size, groups * size]).tolist()
         return [View("", (stops[3],), stops[index], stops[index + 1]) for index in range(3)]

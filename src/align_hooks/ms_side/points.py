@@ -1,14 +1,13 @@
-"""Cells that are compiled into a model, pass a tensor on, and keep what is made of it and of its gradient.
+"""Cells that are compiled into a model, pass a tensor on, and keep numbers of the tensor and of its gradient, or both themselves.
 
-Seam: the class of a Cell. Graph mode compiles ``construct`` from the text of the Cell's class, so a wrapper around it is never called,
-while a subclass whose ``construct`` calls that of its base is compiled as it stands. The Cell itself stays where it is, with its parameters
-and their names. An operator, or a Cell whose ``construct`` calls its own base, gets a Cell of ours around it instead.
+Patch point: the class of a Cell. Graph mode compiles ``construct`` from the text of the Cell's class, so a wrapper is never called, while a
+subclass whose ``construct`` calls its base's is compiled. The Cell keeps its place, its parameters and their names. An operator, or a Cell
+whose ``construct`` calls its own base, gets a Cell of ours around it instead.
 
-The gradient is seen by ``InsertGradientOf``, which the graph calls with the derivative by the tensor, summed over all its users. A
-``bprop`` of our own may not hold Parameters. As with gradients of weights the copies are made in every step, for a compiled graph has no
-free branch; only those of selected steps cross to the host. A CPU keeps whole tensors, which cost it nothing but memory, and the host makes
-their numbers in fp64 on selected steps; MindSpore's products in fp64 take sixteen times a step. A device keeps numbers that its graph makes
-in fp32, and whole tensors where they are asked for."""
+``InsertGradientOf`` shows the derivative by the tensor, summed over all users; a ``bprop`` of our own may not hold Parameters. Copies are
+made in every step, for a compiled graph has no free branch; only copies of selected steps cross to the host. A CPU keeps full tensors, and
+the host makes their numbers in fp64 on selected steps, since MindSpore's products in fp64 take sixteen times a step. A device keeps numbers
+that its graph makes in fp32, and full tensors where wanted."""
 
 from __future__ import annotations
 
@@ -23,56 +22,47 @@ from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.sketch import PROJECTIONS
-from align_hooks.record.read.activations import (
-    COUNT,
-    LEAST,
-    MOST,
-    NOT_FINITE,
-    NUMBERS,
-    SQUARES,
-    SUM,
-    column_signs,
-    measured,
-    places,
-    row_signs,
-)
+from align_hooks.record.read import activations
+from align_hooks.record.read.activations import NUMBERS, column_signs, measured, places, row_signs
 
 IN_GRAPH = 5 + PROJECTIONS
-"""Numbers that the graph makes of a value; how many elements there are is known outside."""
+"""Numbers that the graph makes of a value: all but the count of elements."""
 LARGEST = 3.4e38
-"""Of fp32, in the place of what is not finite."""
+"""The fp32 number in the place of infinities and NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A value in a tensor that a Cell shows: each token's part of the tensor looked at as ``shape``, of whose last axis [start, stop) is
-    the value."""
+    """A value in a Cell's tensor."""
 
     name: str
     shape: tuple[int, ...]
+    """The shape of a token's part of the tensor."""
     start: int
+    """The beginning of the value on the last axis."""
     stop: int
 
     @property
     def width(self) -> int:
-        """Elements of the value of a token."""
+        """The number of elements of a token's value."""
         return int(np.prod(self.shape[:-1], dtype=int)) * (self.stop - self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """How the tokens of a batch lie in the tensors of a model: ``rows`` of ``length`` positions, position after position where
-    ``by_position``, or row after row. ``first`` is the number of the first row in the job's batch. With ``heads`` a tensor is ``[rows,
-    heads, positions, size]``."""
+    """The order of a batch's tokens in the tensors of a model."""
 
     rows: int
     length: int
     first: int = 0
+    """The number of the first row in the job's batch."""
     by_position: bool = True
+    """Whether tokens are ordered position by position, and not row by row."""
     heads: int = 0
+    """Heads of a tensor ``[rows, heads, positions, size]``; 0 for other tensors."""
 
     def signs(self) -> Array:
-        """The signs of the tokens, ``[tokens, PROJECTIONS]``, in the order of the tensor."""
+        """Return the signs of the tokens, ``[tokens, PROJECTIONS]``, in the order of the tensor."""
         rows = range(self.first, self.first + self.rows)
         where = places(rows, np.arange(self.length), self.length)
         if not self.by_position:
@@ -80,7 +70,7 @@ class TokenLayout:
         return row_signs(where)
 
     def in_order(self, tensor: Array, view: View) -> Array:
-        """A value of a whole tensor on the host, ``[rows, positions, width]``."""
+        """Return a value of a full tensor on the host, ``[rows, positions, width]``."""
         if self.heads:
             return tensor.reshape(self.rows, self.heads, self.length, -1).transpose(0, 2, 1, 3).reshape(self.rows, self.length, -1)
         value = tensor.reshape(-1, *view.shape)[..., view.start : view.stop].reshape(-1, view.width)
@@ -89,21 +79,22 @@ class TokenLayout:
         return value.reshape(self.rows, self.length, view.width)
 
     def numbers(self, value: Array) -> Array:
-        """The numbers of a whole value ``[rows, positions, width]`` on the host."""
+        """Return the numbers of a full value ``[rows, positions, width]`` on the host."""
         rows = range(self.first, self.first + self.rows)
         where = places(rows, np.arange(self.length), self.length).reshape(self.length, self.rows).T.reshape(-1)
         return measured(value.reshape(-1, value.shape[2]), row_signs(where), column_signs((0, value.shape[2])))
 
     def out_of_order(self, value: Array) -> Array:
-        """The other way round: a whole value ``[rows, positions, width]`` as the elements of a tensor that holds it alone."""
+        """Return a value ``[rows, positions, width]`` as the elements of a tensor with no other value."""
         if self.heads:
             return np.ascontiguousarray(value.reshape(self.rows, self.length, self.heads, -1).transpose(0, 2, 1, 3)).reshape(-1)
         return np.ascontiguousarray(value.transpose(1, 0, 2) if self.by_position else value).reshape(-1)
 
 
 class Numbers(nn.Cell):
-    """The numbers of :mod:`align_hooks.record.read.activations` of each value in a tensor, ``[values, IN_GRAPH]``, fp32: devices have no
-    fp64. Sums are taken of each token first, so that few roundings add up."""
+    """The numbers of :mod:`align_hooks.record.read.activations` of each value in a tensor, fp32 ``[values, IN_GRAPH]``.
+
+    Devices have no fp64, so sums are taken of each token first, for few roundings."""
 
     def __init__(self, layout: TokenLayout, views: Sequence[View]) -> None:
         super().__init__(auto_prefix=False)
@@ -115,8 +106,7 @@ class Numbers(nn.Cell):
         self.rows = Tensor(layout.signs().astype(np.float32))
         self.columns = tuple(Tensor(column_signs((0, view.width)).astype(np.float32)) for view in views)
         self.cast, self.least, self.most, self.sum = ops.Cast(), ops.ReduceMin(), ops.ReduceMax(), ops.ReduceSum()
-        self.finite, self.product, self.select = ops.IsFinite(), ops.MatMul(), ops.Select()
-        self.cat, self.stack = ops.Concat(), ops.Stack()
+        self.finite, self.product, self.select, self.cat, self.stack = ops.IsFinite(), ops.MatMul(), ops.Select(), ops.Concat(), ops.Stack()
 
     def construct(self, x):  # type: ignore[no-untyped-def]
         """One row of numbers a value; compiled from this text."""
@@ -138,10 +128,10 @@ class Numbers(nn.Cell):
 
 
 class Point(nn.Cell):
-    """Passes a tensor on, and keeps it and its gradient: ``whole``, or the numbers of its values.
+    """Passes a tensor on, and keeps the tensor and its gradient, ``whole``, or the numbers of both.
 
-    Where it ``forces``, the value that is passed on is ``given`` where its switch is on, and so is the gradient that is handed back; what
-    is kept is what arrives. Assignments stand alone: tied to the gradient by ``depend`` they close a circle where a layer is recomputed."""
+    Where the point ``forces`` and its switch is on, ``given`` takes the place of the value, and ``given_gradient`` of the gradient; the
+    arriving ones are kept. No ``depend`` ties assignments to the gradient: a recomputed layer would then have a cycle."""
 
     def __init__(
         self, views: Sequence[View], layout: TokenLayout, shape: tuple[int, ...], *, whole: bool, keeps: bool, forces: bool
@@ -185,7 +175,7 @@ class Point(nn.Cell):
         return self.insert(x)
 
     def give(self, value: Array | None, gradient: Array | None = None) -> None:
-        """Have the next step pass on a whole ``value``, and hand back a ``gradient``, ``[rows, positions, width]``; its own with None."""
+        """Replace the next step's value and gradient, both ``[rows, positions, width]``; with None replace nothing."""
         self.giving.set_data(Tensor(value is not None))
         if value is not None and gradient is not None:
             for buffer, array in ((self.given, value), (self.given_gradient, gradient)):
@@ -193,12 +183,11 @@ class Point(nn.Cell):
 
     @property
     def bytes(self) -> int:
-        """Device memory that its buffers take."""
+        """The device memory of the buffers."""
         return sum(int(kept.nbytes) for kept in (self.value, self.gradient, self.given, self.given_gradient))
 
     def values(self, *, backward: bool) -> Iterator[tuple[str, Array, Array | None]]:
-        """Of the last step each value's name, its numbers, fp64 ``[1, NUMBERS]``, and where it is kept whole fp32 ``[rows, positions,
-        width]``: one transfer."""
+        """Yield each value of the last step in one transfer: name, numbers fp64 ``[1, NUMBERS]``, tensor fp32 or None."""
         kept = (self.gradient if backward else self.value).asnumpy()
         for index, view in enumerate(self.views if self.keeps else ()):
             if self.whole:
@@ -209,10 +198,11 @@ class Point(nn.Cell):
 
 
 def with_count(row: Array, count: int) -> Array:
-    """The numbers of a value as a record has them, from those that the graph made."""
+    """Return a record's numbers of a value from the graph's."""
     numbers = np.empty((1, NUMBERS))
-    numbers[0, COUNT] = count
-    numbers[0, [NOT_FINITE, LEAST, MOST, SUM, SQUARES]] = row[:5]
+    numbers[0, activations.COUNT] = count
+    of_graph = [activations.NOT_FINITE, activations.LEAST, activations.MOST, activations.SUM, activations.SQUARES]
+    numbers[0, of_graph] = row[:5]
     numbers[0, NUMBERS - PROJECTIONS :] = row[5:]
     return numbers
 
@@ -229,11 +219,8 @@ class ForcedActivation(nn.Cell):
         return dout, ops.zeros_like(given)
 
 
-# ---- how a point is put into a Cell: subclasses, made of the Cell's own class
-
-
 def of_output(base: type) -> type:
-    """Pass what a Cell puts out, the first of several, through its ``point_out``."""
+    """Make a subclass that passes a Cell's output, the first of several, through its ``point_out``."""
 
     class Pointed(base):  # type: ignore[misc]
         def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -246,7 +233,7 @@ def of_output(base: type) -> type:
 
 
 def of_input_and_output(base: type) -> type:
-    """Pass the first argument of a Cell through its ``point_in`` too."""
+    """Make a subclass that also passes a Cell's first argument through its ``point_in``."""
 
     class Pointed(base):  # type: ignore[misc]
         # a block of the newer models is called with this argument by its name
@@ -297,7 +284,7 @@ def turned(cell: Cell, make: Callable[[type], type], **points: Cell) -> None:
 
 
 def put(owner: Cell, name: str, cell: Cell) -> None:
-    """Put a Cell of ours in the place of an attribute. A Cell that takes another in would rename the parameters inside."""
+    """Put a Cell of ours in the place of an attribute, without renaming the parameters inside."""
     prefix, owner._auto_prefix = owner._auto_prefix, False
     setattr(owner, name, cell)
     owner._auto_prefix = prefix

@@ -1,17 +1,14 @@
 """The Cell that takes the place of a training cell's ``grad_reducer`` and copies gradients.
 
-Seam: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct`` stands after unscaling and before clipping
-in 1.3 to 1.9. Graph mode compiles ``construct`` from its source text and would silently ignore a wrapper around it, while an
-attribute is compiled with whatever Cell it holds. The Cell here calls the original reducer and copies gradients into Parameters,
-which ``depend`` ties into the graph; values and order of the rest stay as they were.
+Patch point: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct``, after unscaling and before clipping in 1.3 to 1.9.
+Graph mode compiles ``construct`` from its text and would silently ignore a wrapper, while it compiles whatever Cell an attribute holds. The
+Cell here calls the original reducer and copies gradients into Parameters, which ``depend`` ties into the graph; values and order of the
+rest do not change. The copy happens in every step, because a compiled graph has no free branch; only selected steps cross to the host.
 
-The copy happens in every step, because a compiled graph has no free branch. Only selected steps are moved to the host.
+Injection refills a buffer for each gradient between steps, and a switch chooses between the buffers and the run's own gradients.
 
-Injection uses the same seam in the other direction: a buffer for each gradient is refilled between steps from outside the graph, and
-a switch says whether a step uses the buffers or the run's own gradients.
-
-``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` earlier, on gradients that are still scaled and are reset afterwards
-(1.3 to 1.9). Its seam of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
+``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` on gradients that are still scaled and are reset afterwards (1.3 to 1.9). Its
+equivalent patch point is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
 """
 
 from __future__ import annotations
@@ -40,8 +37,7 @@ from align_hooks.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What a capturing Cell does in every step, decided before the graph is compiled: take ``norms``, keep ``gradients`` until the step
-    ends, take ``sketches``, ``inject`` gradients."""
+    """The tasks of a capturing Cell in every step, decided before the graph is compiled."""
 
     norms: bool = False
     gradients: bool = False
@@ -50,7 +46,7 @@ class Tasks:
 
     @classmethod
     def of(cls, settings: Settings, *, inject: bool) -> Tasks:
-        """What a run's settings ask for."""
+        """Return the tasks of a run's settings."""
         keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
         return cls(bool(settings.steps(LOCAL_NORMS)), keeps, bool(settings.steps(GRADIENT_SKETCHES)), inject)
 
@@ -59,12 +55,10 @@ class Tasks:
 
 
 class CaptureGradients(nn.Cell):
-    """Calls the original reducer, keeps gradients, their chunk sums and their signed sums in Parameters of its own, and may return injected
-    gradients.
+    """Calls the original reducer, keeps gradients, chunk sums and signed sums in its own Parameters, and may inject gradients.
 
-    ``point`` chooses the gradients of the norms: ``reduced`` are those that the reducer returns, ``local`` those that it is given.
-    The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer; so are the signed sums.
-    """
+    ``point`` chooses the gradients of the norms: the reducer's results (``reduced``) or its arguments (``local``). The chunk sums of all
+    pieces are one fp32 vector, for one transfer a step; so are the signed sums."""
 
     plan: NormPlan
     signs: SketchPlan
@@ -81,9 +75,7 @@ class CaptureGradients(nn.Cell):
         self.reducer = reducer
         self.local = point == "local"
         self.norms, self.gradients, self.sketches, self.inject = tasks.norms, tasks.gradients, tasks.sketches, tasks.inject
-        self.select = ops.Select()
-        self.assign = ops.Assign()
-        self.cast = ops.Cast()
+        self.select, self.assign, self.cast = ops.Select(), ops.Assign(), ops.Cast()
         self.count = len(parameters.all)
         self.counted = all(parameter.counted for parameter in parameters)
         fused = [parameter.fused for parameter in parameters]
@@ -133,15 +125,15 @@ class CaptureGradients(nn.Cell):
         return reduced
 
     def fill(self, read: Callable[[Fused], Array] | None) -> float:
-        """Refill the buffers for the next step, see :func:`refill`; the norm is that of all injected gradients."""
+        """Refill the buffers for the next step, see :func:`refill`; return the norm of all injected gradients."""
         return refill(self.injecting, zip(self.parameters, self.injected, strict=True), read, copies=True)
 
     def squared_sums(self) -> dict[str, float]:
-        """Canonical name to fp64 squared sum of the last step; a single transfer."""
+        """Map canonical names to the last step's squared sums, fp64; one transfer."""
         return self.plan.named(self.vector.asnumpy()) if self.squares else {}
 
     def gradient_sketches(self) -> dict[str, list[float]]:
-        """Canonical name to sketch of the last step's reduced gradients; two transfers. Empty on a rank that holds only copies."""
+        """Map canonical names to sketches of the last step's reduced gradients; two transfers. Empty on a rank of copies."""
         if not self.counted:
             return {}
         squared = self.plan.named(self.vector_of_reduced.asnumpy())
@@ -149,7 +141,7 @@ class CaptureGradients(nn.Cell):
 
 
 class CaptureThenClip(nn.Cell):
-    """Takes the place of a cell's ``clip_grad_norm``: captures or injects, then clips as the original does."""
+    """Takes the place of a cell's ``clip_grad_norm``: captures or injects, then calls the original."""
 
     def __init__(self, capture: Cell, clip: Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -163,7 +155,7 @@ class CaptureThenClip(nn.Cell):
 
 
 def capture_bytes(parameters: Parameters, tasks: Tasks) -> int:
-    """Device memory that capturing and injecting will take, before any of it is allocated."""
+    """Return the device memory of capturing and injecting, in bytes, before its allocation."""
     fused, shapes = [parameter.fused for parameter in parameters], [tuple(parameter.model.shape) for parameter in parameters]
     elements: int = sum(math.prod(shape) for shape in shapes)
     chunks = len(NormPlan.of(fused, shapes).owners) if tasks.norms or tasks.sketches else 0

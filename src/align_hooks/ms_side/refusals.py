@@ -1,7 +1,7 @@
-"""Refusals of MindFormers' configuration under the settings, from the configuration alone.
+"""Refusals of MindFormers' configuration under the settings, by the configuration only.
 
-The hook on ``build_context`` asks for them before anything is built, and the doctor asks for them before a node is taken, so both say the
-same. Imports no framework. :mod:`.model` refuses by the built model, and :mod:`.place` by layouts.
+The hook on ``build_context`` uses them before anything is built, and the doctor before a node is allocated. Imports no framework.
+:mod:`.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
 from __future__ import annotations
@@ -14,27 +14,23 @@ from align_hooks.settings import PREFIX, Settings
 
 Get = Callable[[str], object]
 """Dotted key to its value, None where it is not set."""
-
 TRAINS = (None, "train", "finetune")
-"""Values of ``run_mode`` in a process that is going to train. Other processes are left alone, unless a side's launcher started them."""
-
+"""Values of ``run_mode`` in a process that will train. Other processes run without hooks, unless a side's launcher started them."""
 CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
-"""Schedules that no length shapes; the last is the other name that MindFormers registers."""
+"""Schedules without a length; the last is MindFormers' other name for the second."""
 PYNATIVE = (1, "PYNATIVE_MODE")
 """Values of ``context.mode`` for which 1.9 and 2.1 build newer models of another kind. They need hyper-parallel; the index lacks it."""
 REHEARSAL = {"context.device_target": "CPU", "runner_config.sink_mode": False, "model.model_config.use_flash_attention": False}
 NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.monitor_on")
-"""What a rehearsal switches off: the compressed mask of all earlier tokens, which flash attention alone takes, and the monitor, which
-writes by TensorDump."""
+"""Switches that a rehearsal turns off: the compressed causal mask, for flash attention only, and the monitor, which uses TensorDump."""
 COMPRESSED_DOCUMENTS = ("model.model_config.use_eod_attn_mask_compression", "train_dataset.data_loader.config.create_compressed_eod_mask")
-"""Switches of the compressed mask that keeps documents apart, which flash attention alone takes."""
+"""Switches of the compressed mask that separates documents, for flash attention only."""
 REHEARSAL_OF_OLDER = {"model.model_config.fused_rms_norm": False, "model.model_config.use_rope_slice": True}
-"""Values that a CPU needs, and keys that older models alone know; the mathematics is the same. What newer models lack there is replaced by
-:mod:`.rehearsal`."""
+"""A CPU's values, with the same mathematics, of keys that only older models have; :mod:`.rehearsal` adapts newer models."""
 
 
 def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
-    """Why a run with this configuration is refused on that version of MindSpore, a line each; ``get`` reads the YAML."""
+    """Yield why a run with this configuration is refused on a version of MindSpore, a line each; ``get`` reads the YAML."""
     if settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE:
         yield f"context.mode is {get('context.mode')}: models of use_legacy: False were tried in GRAPH_MODE alone; set mode: 0 in the YAML"
     if settings.device == "cpu":
@@ -53,7 +49,7 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
 
 
 def rehearsal(get: Get, *, newer: bool) -> dict[str, object]:
-    """The values that a CPU needs of a configuration."""
+    """Return the values that a CPU needs in a configuration."""
     return REHEARSAL | ({} if newer else REHEARSAL_OF_OLDER) | {key: False for key in NOT_ON_A_CPU if get(key)}
 
 

@@ -1,11 +1,10 @@
 """MindFormers' newer models on a machine with no accelerator: operators that MindSpore's CPU lacks, replaced by plain ones.
 
-Each twin takes what the original takes and computes the same; what a CPU lacks is only fast elsewhere. MindSpore's own CPU kernels of
-exponentials, logarithms, softmax and sigmoids are approximations in fp32 (1e-7 to 1e-6), so the twins take these in fp64, whose kernels are
-right to the last bit of fp32.
+Each twin has the original's arguments and result. MindSpore's CPU kernels of exponentials, logarithms, softmax and sigmoids are
+approximations in fp32 (1e-7 to 1e-6), so the twins compute them in fp64, whose kernels are right to the last bit of fp32.
 
-Seam: names in the modules of ``mindformers.parallel_core`` from which a model is built, before it is built. Graph mode compiles
-``construct`` from its text, so a wrapper around it would be passed over; a class in the place of another is compiled as it stands.
+Patch point: names in the modules of ``mindformers.parallel_core`` from which a model is built, before it is built. Graph mode compiles
+``construct`` from its text, so it would ignore a wrapper, while it compiles a class in the place of another.
 """
 
 from __future__ import annotations
@@ -21,23 +20,17 @@ from align_hooks.ms_side.session import MsSession
 GRAPH = "mindformers.parallel_core.training_graph"
 WHY = "ALIGN_HOOKS_DEVICE=cpu"
 HIDDEN = -10000.0
-"""What stands for a score that the mask hides, as in Megatron-LM's own attention."""
+"""The score of a masked position, as in Megatron-LM's own attention."""
 
 
 class Plain(nn.Cell):
-    """A twin that is asked, as an operator is, to be cut over devices, to be recomputed, or to carry an attribute, and stays as it is."""
+    """A twin that, like an operator, can be cut over devices, recomputed and given attributes, all without effect on a CPU."""
 
     def shard(self, *args: object, **kwargs: object) -> Plain:
-        """Itself: there is one device."""
+        """Return the twin itself: there is one device."""
         return self
 
-    def recompute(self, *args: object, **kwargs: object) -> Plain:
-        """Itself: what is recomputed is the same."""
-        return self
-
-    def add_prim_attr(self, *args: object, **kwargs: object) -> Plain:
-        """Itself: attributes of operators are for Ascend's compiler."""
-        return self
+    recompute = add_prim_attr = shard
 
 
 class InDouble(Plain):
@@ -72,8 +65,7 @@ class SiLU(Plain):
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.sigmoid = ops.Sigmoid()
-        self.cast = ops.Cast()
+        self.sigmoid, self.cast = ops.Sigmoid(), ops.Cast()
 
     def construct(self, x):  # type: ignore[no-untyped-def]
         """Compiled from this text."""
@@ -99,9 +91,7 @@ class Swiglu(Plain):
 class Attention(nn.Cell):
     """``FlashAttention`` with ``use_flash_attention: False``: ``[sequence, batch, heads, dim]`` in, ``[sequence, batch, hidden]`` out.
 
-    MindFormers repeats keys and values for their queries as if they were ``[batch, heads, sequence, dim]`` (``Attention._repeat_kv``); the
-    first of each repeat is the original.
-    """
+    MindFormers repeats keys and values as if they were ``[batch, heads, sequence, dim]`` (``Attention._repeat_kv``), originals first."""
 
     def __init__(self, config: Cell, layer_number: int, softmax_scale: float | None = None, **options: object) -> None:
         super().__init__()
@@ -112,10 +102,7 @@ class Attention(nn.Cell):
         size = config.qk_head_dim + config.qk_pos_emb_head_dim if self.latent else config.kv_channels
         self.scale = size**-0.5 if softmax_scale is None else softmax_scale
         self.softmax = InDouble(ops.Softmax(axis=-1))
-        self.scores = ops.BatchMatMul(transpose_b=True)
-        self.values = ops.BatchMatMul()
-        self.select = ops.Select()
-        self.cast = ops.Cast()
+        self.scores, self.values, self.select, self.cast = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul(), ops.Select(), ops.Cast()
 
     def construct(self, query, key, value, attention_mask, actual_seq_qlen=None, actual_seq_kvlen=None):  # type: ignore[no-untyped-def]
         """Matrix product, mask, softmax, matrix product; compiled from this text."""
@@ -144,7 +131,7 @@ class Outer(Plain):
 
 
 class TopK(Plain):
-    """The largest ``count`` of the last axis, the largest first, and where they stand."""
+    """The largest ``count`` elements of the last axis, descending, and their indices."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -156,21 +143,17 @@ class TopK(Plain):
 
 
 def embedding(ids: Tensor, weight: Tensor) -> Tensor:
-    """Rows of an embedding by ``Gather``, whose backward pass a CPU has."""
+    """Return rows of an embedding by ``Gather``, whose backward pass a CPU has."""
     return ops.Gather()(weight, ids, 0)
 
 
 def experts(original: type) -> type:
-    """A twin of ``FFNGroupedGEMM``, with the same weights: every expert sees every token, and the weights of those not chosen are 0.
-
-    Nothing is permuted or padded. Rows that an expert is not chosen for add nothing to its gradient but zeros.
-    """
+    """Make a twin of ``FFNGroupedGEMM`` without permutation or padding: every expert sees every token, with weight 0 if not chosen."""
 
     class Experts(original):  # type: ignore[misc]
         def __init__(self, config: Cell) -> None:
             super().__init__(config)
-            self.sigmoid = ops.Sigmoid()
-            self.one_hot = ops.OneHot()
+            self.sigmoid, self.one_hot = ops.Sigmoid(), ops.OneHot()
             self.one, self.zero = Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
             self.product = ops.BatchMatMul()
             self.weighed = nn.Identity()  # where a point can see what each expert makes of each token
@@ -205,11 +188,11 @@ TWINS: tuple[tuple[str, str, object, str], ...] = (
     ("base_models.common.embeddings.yarn_rotary_pos_embedding", "Outer", Outer, "Outer has no kernel"),
     ("transformer.moe.router", "TopkExt", TopK, "TopkExt has no kernel"),
 )
-"""Module of MindFormers' training graph, the name in it, what stands there in a rehearsal, and what a CPU has in its place."""
+"""Module of MindFormers' training graph, name in the module, twin, and the CPU's shortcoming."""
 
 
 def install(session: MsSession) -> None:
-    """Put the twins in place; journalled, so that it can be undone. Each is listed under ``overrides``."""
+    """Put the twins in place, logged for undoing, each listed under ``overrides``."""
 
     def put(owner: object, path: str, name: str, twin: object, why: str) -> None:
         session.ledger.replace(owner, name, twin)

@@ -1,11 +1,9 @@
-"""The routers of MindFormers' newer models: the experts that they chose, and experts that are chosen for them.
+"""The routers of MindFormers' newer models: their choices of experts, and recorded choices in their place.
 
-Seam: the operators ``topk`` and ``afb_topk`` of a ``TopKRouter`` (1.9), by which experts are chosen, and groups of experts before them.
-What is behind is inside ``construct``, which graph mode compiles from its text; the token dispatcher has permuted the tokens. As in
-:mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original. It is put there at the first
-``on_train_step_begin``, which has the batch for which the graph is compiled.
-
-Tokens are ``[1, rows · sequence, …]`` there, row after row. As with token losses the model must be called with the whole batch.
+Patch point: the operators ``topk`` and ``afb_topk`` of a ``TopKRouter`` (1.9), which choose groups of experts and then experts. Later code
+is inside ``construct``, which graph mode compiles from its text; the token dispatcher has permuted the tokens. As in
+:mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original, from the first ``on_train_step_begin`` on, which
+has the batch of the graph. Tokens are ``[1, rows · sequence, …]``, row by row, so the model must be called with the full batch.
 """
 
 from __future__ import annotations
@@ -35,12 +33,11 @@ REPLAY = f"{PREFIX}REPLAY_ROUTING"
 
 
 class Choose(nn.Cell):
-    """Calls an operator that chooses, keeps what it chose, and may give other experts in its place.
+    """Calls an operator that chooses, keeps its choice, and may replace it by given experts.
 
-    A router calls it with the scores of its experts, ``[1, tokens, experts]``, and where it has groups before that with the scores of
-    these. Scores of experts outside the chosen groups are then 0. A router with a bias takes the weights of the experts from elsewhere; for
-    one without, the groups of the given experts are returned, one for each. Then its own choice is not seen, and nothing is kept.
-    """
+    A router calls the Cell with the scores of its experts, ``[1, tokens, experts]``, after a call with the scores of groups, if any; scores
+    of experts outside the chosen groups are then 0. A router with groups and no bias weighs experts by these scores, so the Cell returns
+    the groups of the given experts, one for each, and the router's own choice is neither seen nor kept."""
 
     kept: Parameter
     given: Parameter
@@ -54,10 +51,7 @@ class Choose(nn.Cell):
         self.gives, self.gives_groups = gives, gives and choice.is_led
         self.keeps = keeps and not self.gives_groups
         self.shape = tuple(choice.kept.shape)
-        self.select = ops.Select()
-        self.gather = ops.GatherD()
-        self.assign = ops.Assign()
-        self.cast = ops.Cast()
+        self.select, self.gather, self.assign, self.cast = ops.Select(), ops.GatherD(), ops.Assign(), ops.Cast()
         self.cat = ops.Concat(axis=2)
         set_unregistered(self, kept=choice.kept, given=choice.given, giving=choice.giving)
 
@@ -79,22 +73,22 @@ class Choose(nn.Cell):
 
 
 def routers(model: Model) -> list[Cell]:
-    """The routers of a model, in the order of its Cells."""
+    """Return the routers of a model, in the order of its Cells."""
     return [cell for _, cell in model.network.cells_and_names() if type(cell).__name__ == ROUTER]
 
 
 def groups_of(router: Cell) -> int:
-    """In how many groups a router's experts are; 0 without groups, as before MindFormers 1.8."""
+    """Return the number of a router's groups of experts; 0 without groups, as before MindFormers 1.8."""
     return int(router.num_groups) if getattr(router, "enable_group_limited", False) else 0
 
 
 def is_led(router: Cell) -> bool:
-    """Whether experts of a router have groups, and are weighed by the very scores by which they are chosen."""
+    """Return whether a router has groups, and weighs experts by the scores of their choice."""
     return bool(groups_of(router)) and not getattr(router, "moe_router_enable_expert_bias", False)
 
 
 def refuse_unrouted(session: MsSession) -> None:
-    """Refuse, before training, to record or replay the routing of a model without experts, or of a job that routes parts of a batch."""
+    """Refuse, before training, to record or replay routing without experts, or in a job that routes parts of a batch."""
     asked = bool(session.settings.steps(ROUTING))
     if not asked and session.routing is None:
         return
@@ -108,8 +102,7 @@ def refuse_unrouted(session: MsSession) -> None:
 
 
 def choices_of(session: MsSession, tokens: Callable[[], int]) -> list[Choice]:
-    """The choices of all routers, their Cells put in place, for a batch of so many ``tokens``, which are counted where there is a router.
-    There are none where routing is neither kept nor given."""
+    """Put Cells into all routers for a batch of ``tokens()`` tokens, and return their choices; empty where none is kept or given."""
     settings, model = session.settings, model_of(session.train_cell)
     keeps = bool(settings.steps(BATCHES) or settings.steps(ROUTING)) and session.recording.writer is not None
     gives = session.routing is not None
@@ -128,7 +121,7 @@ def choices_of(session: MsSession, tokens: Callable[[], int]) -> list[Choice]:
 
 
 def named(session: MsSession, model: Model) -> dict[str, Cell]:
-    """The routers of a model, in the order of its Cells, each by the name of its weight without ``.weight``."""
+    """Map the names of routers' weights, without ``.weight``, to the routers, in the order of the model's Cells."""
     assert session.parameters is not None
     found = {}
     for router in routers(model):
@@ -139,7 +132,7 @@ def named(session: MsSession, model: Model) -> dict[str, Cell]:
 
 
 def facts_of(router: Cell) -> Router:
-    """Of how many experts a router chooses how many. Raises RefusedRun where its groups cannot be told from its experts."""
+    """Return a router's numbers of experts and of chosen experts; raise RefusedRun where groups and experts are equally many."""
     facts = Router(int(router.expert_dim), int(router.num_experts_chosen))
     if groups_of(router) == facts.experts:
         raise RefusedRun(f"{router.weight.name}: as many groups as experts; set moe_router_num_groups to 1, which is the same")
@@ -147,7 +140,7 @@ def facts_of(router: Cell) -> Router:
 
 
 def choice_of(name: str, router: Cell, tokens: int) -> Choice:
-    """What a router chooses for so many tokens."""
+    """Make a router's buffers for so many tokens."""
     facts = facts_of(router)
     shape = (1, tokens, facts.chosen)
     return Choice(
@@ -162,15 +155,14 @@ def choice_of(name: str, router: Cell, tokens: int) -> Choice:
 
 
 def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:
-    """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
-    is not known."""
+    """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps of ``tokens``, if known."""
     if session.routing is not None:
         found = named(session, model_of(session.train_cell))
         session.check_routing({name: facts_of(router) for name, router in found.items()}, planned, tokens)
 
 
 def give_experts(session: MsSession, step: int) -> None:
-    """Have the tokens of a step given to the recorded experts; in a step that is not replayed the routers choose."""
+    """Send the tokens of a step to the recorded experts; in a step that is not replayed the routers choose."""
     replay = session.routing
     if replay is None:
         return

@@ -1,8 +1,7 @@
 """The guide's ``seed_all`` for MindSpore, corrected.
 
-The guide's snippet sets PYTHONHASHSEED in a running interpreter, where it has no effect; the launcher starts the interpreter again
-instead. The snippet seeds python and numpy, and MindFormers seeds MindSpore later from the YAML's ``seed``.
-``ALIGN_HOOKS_SEED`` therefore becomes that ``seed``, which MindFormers also gives to its data sets.
+The guide's snippet sets PYTHONHASHSEED in a running interpreter, without effect; the launcher starts the interpreter again instead. It
+seeds only python and numpy, so ``ALIGN_HOOKS_SEED`` becomes the YAML's ``seed``, from which MindFormers seeds MindSpore and its data sets.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import numpy as np
 
 
 def seed_all(seed: int) -> None:
-    """Seed python, numpy and MindSpore. For patches; call it where nothing seeds again afterwards."""
+    """Seed python, numpy and MindSpore; for patches, after the last other seeding."""
     random.seed(seed)
     np.random.seed(seed)
     mindspore.set_seed(seed)
 
 
 def set_deterministic() -> None:
-    """Ask MindSpore for deterministic kernels; the environment variables must have been set at start."""
+    """Switch MindSpore's deterministic kernels on; the environment variables must have been set at start."""
     mindspore.set_context(deterministic="ON")
 
 
 def read_back() -> dict[str, object]:
-    """The switches as MindSpore holds them now."""
+    """Return MindSpore's present switches."""
     return {"mindspore.get_context(deterministic)": mindspore.get_context("deterministic"), "mindspore.get_seed": mindspore.get_seed()}

@@ -1,4 +1,4 @@
-"""The session of a MindFormers run: the session of both sides, and the built objects that hooks hand to each other."""
+"""The session of a MindFormers run: the session of both sides, and the built objects that hooks share."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass
 class MsSession(Session):
-    """``train_cell`` is the built MFTrainOneStepCell and ``model`` the model in it, ``reducer`` the capturing Cell, None where nothing is
-    captured. ``data_loader`` is the class of recorded batches, and ``config`` what the Trainer builds everything from.
-
-    ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
-    number of rows that this rank of such a job is fed per step. ``terms`` are those of a newer model's loss in the step that ends,
-    empty where they are not told apart.
-    ``choices`` are those of the routers, and ``points`` those of the model, once they are compiled in. ``random`` are digests of the
-    generators' states at the start of the step, and ``state`` is what else it starts from."""
+    """The built objects of a MindFormers run, and the values of the step under way."""
 
     parameters: Parameters | None = None
+    """None before a semi-automatic job is compiled."""
     model: Model | None = None
     config: Config = None
     data_loader: type | None = None
+    """The class of recorded batches."""
     train_cell: Cell = None
     reducer: CaptureGradients | CaptureShards | None = None
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
+    """The sizes of a semi-automatic job; None for another job."""
     fed: int = 0
+    """Rows a step in this rank's data set, of a semi-automatic job."""
     terms: dict[str, float] = field(default_factory=dict)
+    """The terms of a newer model's loss; empty where they are not separate."""
     choices: list[Choice] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)
+    """Digests of the generators' states at the start of the step."""
     state: dict[str, float | str] = field(default_factory=dict)
+    """Counts and digests at the start of the step."""

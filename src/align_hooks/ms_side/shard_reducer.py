@@ -1,7 +1,7 @@
 """The capturing Cell under semi-automatic parallelism, which keeps and replaces a rank's part of each gradient.
 
-It takes the place that :class:`.reducer.CaptureGradients` takes elsewhere. It is another Cell because MindSpore's parallel passes trace a
-Cell in the graph around the network with whole shapes, compile it with local shapes, and redistribute nothing.
+It takes the place of :class:`.reducer.CaptureGradients`, because MindSpore's parallel passes trace a Cell around the network with global
+shapes, compile it with local shapes, and redistribute nothing.
 
 - A Parameter of a gradient's whole shape does not compile. Clones of the weights, made as the optimizer makes its moments, are cut
   as the weights are. Clones made after a pipeline cell's own ``accu_grads`` are cut wrongly, so these are made before it is built.
@@ -30,11 +30,10 @@ from align_hooks.names.fused import Fused
 
 
 class CaptureShards(nn.Cell):
-    """Calls the original reducer, keeps this rank's part of each gradient in Parameters of its own, and may return injected gradients.
+    """Calls the original reducer, keeps this rank's part of each gradient in its own Parameters, and may inject gradients.
 
-    Make it before the training cell is built, put it :meth:`around` the cell's reducer, and :meth:`bind` it to the parameters of the
-    compiled graph. Raises RefusedRun for an optimizer that cannot clone its state.
-    """
+    Make the Cell before the training cell, put it :meth:`around` that cell's reducer, and :meth:`bind` it to the compiled graph's
+    parameters. Raises RefusedRun for an optimizer that cannot clone its state."""
 
     copies: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
@@ -52,15 +51,13 @@ class CaptureShards(nn.Cell):
         self.norms, self.inject = tasks.norms, tasks.inject
         self.captures = tasks.norms or tasks.gradients or tasks.sketches
         self.count = len(optimizer.parameters)
-        self.assign = ops.Assign()
-        self.cast = ops.Cast()
-        self.select = ops.Select()
+        self.assign, self.cast, self.select = ops.Assign(), ops.Cast(), ops.Select()
         copies = _clones(optimizer, "align_hooks_gradient") if self.captures else ()
         injected = _clones(optimizer, "align_hooks_injected") if self.inject else ()
         set_unregistered(self, copies=copies, injected=injected, injecting=switch())
 
     def around(self, reducer: Cell) -> CaptureShards:
-        """This Cell, which now calls ``reducer``."""
+        """Set the original reducer, and return this Cell."""
         self.reducer = reducer
         return self
 
@@ -99,26 +96,26 @@ class CaptureShards(nn.Cell):
 
     @property
     def bytes(self) -> int:
-        """Device memory that the buffers take on this rank."""
+        """The device memory of the buffers on this rank."""
         return 4 * sum(int(parameter.model.size) for parameter in self.parameters) * (self.captures + self.inject)
 
     def fill(self, read: Callable[[Fused], Array] | None) -> float:
-        """Refill the buffers for the next step, see :func:`refill`; the norm is that of what counts on this rank."""
+        """Refill the buffers for the next step, see :func:`refill`; return the norm without other ranks' copies."""
         buffers = ((parameter, self.injected[parameter.index]) for parameter in self.parameters)
         return refill(self.injecting, buffers, read, copies=False)
 
     def squared_sums(self) -> dict[str, float]:
-        """Canonical name to squared sum of this rank's part of the last step's gradients; every gradient crosses to the host."""
+        """Map canonical names to squared sums of this rank's part of the last step's gradients; a transfer each."""
         return squared_sums(zip(self.parameters, self.buffers, strict=True))
 
     def gradient_sketches(self) -> dict[str, list[float]]:
-        """Canonical name to sketch of this rank's part of the last step's gradients, without copies; every gradient crosses to the host."""
+        """Map canonical names to sketches of this rank's part of the last step's gradients, without copies; a transfer each."""
         pairs = zip(self.parameters, self.buffers, strict=True)
         return sketches((parameter, buffer) for parameter, buffer in pairs if parameter.counted)
 
 
 def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:
-    """Zeros in fp32 for each of the optimizer's parameters, which MindSpore cuts as it cuts that parameter."""
+    """Make fp32 zeros for each of the optimizer's parameters, which MindSpore cuts as the parameter."""
     clones = tuple(optimizer.clone_state(prefix=prefix, init="zeros"))
     for clone in clones:
         clone.requires_grad = False

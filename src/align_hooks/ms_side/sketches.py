@@ -1,9 +1,8 @@
 """The signed sums of :mod:`align_hooks.record.format.sketch` of all gradients, inside the compiled graph.
 
-:mod:`.lanes` says which pieces are taken together. Signs are Parameters and no constants, which a graph would hold twice. No copy of a
-gradient is kept on the device until the step ends. Sums of up to a few thousand elements are fp32, since MindSpore's devices have no fp64,
-and the host adds these up in fp64. A gradient's sketch is then within 1e-6 of its norm. Weights are sketched on the host in fp64, since
-those of two runs are held against each other to the bit.
+:mod:`.lanes` groups the pieces. Signs are Parameters, since a graph would hold constants twice. Sums of up to a few thousand elements are
+fp32, since MindSpore's devices have no fp64; the host adds these up in fp64, so a gradient's sketch is within 1e-6 of its norm. Weights are
+sketched on the host in fp64, since weights of two runs are compared to the bit.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class GroupSums(nn.Cell):
         self.pieces = nn.CellList([AsMatrix(member) for member in group.members])
         self.members = tuple(member.gradient for member in group.members)
         self.count, self.at_once = len(group.members), group.at_once
-        self.reduce_sum = ops.ReduceSum()
-        self.cat = ops.Concat()
+        self.reduce_sum, self.cat = ops.ReduceSum(), ops.Concat()
         set_unregistered(
             self, columns=own_array(f"signs.{number}.columns", group.column_signs), rows=own_array(f"signs.{number}.rows", group.row_signs)
         )
@@ -73,10 +71,7 @@ class AsMatrix(nn.Cell):
         self.view, self.begin, self.size, self.is_whole = matrix.view, matrix.begin, matrix.size, matrix.is_whole
         self.shape, self.transposed = (matrix.rows, matrix.columns), matrix.transposed
         self.is_filled = any(after for _, after in matrix.padding)
-        self.pad = ops.Pad(matrix.padding)
-        self.slice = ops.Slice()
-        self.transpose = ops.Transpose()
-        self.cast = ops.Cast()
+        self.pad, self.slice, self.transpose, self.cast = ops.Pad(matrix.padding), ops.Slice(), ops.Transpose(), ops.Cast()
 
     def construct(self, gradient):  # type: ignore[no-untyped-def]
         """The piece; compiled from this text."""

@@ -1,12 +1,10 @@
-"""What a step of a MindFormers run starts from beside weights and moments (:mod:`align_hooks.record.format.state`, and of its random
-generators :mod:`align_hooks.record.format.random_states`).
+"""The state at a step's start beside weights and moments (:mod:`~align_hooks.record.format.state` and its ``random_states``).
 
-All of it is what a checkpoint holds: the optimizer's count of updates, from which MindFormers takes the learning rate too, the loss
-scaler's counts, and what training moves without a gradient. MindFormers keeps no position of its data: it counts on from the step at which
-it was resumed. What it was given then is told by the digest of a step's tokens.
+A checkpoint holds all of it: the optimizer's count of updates, which is also the position of the learning rate, the loss scaler's counts,
+and buffers that training moves. MindFormers keeps no position of its data; the digest of a step's tokens shows them.
 
-MindSpore's default generator seeds all draws outside of a compiled graph, and those of ``mint`` inside it. Kernels of older operators keep
-a state of their own, which cannot be read. Micro-batches are inside the compiled step, so their states cannot be read either.
+MindSpore's default generator seeds all draws outside a compiled graph, and draws of ``mint`` inside. The states of older operators'
+kernels, and of micro-batches inside the compiled step, cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
 
 
 def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]:
-    """The numbers and digests that a step of a training cell starts from."""
+    """Return the counts and digests at a step's start."""
     state: dict[str, float | str] = {UPDATES: float(updates_made(cell.optimizer))}
     scaler = getattr(cell, "loss_scaling_manager", None)
     if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell
@@ -34,7 +32,7 @@ def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]
 
 
 def generators() -> dict[str, str]:
-    """Name of each generator to the digest of its state, read at the start of every step; reading moves none."""
+    """Map each generator to the digest of its state, without advancing it."""
     digests = of_python_and_numpy() | {"mindspore seed": digest(repr(mindspore.get_seed()).encode())}
     if hasattr(mindspore, "get_rng_state"):  # from 2.3 on
         digests["mindspore"] = digest(np.ascontiguousarray(to_numpy(mindspore.get_rng_state())).tobytes())

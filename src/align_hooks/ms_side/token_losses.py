@@ -1,10 +1,9 @@
-"""Each token's loss, before the mask and before any sum: here a fault of the forward pass shows first.
+"""Each token's loss, before the mask and any sum, where a fault of the forward pass shows first.
 
-Seam: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, which puts out these losses (1.3 to 1.9, older and newer models); the loss
-itself puts out their mean only. As in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original and keeps
-its output. It is put there at the first ``on_train_step_begin``, which has the batch for which the graph is compiled.
-
-The model must be called with the whole batch: the cells that cut it into micro-batches are those of semi-automatic parallelism.
+Patch point: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, whose output these losses are (1.3 to 1.9, older and newer models). As
+in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original and keeps its output, from the first
+``on_train_step_begin`` on, which has the batch of the graph. The model must be called with the full batch, which only semi-automatic
+parallelism cuts into micro-batches.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
 from align_hooks.names.blocks import Array
 
 PASSES_ON = ("DataOrderWrapperCell",)
-"""Cells around a model that pass all their inputs on to it."""
-
+"""Cells around a model that pass all their inputs on to the model."""
 UNTOUCHED = -1.0
 """The buffer's first value; no cross entropy is negative."""
 
@@ -34,8 +32,7 @@ class CaptureTokenLosses(nn.Cell):
         super().__init__(auto_prefix=False)
         self.original = original
         self.size = (tokens,)
-        self.assign = ops.Assign()
-        self.cast = ops.Cast()
+        self.assign, self.cast = ops.Assign(), ops.Cast()
         set_unregistered(self, buffer=own_parameter("token_losses", self.size, UNTOUCHED))
 
     def construct(self, log_softmax, one_hot):  # type: ignore[no-untyped-def]
@@ -46,13 +43,13 @@ class CaptureTokenLosses(nn.Cell):
         return losses
 
     def read(self, shape: tuple[int, ...]) -> Array | None:
-        """The last step's losses as ``[rows, sequence]``; None where the graph was compiled without this Cell or for another batch."""
+        """Return the last step's losses, ``[rows, sequence]``; None where the graph was compiled without this Cell or for another batch."""
         losses: Array = self.buffer.asnumpy()
         return None if losses.size != np.prod(shape) or (losses == UNTOUCHED).all() else losses.reshape(shape)
 
 
 def is_called_whole(train_cell: Cell) -> bool:
-    """Whether a training cell calls its model with the whole batch."""
+    """Return whether a training cell calls its model with the full batch."""
     network = train_cell.network
     while type(network).__name__ in PASSES_ON:
         network = network.network

@@ -1,5 +1,5 @@
 """Hugging Face's ``transformers`` as the third opinion: a run's own weights and batch, through their model, in fp64.
 
-Only this room imports transformers, and beside ``torch_side`` only it imports torch; importing it imports neither. Nothing of it runs in a
-training process. :mod:`.library` says whether the libraries are there, before any other module of the room is imported.
+Only this package imports transformers, and only it and ``torch_side`` import torch; importing the package itself imports neither. No
+training process runs it. :mod:`.library` checks the installed libraries before any other module of the package is imported.
 """

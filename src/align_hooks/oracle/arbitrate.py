@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind
+from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, TruthDistance
 from align_hooks.comparison.curves import side as summary
 from align_hooks.comparison.finding import Words
 from align_hooks.comparison.settings.recorded import argument_settings, model_settings
@@ -23,10 +23,9 @@ from align_hooks.settings import PREFIX
 
 
 def arbitrate(reference: Run, candidate: Run, step: int | None = None, *, progress: Progress = silent) -> Arbitration:
-    """Hold both runs' ``step``, the first that both recorded unless said, against the model of the reference's ``config.json`` in fp64.
+    """Compare both runs at ``step``, by default the first that both recorded, with the model of the reference's ``config.json`` in fp64.
 
-    Raises RecordError where weights or batch are not on record, or the model is none of those known; AlignHooksError where memory is short.
-    """
+    Raises RecordError where weights or batch are not on record or the model is unknown, AlignHooksError where memory is short."""
     runs = dict(zip(SIDES, (reference, candidate), strict=True))
     step = first_step(reference, candidate) if step is None else step
     given = {side: inputs(run, step, reference.facts) for side, run in runs.items()}
@@ -50,7 +49,7 @@ def arbitrate(reference: Run, candidate: Run, step: int | None = None, *, progre
 
 
 def first_step(reference: Run, candidate: Run) -> int:
-    """The first step whose weights and batch both runs recorded; raises RecordError where there is none."""
+    """Return the first step whose weights and batch both runs recorded; raise RecordError where there is none."""
     for run in (reference, candidate):
         if not steps_of(run):
             raise RecordError(
@@ -66,20 +65,19 @@ def first_step(reference: Run, candidate: Run) -> int:
 def judged(
     facts: Facts, given: Mapping[Side, Inputs], recorded: Mapping[Side, Recorded], same: bool, progress: Progress
 ) -> Iterator[JudgedPoint]:
-    """Every point, both sides by one truth where they stand on the same, else each by that of its own weights and batch."""
+    """Yield every point: both sides by one truth where their inputs are the same, else each side by the truth of its own inputs."""
     if same:
         yield from measured(facts.model, given[Side.REFERENCE], recorded, progress)
         return
-    apart = [
-        {(each.point, each.kind): each for each in measured(facts.model, given[side], {side: recorded[side]}, progress)} for side in SIDES
-    ]
-    for key in dict.fromkeys(key for of_side in apart for key in of_side):
-        yield JudgedPoint(*key, {side: point for of_side in apart if key in of_side for side, point in of_side[key].distances.items()})
+    distances: dict[tuple[str, PointKind], dict[Side, TruthDistance]] = {}
+    for side in SIDES:
+        for each in measured(facts.model, given[side], {side: recorded[side]}, progress):
+            distances.setdefault((each.point, each.kind), {}).update(each.distances)
+    yield from (JudgedPoint(*key, of_point) for key, of_point in distances.items())
 
 
 def doubts(points: Sequence[JudgedPoint], recorded: Mapping[Side, Recorded]) -> Iterator[Words]:
-    """Why a side that seems wrong may be right: a few of its tokens went to other experts than the truth gives them to, and the truth
-    cannot follow them, for it is not on record where each went."""
+    """Say of which side that seems wrong the tokens went to other experts than the truth's, when no record says which."""
     for side, each in recorded.items():
         first = next((index for index, point in enumerate(points) if not point.right(side)), len(points))
         moved = [point for point in points[:first] if point.kind is PointKind.CHOICE and side in point.distances]
@@ -88,7 +86,7 @@ def doubts(points: Sequence[JudgedPoint], recorded: Mapping[Side, Recorded]) -> 
 
 
 def notes(recorded: Mapping[Side, Recorded], same: bool, unknown: Words | None) -> Iterator[Words]:
-    """What a reader should know: what was not judged, and why."""
+    """Say what was not judged, and why."""
     if not same:
         yield message("arbitrate.other_inputs")
     if unknown is not None:

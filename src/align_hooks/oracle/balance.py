@@ -1,4 +1,4 @@
-"""The term that balances experts, of a layer's router logits: Switch Transformers, equations 4 to 6, as Megatron-LM weighs it."""
+"""The loss term that balances experts, from router logits: Switch Transformers, equations 4 to 6, as Megatron-LM weighs it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ SOFTMAX, SIGMOID = "softmax", "sigmoid"
 
 
 def scores_of(configuration: Any) -> str:
-    """How a model's routers make scores of logits."""
+    """Return the function by which a model's routers make scores of logits."""
     return SIGMOID if configuration.model_type == "deepseek_v3" else SOFTMAX
 
 
 def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
-    """A layer's term of the objective, its coefficient included, and the derivative by the ``logits`` of each row, ``[sequence, experts]``;
-    no derivative where there is no such term."""
+    """Return a layer's term, coefficient included, and its derivatives by the ``logits`` of each row, ``[sequence, experts]``, or None."""
     if objective.shares is None:
         return 0.0, None
     leaves = [each.detach().clone().requires_grad_() for each in logits]
@@ -33,11 +32,13 @@ def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration:
 
 
 def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
-    """How unevenly experts are used by some tokens, ``[tokens, experts]``; 1 where all are used alike. Tokens are counted by their best
-    scores, without bias and groups."""
+    """Return how unevenly tokens use the experts, from logits ``[tokens, experts]``; 1 where they use all alike."""
     chosen = int(configuration.num_experts_per_tok)
-    scores = logits.softmax(-1) if scores_of(configuration) == SOFTMAX else logits.sigmoid()
-    if scores_of(configuration) == SIGMOID:
+    if scores_of(configuration) == SOFTMAX:
+        scores = logits.softmax(-1)
+    else:
+        scores = logits.sigmoid()
         scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    # tokens count by their best scores, without bias and groups
     used = torch.nn.functional.one_hot(scores.topk(chosen).indices, scores.shape[-1]).sum(1).to(scores.dtype).mean(0) / chosen
     return scores.shape[-1] * (used * scores.mean(0)).sum()

@@ -1,4 +1,4 @@
-"""What a step of a run stands on: its weights and its batch, as they are recorded."""
+"""The inputs of a recorded step: its weights and its batch."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
 
 HALF = ("bfloat16", "float16")
-"""Compute types to which a model's weights are rounded before it computes with them."""
+"""Compute types to which weights are rounded before use."""
 LONGEST = 1 << 16
-"""Positions of the longest sequence whose mask is made."""
+"""Positions of the longest sequence for which a mask is made."""
 KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
-"""Models whose layers :mod:`.points` knows, by Hugging Face's ``model_type``."""
+"""Hugging Face's ``model_type`` of the models whose layers :mod:`.points` knows."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A step's weights, batch and objective. ``facts`` are the run's own; ``compute_type`` names the type that it computes in. ``choices``
-    are the experts that tokens were given to, by the name of a layer's router, None where they are not on record."""
+    """A step's weights, batch and objective."""
 
     facts: Facts
+    """The run's own facts."""
     weights: Tensors
     batch: Batch
     objective: Objective
     choices: Mapping[str, Array] | None = None
+    """Router name to the experts of each token; None where not on record."""
 
     @property
     def compute_type(self) -> str:
-        """The type that the run computes in; fp32 where its record does not say."""
+        """The type in which the run computes; fp32 where its record does not say."""
         return self.facts.training.compute_type or "float32"
 
     @property
@@ -52,30 +53,30 @@ class Inputs:
         return rows, sequence
 
     def hidden(self, row: int) -> Array:
-        """Which positions a position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
+        """Return the positions that each position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
         mask, sequence = self.batch.attention_mask, self.shape[1]
         if mask is None:
             return ~np.tri(sequence, dtype=bool)[None, None]
         return mask[row : row + 1] if len(mask) > 1 else mask
 
     def rounded(self, name: str) -> str | None:
-        """The type to which the run rounds a weight before it computes, None where it computes with what is recorded.
-
-        Megatron-LM keeps all of a model in its half type; MindFormers casts what it multiplies by, and no norm or bias of experts."""
+        """Return the type to which the run rounds a weight before use; None where it computes with the recorded weight."""
         if self.compute_type not in HALF or name.endswith("e_score_correction_bias"):
             return None
-        whole = self.facts.side != "ms" or len(self.weights.shape(name)) > 1
-        return self.compute_type if whole else None
+        # Megatron-LM keeps all of a model in its half type; MindFormers casts the factors of products only, so no norms
+        casts = self.facts.side != "ms" or len(self.weights.shape(name)) > 1
+        return self.compute_type if casts else None
 
 
 def steps_of(run: Run) -> list[int]:
-    """The steps whose weights and batch are recorded."""
+    """Return the steps whose weights and batch are recorded."""
     return sorted(set(run.weight_steps()) & set(run.batch_steps()))
 
 
 def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
-    """What ``step`` of a run stands on; ``judged_by`` has the settings of the objective. Raises RecordError where something is not on
-    record, or cannot be computed again."""
+    """Return the inputs of a run's ``step``, with the objective that the settings in ``judged_by`` make.
+
+    Raises RecordError where a part is not on record or cannot be computed again."""
     for kind, there in (("weights", run.weight_steps()), ("batches", run.batch_steps())):
         if step not in there:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
@@ -96,8 +97,7 @@ def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
 
 
 def refuse_unknown(configuration: Table, weights: Tensors) -> None:
-    """Raise RecordError for a model of no family that is known here, and for one of more layers than its weights have, before it is
-    built."""
+    """Raise RecordError, before the model is built, for an unknown family and for other numbers of layers than the weights have."""
     kind = configuration.get("model_type")
     if kind not in KNOWN:
         raise RecordError(f"{kind or 'a model without a family'} is not judged; the models that are: {', '.join(KNOWN)}")
@@ -111,7 +111,7 @@ def refuse_unknown(configuration: Table, weights: Tensors) -> None:
 
 
 def refuse_odd(batch: Batch, facts: Facts, where: str) -> None:
-    """Raise RecordError where arrays of a batch do not fit each other, or hold ids that the vocabulary does not have."""
+    """Raise RecordError where arrays of a batch differ in shape, or hold ids outside the vocabulary."""
     assert batch.tokens is not None
     assert batch.labels is not None
     vocabulary, shape = max(size(facts.model, "vocab_size"), facts.padded_vocabulary or 0), batch.tokens.shape
@@ -125,16 +125,15 @@ def refuse_odd(batch: Batch, facts: Facts, where: str) -> None:
 
 
 def size(configuration: Mapping[str, object], key: str) -> int:
-    """A size that a ``config.json`` says, 0 where it says none."""
+    """Return a size in a ``config.json``, 0 where it has none."""
     value = configuration.get(key)
     return value if isinstance(value, int) else 0
 
 
 def alike(ours: Inputs, theirs: Inputs) -> bool:
-    """Whether two steps stand on the same weights and the same batch, to the bit, and round both alike, their tokens at the same
-    experts."""
+    """Return whether two steps have the same weights, rounding, batch and choices of experts, to the bit."""
     of_batch = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
-    masks = [each.batch.attention_mask if not each.batch.causal else None for each in (ours, theirs)]
+    masks = [None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs)]
     if not all(equal(*pair) for pair in (*of_batch, masks)) or not ours.objective.same(theirs.objective):
         return False
     if set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
@@ -142,12 +141,13 @@ def alike(ours: Inputs, theirs: Inputs) -> bool:
     chosen, other = ours.choices or {}, theirs.choices or {}
     if set(chosen) != set(other) or not all(equal(chosen[name], other[name]) for name in chosen):
         return False
-    rounds = all(ours.rounded(name) == theirs.rounded(name) for name in ours.weights)
-    return rounds and all(equal(ours.weights[name], theirs.weights[name]) for name in ours.weights)
+    if any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
+        return False
+    return all(equal(ours.weights[name], theirs.weights[name]) for name in ours.weights)
 
 
 def equal(ours: Array | None, theirs: Array | None) -> bool:
-    """Whether two arrays are the same to the bit, or both not there."""
+    """Return whether two arrays are equal, or both None."""
     if ours is None or theirs is None:
         return ours is theirs
     return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))

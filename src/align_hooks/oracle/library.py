@@ -1,4 +1,4 @@
-"""Whether the libraries of the room are installed, in versions that it was tried with; loads none of them."""
+"""A check that the package's libraries are installed in tested versions; loads none of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from align_hooks.errors import AlignHooksError, UnsupportedVersion
 from align_hooks.extras import installing
 
 OLDEST, BEFORE = "4.57", "5"
-"""The versions of transformers whose layers :mod:`.points` knows: from 5 on the experts of a layer are one parameter."""
+"""Versions of transformers whose layers :mod:`.points` knows: from 5 on a layer's experts are one parameter."""
 
 
 def refuse_lacking() -> None:
-    """Raise AlignHooksError where a library is missing, and UnsupportedVersion where transformers is another one, with the way out."""
+    """Raise AlignHooksError where a library is missing, and UnsupportedVersion for another version of transformers."""
     found: dict[str, str] = {}
     for name in ("torch", "transformers"):
         try:

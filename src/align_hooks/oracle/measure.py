@@ -1,5 +1,4 @@
-"""How far each side is from the truth at every point: sums of squares over rows, taken while both passes go on, so that no point is whole
-in memory."""
+"""The distance of each side from the truth at every point, as sums of squares over rows, added up while both passes run."""
 
 from __future__ import annotations
 
@@ -29,27 +28,30 @@ from align_hooks.record.read.activations import SQUARES, column_signs, row_signs
 from align_hooks.record.read.activations import measured as of_tokens
 
 Key = tuple[str, PointKind]
-Taken = dict[Key, "Sums | RouterChoices"]
 COLUMNS = lru_cache(maxsize=64)(column_signs)
-"""The signs of the columns of a point, kept for other rows."""
+"""The signs of a point's columns, kept for its other rows."""
 
 
 @dataclass
 class Sums:
-    """Squared sums of a point over the rows that were taken: of the truth and of the honest model's distance, and of each side the truth as
-    the side counts it and the distance. ``apart`` is that of the sides from each other. ``sketches`` are those that sides recorded
-    of all rows together, each with the factor of the truth, and ``numbers`` the truth's."""
+    """Squared sums of a point over the rows seen so far."""
 
     truth: float = 0.0
     honest: float = 0.0
+    """Of the honest model's distance from the truth."""
     truths: dict[Side, float] = field(default_factory=dict)
+    """Of the truth, by the factor of the side."""
     errors: dict[Side, float] = field(default_factory=dict)
-    apart: float | None = None
+    """Of the side's distance from the truth."""
+    between: float | None = None
+    """Of the distance between the sides; None where one has no tensor."""
     sketches: dict[Side, tuple[float, NDArray[np.float64]]] = field(default_factory=dict)
+    """Factor of the truth, and the side's sketch of all rows."""
     numbers: NDArray[np.float64] | None = None
+    """The truth's sketch; None where no side has one."""
 
     def sketched(self) -> dict[Side, float]:
-        """The error of each side of which there is a sketch."""
+        """Return the error of each side that has a sketch."""
         if self.numbers is None:
             return {}
         square, sums = self.numbers[:1], self.numbers[1:]
@@ -59,16 +61,18 @@ class Sums:
 
 @dataclass
 class RouterChoices:
-    """Of a router the ``tokens`` that were taken, how many the ``honest`` model, and each side, gives to ``others`` than the truth would;
-    of a side of which only counts are on record, what the truth's ``counts`` of each expert say."""
+    """How many of a router's tokens go to other experts than the truth chooses."""
 
     tokens: int = 0
     honest: int = 0
+    """Tokens that the honest model gives to other experts."""
     others: dict[Side, float] = field(default_factory=dict)
+    """Tokens that a side gives to other experts; of a side with counts alone, at least so many."""
     counts: Array | None = None
+    """The truth's tokens of each expert; None before the first rows."""
 
     def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
-        """Add the rows of a part, ``beside`` which are the honest model's."""
+        """Add some rows of the truth, and the same rows of the honest model, ``beside``."""
         rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
         self.tokens += part.array.size // width
         self.honest += others(part.array, beside.array)
@@ -81,12 +85,15 @@ class RouterChoices:
                 self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
 
     def distances(self, compute_type: str) -> dict[Side, TruthDistance]:
-        """How far each side is from what the truth would have chosen."""
+        """Return how far each side is from the choices of the truth."""
         return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
 
 
+PassSums = dict[Key, Sums | RouterChoices]
+
+
 def summed(ours: Array | None, theirs: Array) -> Array:
-    """The sum of two counts of experts, the shorter of which lacks the last ones."""
+    """Return the sum of two counts by expert; the shorter one lacks the last experts."""
     if ours is None:
         return theirs
     total = np.zeros(max(len(ours), len(theirs)), np.int64)
@@ -96,12 +103,12 @@ def summed(ours: Array | None, theirs: Array) -> Array:
 
 
 def others(ours: Array, theirs: Array) -> int:
-    """How many tokens were given to other experts, ``[rows, sequence, chosen]``; all where the shapes differ."""
+    """Return how many tokens have other experts, from ``[rows, sequence, chosen]``; all where the shapes differ."""
     return int((ours != theirs).any(axis=-1).sum()) if ours.shape == theirs.shape else ours.size // ours.shape[-1]
 
 
 def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[JudgedPoint]:
-    """Every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
+    """Yield every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
     truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
     yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
     if any(side.holds_gradients for side in sides.values()):
@@ -110,9 +117,9 @@ def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded
 
 def _summed(
     truth: Iterator[PointRows], honest: Iterator[PointRows], sides: Mapping[Side, Recorded], progress: Progress, sequence: int
-) -> Taken:
-    """The sums of all points of a pass that a side recorded."""
-    sums: Taken = {}
+) -> PassSums:
+    """Return the sums of all points of a pass that a side recorded."""
+    sums: PassSums = {}
     for part, beside in zip(truth, honest, strict=True):
         progress(message("arbitrate.point", name=part.point))
         key = part.point, part.kind
@@ -130,13 +137,13 @@ def _summed(
         add(of_point, part, beside, pairs)
         if sketches:
             numbers = truth_sketch(part, sequence)
-            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers
+            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers  # sketches of rows add up
             of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
     return sums
 
 
 def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
-    """The sketch of some rows of a point of the truth, with the signs of the record; those of all rows add up."""
+    """Return the sketch of some rows of the truth, with the signs that records use."""
     if part.kind is PointKind.PARAMETER:
         return sketch(part.array, Shard(part.point, part.array.shape, part.point, "float64"))
     tokens = part.array.reshape(-1, part.array.shape[-1] if part.array.ndim == 3 or part.tokens is not None else 1)
@@ -147,7 +154,7 @@ def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
 
 
 def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
-    """Add the rows of a point, ``beside`` which are the honest model's."""
+    """Add some rows of the truth, the honest model's ``beside``, and each side's pair of truth and record."""
     sums.truth += squared(part.array)
     with np.errstate(invalid="ignore", over="ignore"):
         sums.honest += squared(beside.array - part.array) if beside.array.shape == part.array.shape else math.nan
@@ -156,17 +163,17 @@ def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tup
             sums.errors[side] = sums.errors.get(side, 0.0) + (squared(theirs - ours) if ours.shape == theirs.shape else math.nan)
         if len(pairs) > 1:
             (_, first), (_, second) = pairs.values()
-            sums.apart = (sums.apart or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
+            sums.between = (sums.between or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
 
 
 def squared(array: Array) -> float:
-    """The sum of an array's squares, fp64."""
+    """Return the sum of an array's squares, fp64."""
     flat = array.reshape(-1)
     return float(flat @ flat)
 
 
-def _judged(sums: Taken, inputs: Inputs) -> Iterator[JudgedPoint]:
-    """Each point with the distances of its sides."""
+def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
+    """Yield each point with the distances of its sides."""
     layers = inputs.facts.model.get("num_hidden_layers")
     deep = layers if isinstance(layers, int) else 1
     for (point, kind), of_point in sums.items():
@@ -182,7 +189,7 @@ def _judged(sums: Taken, inputs: Inputs) -> Iterator[JudgedPoint]:
             norm = math.sqrt(of_point.truths[side] if known else of_point.truth)
             error = ratio(math.sqrt(of_point.errors[side]), norm) if known else sketched[side]
             distances[side] = distance(kind, point, error, norm, honest, compute_type=inputs.compute_type, layers=deep, estimated=not known)
-        apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
+        between = None if of_point.between is None else ratio(math.sqrt(of_point.between), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
-            apart = error_of_sketches(*(found for _, found in of_point.sketches.values()))
-        yield JudgedPoint(point, kind, distances, apart)
+            between = error_of_sketches(*(found for _, found in of_point.sketches.values()))
+        yield JudgedPoint(point, kind, distances, between)

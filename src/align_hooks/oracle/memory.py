@@ -1,4 +1,4 @@
-"""What the two passes take of memory, which is said before they start."""
+"""The memory that the two passes need, known before they start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from align_hooks.oracle.inputs import Inputs, size
 FP64, FP32 = 8, 4
 """Bytes of an element in the truth, and at most in the honest pass."""
 GRAPH = 3
-"""Times that a tensor of a layer's graph stands in memory: itself, its gradient, and what is made on the way."""
+"""Copies of each tensor of a layer's graph in memory: itself, its gradient and intermediate results."""
 
 
 def needed(inputs: Inputs, configuration: Mapping[str, object]) -> int:
-    """Bytes that the truth and the honest pass take at most: the hidden states between layers, the largest layer or end of the model with
-    gradients, one row's graph, and the gradients of ends that several parts use. A Llama of 133 M elements took two thirds of it."""
+    """Return the bytes that the truth and the honest pass take at most; a Llama of 133 M elements took two thirds of them.
+
+    Counted are the hidden states between layers, the largest part of the model with gradients, one row's graph, and the gradients of
+    embedding and output where several parts use these."""
     rows, sequence = inputs.shape
     sizes: dict[str, int] = {}
     for name in inputs.weights:
@@ -34,7 +36,7 @@ def needed(inputs: Inputs, configuration: Mapping[str, object]) -> int:
 
 
 def refuse_too_large(inputs: Inputs, configuration: Mapping[str, object]) -> int:
-    """The bytes that are needed; raises AlignHooksError where this machine has less free."""
+    """Return the bytes that the passes need; raise AlignHooksError where this machine has fewer free."""
     needs, free = needed(inputs, configuration), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     if needs > free and needs > available(free):
         raise AlignHooksError(
@@ -45,7 +47,7 @@ def refuse_too_large(inputs: Inputs, configuration: Mapping[str, object]) -> int
 
 
 def available(free: int) -> int:
-    """Bytes that can be had without swapping, caches included, where the system says; else those that are ``free``."""
+    """Return the bytes available without swapping, caches included; ``free`` where the system does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), free)

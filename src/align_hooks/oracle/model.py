@@ -1,4 +1,4 @@
-"""Hugging Face's model of a record, a part at a time: one layer in memory, whatever the model's size."""
+"""Hugging Face's model of a record, of which one part at a time has its weights in memory."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ from align_hooks.oracle.prediction import predicting_layer
 from align_hooks.record.format.schema import Table
 
 ATTENTION = "align_hooks"
-"""The name of our attention among those of transformers: theirs, watched."""
+"""The name under which transformers calls its own attention through our probe."""
 EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
 class OracleModel:
-    """The model of a ``config.json`` without its weights, and its parts with the weights of some inputs, in a precision.
+    """The model of a ``config.json`` without weights, and its parts with the weights of ``inputs``, in the type named ``precision``.
 
-    Raises RecordError where the model is of a family that is not known here, or has other tensors than the record."""
+    Raises RecordError where transformers makes no such model, or where its tensors are not the record's."""
 
     def __init__(self, configuration: Table, inputs: Inputs, precision: str) -> None:
-        """``precision`` names the type to compute in."""
         self.inputs, self.precision = inputs, precision
         self.predicting = size(configuration, "num_nextn_predict_layers")
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attention)
-        try:  # what a stranger's config.json may hold, transformers refuses in many ways
+        try:  # transformers refuses the oddities of a stranger's config.json in many ways
             self.configuration = transformers.AutoConfig.for_model(**configuration)
-            self.whole = self._without_weights()
+            self.skeleton = self._without_weights()
         except Exception as error:
             raise RecordError(f"transformers makes no model of the record's config.json: {in_a_line(error)}") from None
         self._refuse_other_tensors()
 
     def _without_weights(self) -> Any:
-        """The model, without memory for its weights; behind the decoder's layers those that predict further tokens."""
+        """Build the model without memory for its weights; layers that predict further tokens stand behind the decoder's."""
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(self.configuration, attn_implementation=ATTENTION)
             for layer in range(self.predicting):
@@ -50,7 +49,7 @@ class OracleModel:
 
     @property
     def layers(self) -> int:
-        """How many layers the decoder has."""
+        """The number of the decoder's layers."""
         return int(self.configuration.num_hidden_layers)
 
     @property
@@ -59,41 +58,39 @@ class OracleModel:
         return bool(self.configuration.tie_word_embeddings)
 
     def part(self, name: str, *, trained: bool = False) -> Any:
-        """A part by its name, with its weights; ``trained`` keeps gradients of them."""
-        module = copy.deepcopy(self.whole.get_submodule(name)).to_empty(device="cpu")
+        """Return a part by its name, with its weights, which keep gradients where ``trained``."""
+        module = copy.deepcopy(self.skeleton.get_submodule(name)).to_empty(device="cpu")
         for own, tensor in (*module.named_parameters(), *module.named_buffers()):
             tensor.data.copy_(self.weight(f"{name}.{own}"))
             tensor.requires_grad_(trained and isinstance(tensor, torch.nn.Parameter))
         return module
 
     def weight(self, name: str) -> torch.Tensor:
-        """A weight by its canonical name, rounded as the run rounds it, in the model's precision."""
+        """Return a weight by its canonical name, rounded as the run rounds it, in the model's precision."""
         tensor = torch.from_numpy(self.inputs.weights[name].copy())
         rounded = self.inputs.rounded(name)
         return (tensor if rounded is None else tensor.to(DTYPES[rounded])).to(DTYPES[self.precision])
 
     def output(self, *, trained: bool = False) -> dict[str, torch.Tensor]:
-        """The weights of the output layer: its rows of the vocabulary, and those of its padding, which are in the softmax too."""
+        """Return the weights of the output layer: rows of the vocabulary, and of the padding, which the softmax includes too."""
         name = f"{EMBEDDING if self.tied else OUTPUT}.weight"
-        names = [each for each in (name, name + PADDING) if each in self.inputs.weights]
-        return {each: self.weight(each).requires_grad_(trained) for each in names}
+        return {each: self.weight(each).requires_grad_(trained) for each in (name, name + PADDING) if each in self.inputs.weights}
 
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosine and sine of the angles by which positions are turned, ``[1, sequence, head]``."""
-        rotary = type(self.whole.model.rotary_emb)(config=self.configuration)
+        """Return cosine and sine of the rotary angles, ``[1, sequence, head]``."""
+        rotary = type(self.skeleton.model.rotary_emb)(config=self.configuration)
         positions = torch.arange(self.inputs.shape[1])[None]
         cosine, sine = rotary(torch.zeros(1, dtype=DTYPES[self.precision]), positions)
         return cosine, sine
 
     def _refuse_other_tensors(self) -> None:
-        """Raise RecordError where the record lacks a tensor of the model, or has another shape of it, or a tensor more."""
+        """Raise RecordError where the record has another set of tensors than the model, or another shape of a tensor."""
         weights = self.inputs.weights
-        wanted: Mapping[str, Any] = self.whole.state_dict()
+        wanted: Mapping[str, Any] = self.skeleton.state_dict()
         wanted = {name: tensor for name, tensor in wanted.items() if not (self.tied and name == f"{OUTPUT}.weight")}
         there = {name for name in weights if not name.endswith(PADDING)}
-        lacking, beyond = sorted(wanted.keys() - there), sorted(there - wanted.keys())
-        if lacking or beyond:
-            raise RecordError(f"the record's weights are not those of its config.json: {(lacking or beyond)[0]} is on one side only")
+        if unmatched := sorted(wanted.keys() - there) or sorted(there - wanted.keys()):
+            raise RecordError(f"the record's weights are not those of its config.json: {unmatched[0]} is on one side only")
         for name, tensor in wanted.items():
             if tuple(tensor.shape) != tuple(weights.shape(name)):
                 raise RecordError(f"{name} is {list(weights.shape(name))} in the record, and {list(tensor.shape)} by its config.json")

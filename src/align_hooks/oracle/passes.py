@@ -1,7 +1,7 @@
-"""A model's forward and backward pass over a batch, one layer at a time and of that one row at a time.
+"""A model's forward and backward pass over a batch, one layer at a time, and within a layer one row at a time.
 
-Rows do not depend on each other but in the term that balances experts, which needs no more of them than their router logits. So memory
-holds a layer, one row's graph of it, and the hidden states between layers. The backward pass makes each layer's graph again.
+Rows depend on each other only in the term that balances experts, which needs their router logits. So memory holds one layer, the graph of
+one row in it, and the hidden states between layers. The backward pass makes each layer's graph again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn import functional
 from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.names.blocks import PADDING
+from align_hooks.names.points import TOKEN_LOSSES
 from align_hooks.oracle.balance import balance
 from align_hooks.oracle.inputs import Inputs
 from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel
@@ -28,11 +29,10 @@ from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
 Rows = list[torch.Tensor]
 """A tensor of each row, ``[1, sequence, width]``."""
-TOKEN_LOSSES = "token_losses"
 
 
 class Pass:
-    """A forward and a backward pass over a step's ``inputs``, of the model of a ``config.json``, in the precision of this name."""
+    """A forward and a backward pass over a step's ``inputs``, by the model of a ``config.json``, in the type named ``precision``."""
 
     def __init__(self, configuration: Mapping[str, object], inputs: Inputs, precision: str) -> None:
         self.inputs, self.precision = inputs, precision
@@ -47,16 +47,15 @@ class Pass:
         self._kept: dict[str, torch.Tensor] = {}
 
     def values(self) -> Iterator[PointRows]:
-        """The value of every point, a row at a time within a layer, layers in the order of execution."""
+        """Yield the value of every point, layer by layer in the order of execution, a row at a time."""
         yield from self._inside(self._values())
 
     def gradients(self) -> Iterator[PointRows]:
-        """The gradient of every point, the last layer first, and of each parameter behind its layer's points; when all of :meth:`values`
-        was taken."""
+        """Yield the gradient of every point, the last layer first, parameters last; call once :meth:`values` is exhausted."""
         yield from self._inside(self._gradients())
 
     def _inside(self, parts: Iterator[PointRows]) -> Iterator[PointRows]:
-        """Parts that are made in the precision, which does not reach into whoever takes them."""
+        """Yield parts made in the precision, which must not reach into the caller's code."""
         while True:
             with computing_in(self.precision):
                 part = next(parts, None)
@@ -65,14 +64,16 @@ class Pass:
             yield part
 
     @cached_property
-    def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The angles of positions."""
+    def _angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.model.angles()
 
-    # ---- forward
-
     def _values(self) -> Iterator[PointRows]:
-        yield from self._embedded()
+        embedding = self.model.part(EMBEDDING)
+        self.states.append([])
+        for row in range(self.rows):
+            with torch.no_grad():
+                self.states[-1].append(embedding(self._ids(row, 0)))
+            yield PointRows(EMBEDDING, PointKind.VALUE, fp64(self.states[-1][-1]), row)
         for number in range(self.model.layers):
             self.states.append([])
             yield from self._block_values(number, self.states[-2], self.states[-1])
@@ -91,52 +92,42 @@ class Pass:
         for name, value in self._all_terms().items():
             yield PointRows(name, PointKind.TERM, np.array([value]))
 
-    def _embedded(self) -> Iterator[PointRows]:
-        embedding = self.model.part(EMBEDDING)
-        self.states.append([])
-        for row in range(self.rows):
-            with torch.no_grad():
-                self.states[-1].append(embedding(self._ids(row, 0)))
-            yield PointRows(EMBEDDING, PointKind.VALUE, fp64(self.states[-1][-1]), row)
-
-    def _block_values(self, number: int, given: Rows, made: Rows) -> Iterator[PointRows]:
+    def _block_values(self, number: int, entering: Rows, leaving: Rows) -> Iterator[PointRows]:
         layer = self.model.part(layer_name(number))
-        for row, hidden in enumerate(given):
-            watch = self._watch(number, layer, row)
-            with torch.no_grad(), watch:
-                made.append(self._block(watch, layer, hidden, row))
-            watch.close()
-            if watch.logits is not None:
-                self.logits.setdefault(number, []).append(watch.logits)
-            yield from watch.values(row)
+        for row, hidden in enumerate(entering):
+            probe = self._probe(number, layer, row)
+            with torch.no_grad(), probe:
+                leaving.append(self._block(probe, layer, hidden, row))
+            yield from self._seen(probe, number, row)
+
+    def _seen(self, probe: LayerProbe, number: int, row: int) -> list[PointRows]:
+        """Keep a layer's router logits of a row, and return the values of its points."""
+        probe.close()
+        if probe.logits is not None:
+            self.logits.setdefault(number, []).append(probe.logits)
+        return probe.values(row)
 
     def _predicted_values(self, number: int) -> Iterator[PointRows]:
-        """Those of a layer for multi-token prediction."""
-        name, ahead = layer_name(number), number - self.model.layers + 1
-        layer, embedding, output = self.model.part(name), self.model.part(EMBEDDING), self.model.output()
+        """Yield the values of a layer for multi-token prediction."""
+        ahead = number - self.model.layers + 1
+        layer, embedding, output = self.model.part(layer_name(number)), self.model.part(EMBEDDING), self.model.output()
         total = 0.0
         for row, hidden in enumerate(self.normed):
-            watch = self._watch(number, layer, row)
-            with torch.no_grad(), watch:
-                block = self._block(watch, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
-                normed = layer.shared_head["norm"](block)
-                logits, losses = self._losses(output, normed, row, ahead)
-                watch.see("shared_head.head", logits)
-            watch.close()
-            if watch.logits is not None:
-                self.logits.setdefault(number, []).append(watch.logits)
+            probe = self._probe(number, layer, row)
+            with torch.no_grad(), probe:
+                block = self._block(probe, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
+                logits, losses = self._losses(output, layer.shared_head["norm"](block), row, ahead)
+                probe.see("shared_head.head", logits)
             total += float((fp64(losses) * self._weights(row, ahead)).sum())
-            yield from watch.values(row)
+            yield from self._seen(probe, number, row)
         self.terms[PREDICTION] = self.terms.get(PREDICTION, 0.0) + total
 
     def _all_terms(self) -> dict[str, float]:
-        """The terms of the loss beside the language model's, with their coefficients."""
+        """Return the terms of the loss beside the language model's, with their coefficients."""
         self._balances = {number: balance(self.inputs.objective, rows, self.model.configuration) for number, rows in self.logits.items()}
         if self.inputs.objective.shares is not None:
             self.terms[AUXILIARY] = sum(value for value, _ in self._balances.values())
         return self.terms
-
-    # ---- backward
 
     def _gradients(self) -> Iterator[PointRows]:
         flowing = [torch.zeros_like(hidden) for hidden in self.normed]
@@ -157,18 +148,14 @@ class Pass:
             yield PointRows(EMBEDDING, PointKind.GRADIENT, fp64(flowing[row]), row)
             embedding(self._ids(row, 0)).backward(flowing[row])
         self._keep({f"{EMBEDDING}.weight": embedding.weight})
-        yield from self._last()
-
-    def _last(self) -> Iterator[PointRows]:
-        """The gradients of what several parts of the model use; of the padding of an embedding nobody looks up, 0."""
         padding = f"{EMBEDDING}.weight{PADDING}"
-        if padding in self.inputs.weights and padding not in self._kept:
+        if padding in self.inputs.weights and padding not in self._kept:  # no token has an id of the padding
             self._kept[padding] = torch.zeros(self.inputs.weights.shape(padding))
-        for name, whole in self._kept.items():
-            yield PointRows(name, PointKind.PARAMETER, fp64(whole))
+        for name, total in self._kept.items():
+            yield PointRows(name, PointKind.PARAMETER, fp64(total))
 
     def _output_gradients(self, flowing: Rows) -> Iterator[PointRows]:
-        """Those of the losses and logits; what flows back into the last norm's output is added to ``flowing``."""
+        """Yield the gradients of losses and logits; add the gradient of the last norm's output to ``flowing``."""
         output = self.model.output(trained=True)
         for row in reversed(range(self.rows)):
             hidden = leaf(self.normed[row])
@@ -176,131 +163,126 @@ class Pass:
             logits.retain_grad()
             weights = self._weights(row, 0)
             losses.backward(torch.from_numpy(weights).to(losses.dtype))
-            yield from (
-                PointRows(TOKEN_LOSSES, PointKind.GRADIENT, weights, row),
-                PointRows(OUTPUT, PointKind.GRADIENT, fp64(gradient(logits)), row),
-            )
+            yield PointRows(TOKEN_LOSSES, PointKind.GRADIENT, weights, row)
+            yield PointRows(OUTPUT, PointKind.GRADIENT, fp64(gradient(logits)), row)
             flowing[row] = flowing[row] + gradient(hidden)
         self._keep(output)
         if not self.model.tied:
             yield from (PointRows(name, PointKind.PARAMETER, fp64(self._kept.pop(name))) for name in output)
 
     def _block_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
-        """Those of a layer, given what flows back into its output; ``flowing`` becomes what flows back into its input."""
+        """Yield the gradients of a layer; ``flowing``, the gradient of its output, becomes that of its input."""
         layer = self.model.part(layer_name(number), trained=True)
         for row in reversed(range(self.rows)):
-            watch, hidden = self._watch(number, layer, row, backward=True), leaf(self.states[number][row])
-            with watch:
-                made = self._block(watch, layer, hidden, row)
-            yield from self._flow(watch, number, row, made, flowing[row])
+            probe, hidden = self._probe(number, layer, row, backward=True), leaf(self.states[number][row])
+            with probe:
+                output = self._block(probe, layer, hidden, row)
+            yield from self._flow(probe, number, row, output, flowing[row])
             flowing[row] = gradient(hidden)
         yield from parameters(layer_name(number), layer)
 
     def _predicted_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
-        """Those of a layer for multi-token prediction; what flows back into the last norm's output is added to ``flowing``."""
+        """Yield the gradients of a layer for multi-token prediction; add the gradient of the last norm's output to ``flowing``."""
         name, ahead = layer_name(number), number - self.model.layers + 1
         layer, embedding = self.model.part(name, trained=True), self.model.part(EMBEDDING, trained=True)
         output = self.model.output(trained=True)
         for row in reversed(range(self.rows)):
-            watch, hidden = self._watch(number, layer, row, backward=True), leaf(self.normed[row])
-            with watch:
-                block = self._block(watch, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
+            probe, hidden = self._probe(number, layer, row, backward=True), leaf(self.normed[row])
+            with probe:
+                block = self._block(probe, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
                 logits, losses = self._losses(output, layer.shared_head["norm"](block), row, ahead)
-                watch.see("shared_head.head", logits)
+                probe.see("shared_head.head", logits)
             weights = torch.from_numpy(self._weights(row, ahead)).to(losses.dtype)
-            yield from self._flow(watch, number, row, losses, weights)
+            yield from self._flow(probe, number, row, losses, weights)
             flowing[row] = flowing[row] + gradient(hidden)
         yield from parameters(name, layer)
         self._keep({**output, f"{EMBEDDING}.weight": embedding.weight})
 
-    def _flow(self, watch: LayerProbe, number: int, row: int, made: torch.Tensor, flowing: torch.Tensor) -> list[PointRows]:
-        """Flow back from a layer's output, and from its router's logits, where these are in the objective themselves."""
+    def _flow(self, probe: LayerProbe, number: int, row: int, output: torch.Tensor, flowing: torch.Tensor) -> list[PointRows]:
+        """Run backward from a layer's output, and from its router's logits where the objective has a term of them."""
         balances = self._balances.get(number, (0.0, None))[1]
-        if watch.logits is None or balances is None:
-            made.backward(flowing)
+        if probe.logits is None or balances is None:
+            output.backward(flowing)
         else:
-            torch.autograd.backward([made, watch.logits], [flowing, balances[row].to(watch.logits.dtype)])
-        watch.close()
-        return watch.gradients(row)
+            torch.autograd.backward([output, probe.logits], [flowing, balances[row].to(probe.logits.dtype)])
+        probe.close()
+        return probe.gradients(row)
 
-    # ---- parts of both
-
-    def _watch(self, number: int, layer: Any, row: int, *, backward: bool = False) -> LayerProbe:
-        """Who sees the points of a layer, whose tokens are given to the experts that the run gave them to, where that is on record."""
-        router, choices = f"{layer_name(number)}.mlp.gate", self.inputs.choices
-        given = None if choices is None or router not in choices else choices[router][row]
+    def _probe(self, number: int, layer: Any, row: int, *, backward: bool = False) -> LayerProbe:
+        """Return a probe of a layer, which gives tokens to the run's own experts where these are on record."""
+        choices = (self.inputs.choices or {}).get(f"{layer_name(number)}.mlp.gate")
+        given = None if choices is None else choices[row]
         return LayerProbe(layer_name(number), layer, self.sequence, backward=backward, given=given)
 
-    def _block(self, watch: LayerProbe, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
-        """What a decoder's layer makes of a row's hidden states."""
-        hidden = hidden.view_as(hidden)  # what its input's own gradient is of, whoever else uses the hidden states
-        watch.see("input", hidden)
+    def _block(self, probe: LayerProbe, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
+        """Return the output of a decoder's layer for a row's hidden states."""
+        hidden = hidden.view_as(hidden)  # its gradient is the layer's alone, whatever else uses the hidden states
+        probe.see("input", hidden)
         try:  # a setting of an odd kind shows where the model computes with it
-            made = layer(hidden, attention_mask=self._mask(row), position_embeddings=self.angles)
+            output = layer(hidden, attention_mask=self._mask(row), position_embeddings=self._angles)
         except Exception as error:
             raise RecordError(f"Hugging Face's model of the record's config.json does not run: {in_a_line(error)}") from error
-        made = made[0] if isinstance(made, tuple) else made
-        watch.see("", made)
-        return made
+        output = output[0] if isinstance(output, tuple) else output
+        probe.see("", output)
+        return output
 
     def _mask(self, row: int) -> torch.Tensor:
-        """What is added to the scores of a row: nothing, or what no softmax lets through."""
+        """Return the addend to the attention scores of a row: 0, or the lowest number where attention is forbidden."""
         forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
         dtype = self.states[0][0].dtype
         return torch.zeros(forbidden.shape, dtype=dtype).masked_fill_(forbidden, torch.finfo(dtype).min)
 
     def _ids(self, row: int, ahead: int) -> torch.Tensor:
-        """A row's tokens, so many places on."""
+        """Return a row's tokens, so many places ahead."""
         assert self.inputs.batch.tokens is not None
         return torch.from_numpy(moved(self.inputs.batch.tokens[row : row + 1], ahead).astype(np.int64))
 
     def _weights(self, row: int, ahead: int) -> np.ndarray[Any, Any]:
-        """The objective's derivative by the losses of a row, those of what is predicted so many places on, ``[1, sequence]``."""
+        """Return the objective's derivative by a row's losses of the tokens so many places ahead, ``[1, sequence]``."""
         known = self.inputs.objective
-        whole = known.tokens if ahead == 0 else known.predicted[ahead - 1] if ahead <= len(known.predicted) else np.zeros_like(known.tokens)
-        return whole[row : row + 1]
+        if ahead > len(known.predicted):
+            return np.zeros_like(known.tokens[row : row + 1])
+        return (known.tokens, *known.predicted)[ahead][row : row + 1]
 
     def _losses(self, output: Mapping[str, torch.Tensor], hidden: torch.Tensor, row: int, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logits of a row, without padding, and each token's loss, ``[1, sequence]``; of a token that does not count any label will
-        do."""
-        batch = self.inputs.batch
-        assert batch.labels is not None
-        whole = [functional.linear(hidden, weight) for weight in output.values()]
-        logits = torch.cat(whole, dim=-1) if len(whole) > 1 else whole[0]
-        labels = moved(batch.labels[row : row + 1], ahead).astype(np.int64)
-        labels = np.where((labels < 0) | (labels >= logits.shape[-1]), 0, labels)
+        """Return the logits of a row, without padding, and each token's loss, ``[1, sequence]``."""
+        assert self.inputs.batch.labels is not None
+        parts = [functional.linear(hidden, weight) for weight in output.values()]
+        logits = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+        labels = moved(self.inputs.batch.labels[row : row + 1], ahead).astype(np.int64)
+        labels = np.where((labels < 0) | (labels >= logits.shape[-1]), 0, labels)  # of tokens that do not count
         losses = functional.cross_entropy(logits[0].float(), torch.from_numpy(labels[0]), reduction="none")
-        return whole[0], losses[None]
+        return parts[0], losses[None]
 
     def _keep(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Add the gradients of weights that several parts of the model use."""
+        """Add up the gradients of weights that several parts of the model use."""
         for name, weight in weights.items():
             if weight.grad is not None:
                 self._kept[name] = self._kept[name] + weight.grad if name in self._kept else weight.grad
 
 
 def layer_name(number: int) -> str:
-    """The name of a layer."""
+    """Return the name of a layer."""
     return f"model.layers.{number}"
 
 
 def leaf(hidden: torch.Tensor) -> torch.Tensor:
-    """Hidden states from which a graph begins."""
+    """Return hidden states as the beginning of a new graph."""
     return hidden.detach().requires_grad_()
 
 
 def gradient(tensor: torch.Tensor) -> torch.Tensor:
-    """The gradient that flowed back into a tensor."""
+    """Return the gradient of a tensor; 0 where none arrived."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 def parameters(name: str, module: Any) -> Iterator[PointRows]:
-    """The gradients of a part's parameters, the last first; 0 of one that no token reached."""
+    """Yield the gradients of a part's parameters, the last first; 0 for a parameter that no token reached."""
     for own, parameter in reversed(list(module.named_parameters())):
         yield PointRows(f"{name}.{own}", PointKind.PARAMETER, fp64(gradient(parameter)))
 
 
 def fp64(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as an array."""
+    """Return a tensor as an fp64 array."""
     array: np.ndarray[Any, Any] = tensor.detach().double().numpy()
     return array

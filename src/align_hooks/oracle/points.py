@@ -1,8 +1,7 @@
-"""The canonical points of a layer: the tensors of one forward pass, in the order in which they come about.
+"""The canonical points of a layer: the tensors of one forward pass, in the order of computation, ``[rows, sequence, width]``, head-major.
 
-Modules' inputs and outputs are seen by hooks on a copy of the layer that is ours alone; what the attention is given and what experts are
-weighed by, by standing where ``transformers`` calls the attention and torch. Shapes are canonical: ``[rows, sequence, width]``, heads
-flattened head-major.
+Hooks on our own copy of the layer see the inputs and outputs of modules. The inputs of the attention and the weights of experts are seen
+where ``transformers`` calls the attention and torch.
 """
 
 from __future__ import annotations
@@ -26,58 +25,59 @@ OUTPUTS = (
     *(f"self_attn.{name}" for name in ("q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj")),
     *("enorm", "hnorm", "eh_proj", "shared_head.norm"),
 )
-"""Modules of a layer whose output is a point of that name."""
+"""Modules of a layer whose output is a point of the module's name."""
 INPUTS = {"self_attn.o_proj": "self_attn.core", "post_attention_layernorm": "residual", "mlp.down_proj": "mlp.activation"}
 INPUTS |= {"mlp.shared_experts.down_proj": "mlp.shared_experts.activation"}
-"""Modules of a layer whose input is a point."""
-WATCHED = "align_hooks_watched"
-"""The attribute of an attention that says who watches it."""
+"""Module of a layer to the point at its input."""
+PROBE = "align_hooks_probe"
+"""The attribute of an attention that holds its probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointRows:
-    """Rows ``first`` and on of the value of a point, or of its gradient, fp64 ``[rows, sequence, width]``; token losses have no width.
-
-    The gradient of a parameter is whole, and has its own shape. ``tokens`` are the places, row by row, of the tokens that an expert was
-    given, whose array is ``[tokens, width]``. A term of the loss is a single number. The choice of a router is the experts that it would
-    give each token to, ascending, int64 ``[rows, sequence, chosen]``."""
+    """Rows of a point's value or of its gradient, a parameter's gradient, a term of the loss, or a router's choice."""
 
     point: str
     kind: PointKind
     array: Array
+    """fp64 ``[rows, sequence, width]``, or ``[rows, sequence]`` of token losses; ``[tokens, width]`` of an expert; a parameter's shape;
+    ``[1]`` of a term; int64 ``[rows, sequence, chosen]`` of a choice, ascending."""
     first: int = 0
+    """The number of the first row."""
     tokens: Array | None = None
+    """Positions, row by row, of an expert's tokens; None of other points."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedTensor:
-    """A tensor at a point, and what makes its layout canonical."""
+    """A tensor at a point, and the function that makes its layout canonical."""
 
     tensor: torch.Tensor
     layout: Layout
     tokens: torch.Tensor | None = None
 
     def canonical(self, tensor: torch.Tensor | None) -> Array:
-        """The value, or its gradient, as fp64; 0 where nothing flows back."""
+        """Return the value or its gradient as fp64; 0 for a gradient of None."""
         filled = torch.zeros_like(self.tensor) if tensor is None else tensor
         array: Array = self.layout(filled.detach()).double().numpy()
         return array
 
 
 def by_positions(sequence: int) -> Layout:
-    """The layout of ``[rows, sequence, …]`` and of ``[rows · sequence, …]``."""
+    """Return the layout of ``[rows, sequence, …]`` and of ``[rows · sequence, …]``."""
     return lambda tensor: tensor.reshape(-1, sequence, tensor.numel() // (tensor.shape[0] * (tensor.shape[1] if tensor.ndim > 2 else 1)))
 
 
 def by_heads(tensor: torch.Tensor) -> torch.Tensor:
-    """The layout of ``[rows, heads, sequence, head]``."""
+    """Make the layout of ``[rows, heads, sequence, head]`` canonical."""
     return tensor.transpose(1, 2).flatten(2)
 
 
 class LayerProbe(TorchFunctionMode):
-    """Sees the points of ``layer``, called ``name``, while it is entered. ``seen`` maps the name of a point to its tensor; with
-    ``backward`` each tensor keeps its gradient. Tokens are given to the experts of ``given``, ``[sequence, chosen]``, where there are such:
-    the choice is a jump, where a rounding decides, and behind it nothing can be held against what other experts made."""
+    """Sees the points of ``layer``, called ``name``, while it is entered; with ``backward`` their tensors keep gradients.
+
+    Tokens go to the experts ``given``, ``[sequence, chosen]``, unless None: where a rounding decides the choice, nothing behind it can be
+    compared with the outputs of other experts."""
 
     def __init__(self, name: str, layer: Any, sequence: int, *, backward: bool, given: Array | None = None) -> None:
         super().__init__()
@@ -86,45 +86,42 @@ class LayerProbe(TorchFunctionMode):
         self.logits: torch.Tensor | None = None
         self.choice: torch.Tensor | None = None
         self._given = None if given is None or (given < 0).any() else torch.from_numpy(given.astype("int64"))
-        self.experts = 0
         self._expert: tuple[int, torch.Tensor] | None = None
         self._routes = False
         self._weights: list[tuple[int, torch.Tensor]] = []
         modules = dict(layer.named_modules())
         self._removed = [modules[own].register_forward_hook(self._output_of(own)) for own in OUTPUTS if own in modules]
         self._removed += [modules[own].register_forward_pre_hook(self._input_of(point)) for own, point in INPUTS.items() if own in modules]
-        self.routed = "mlp.experts" in modules
-        if self.routed:
+        if "mlp.experts" in modules:
             self._removed += [modules["mlp.gate"].register_forward_pre_hook(self._routing(True))]
             self._removed += [modules["mlp.gate"].register_forward_hook(self._routing(False))]
             self._removed += [each.register_forward_hook(self._of_expert(index)) for index, each in enumerate(modules["mlp.experts"])]
             self._removed += [modules["mlp"].register_forward_hook(self._output_of("mlp"))]
-            self.experts = len(modules["mlp.experts"])
         if "self_attn" in modules:
-            setattr(modules["self_attn"], WATCHED, self)
+            setattr(modules["self_attn"], PROBE, self)
 
     def close(self) -> None:
-        """Take the hooks away, so that the layer can be watched again."""
+        """Remove the hooks, so that another probe can be put on the layer."""
         for handle in self._removed:
             handle.remove()
 
     def see(self, point: str, tensor: torch.Tensor, layout: Layout | None = None, tokens: torch.Tensor | None = None) -> None:
-        """A tensor at a point of the layer; the empty point is the layer itself."""
+        """Keep a tensor at a point of the layer; the empty point is the layer itself."""
         if self.backward and tensor.requires_grad:
             tensor.retain_grad()
         name = f"{self.name}.{point}" if point else self.name
         self.seen[name] = ProbedTensor(tensor, layout or by_positions(self.sequence), tokens)
 
     def values(self, first: int) -> list[PointRows]:
-        """The values of all points, in their order."""
+        """Return the values of all points, in their order."""
         return self._parts(first, PointKind.VALUE, lambda tensor: tensor)
 
     def gradients(self, first: int) -> list[PointRows]:
-        """The gradients of all points, the last point first."""
+        """Return the gradients of all points, the last point first."""
         return self._parts(first, PointKind.GRADIENT, lambda tensor: tensor.grad)[::-1]
 
     def _parts(self, first: int, kind: PointKind, of: Callable[[torch.Tensor], torch.Tensor | None]) -> list[PointRows]:
-        """All points in their order; the weights of chosen experts stand behind the router's logits that they are made of."""
+        """Return all points in their order; the weights of chosen experts follow the router's logits."""
         parts: list[PointRows] = []
         for name, at in self.seen.items():
             parts.append(PointRows(name, kind, at.canonical(of(at.tensor)), first, None if at.tokens is None else at.tokens.numpy()))
@@ -135,14 +132,13 @@ class LayerProbe(TorchFunctionMode):
         return parts
 
     def _weighed(self, of: Callable[[torch.Tensor], torch.Tensor | None]) -> Array:
-        """The weights of the experts that each token chose, 0 elsewhere, or their gradients, ``[rows, sequence, experts]``."""
+        """Return the weights of the experts that each token chose, or their gradients, 0 elsewhere, ``[rows, sequence, experts]``."""
         assert self.logits is not None
-        whole = torch.zeros(self.logits.shape, dtype=torch.float64)
+        dense = torch.zeros(self.logits.shape, dtype=torch.float64)
         for index, weights in self._weights:
-            given = of(weights)
-            if given is not None:
-                whole[self.seen[f"{self.name}.mlp.experts.{index}"].tokens, index] = given.detach().double().reshape(-1)
-        array: Array = by_positions(self.sequence)(whole).numpy()
+            if (chosen := of(weights)) is not None:
+                dense[self.seen[f"{self.name}.mlp.experts.{index}"].tokens, index] = chosen.detach().double().reshape(-1)
+        array: Array = by_positions(self.sequence)(dense).numpy()
         return array
 
     def _output_of(self, point: str) -> Callable[..., None]:
@@ -184,7 +180,7 @@ class LayerProbe(TorchFunctionMode):
         return result
 
     def _chosen(self, scores: torch.Tensor, best: Any) -> Any:
-        """The scores and the numbers of the experts that each token is given to, as ``topk`` returns them."""
+        """Return the scores and the numbers of each token's experts, as ``topk`` does."""
         self.choice = best.indices
         if self._given is None or self._given.shape != best.indices.shape:
             return best
@@ -192,9 +188,9 @@ class LayerProbe(TorchFunctionMode):
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """The plain attention of the layer's own model, after whoever watches the layer has seen what it is given."""
-    watch: LayerProbe | None = getattr(module, WATCHED, None)
-    if watch is not None:
+    """Call the plain attention of the layer's own model, after the layer's probe has seen its inputs."""
+    probe: LayerProbe | None = getattr(module, PROBE, None)
+    if probe is not None:
         for name, tensor in (("query", query), ("key", key), ("value", value)):
-            watch.see(f"self_attn.{name}", tensor, by_heads)
+            probe.see(f"self_attn.{name}", tensor, by_heads)
     return sys.modules[type(module).__module__].eager_attention_forward(module, query, key, value, *args, **kwargs)

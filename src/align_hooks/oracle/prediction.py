@@ -1,5 +1,4 @@
-"""Layers for multi-token prediction, which ``transformers`` leaves out: of its own parts, under the names of DeepSeek's checkpoint
-(DeepSeek-V3 Technical Report, 2.2)."""
+"""Layers for multi-token prediction (DeepSeek-V3 Technical Report, 2.2), which ``transformers`` leaves out, made of its parts."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import torch
 
 
 def predicting_layer(configuration: Any, number: int) -> Any:
-    """A layer for multi-token prediction: a decoder's layer, the norms of what it joins, the projection of both, and the last norm."""
+    """Build a layer for multi-token prediction, with the names of DeepSeek's checkpoint."""
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
 
     layer = DeepseekV3DecoderLayer(configuration, number)
@@ -20,6 +19,6 @@ def predicting_layer(configuration: Any, number: int) -> Any:
 
 
 def joined(layer: Any, embedded: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """What the layer's block is given: each token's hidden state beside the embedding of the token behind it, projected."""
-    both: torch.Tensor = layer.eh_proj(torch.cat([layer.enorm(embedded), layer.hnorm(hidden)], dim=-1))
-    return both
+    """Return the input of the layer's block: each hidden state and the embedding of the next token, projected together."""
+    projected: torch.Tensor = layer.eh_proj(torch.cat([layer.enorm(embedded), layer.hnorm(hidden)], dim=-1))
+    return projected

@@ -1,1 +1,1 @@
-"""align_hooks from Python: what ``align_hooks.compare`` does, and what it gives to whoever sits at a prompt or in a notebook."""
+"""align_hooks from Python: ``align_hooks.compare`` and its result, for scripts, prompts and notebooks."""

@@ -27,13 +27,13 @@ def compare(
     allow_missing: str | Sequence[str] = (),
     executor: Executor | str | None = None,
 ) -> Comparison:
-    """Compare two recorded runs stage by stage, as ``align-hooks compare`` does: ``reference`` is the one that is trusted.
+    """Compare two recorded runs stage by stage, as ``align-hooks compare`` does; ``reference`` is the trusted run.
 
-    ``noise`` are repeats of the reference, on which limits are measured. ``allow_missing`` are patterns of canonical names, with ``*`` and
-    ``?``, that one side may lack. ``executor`` reads large records: any ``concurrent.futures.Executor``, or a text as ``--executor`` takes
-    it (``"processes:8"``); this process does without one.
+    ``noise`` are repeats of the reference, on which limits are measured. ``allow_missing`` are patterns of canonical names, with
+    ``*`` and ``?``, that one side may lack. ``executor`` reads large records: any ``concurrent.futures.Executor``, or a text as
+    ``--executor`` takes it (``"processes:8"``); None reads in this process.
 
-    Raises RecordError where a run cannot be read. Two runs that cannot be compared are a verdict, and no error.
+    Raises RecordError where a run cannot be read. Two runs that cannot be compared have a verdict, and raise no error.
     """
     runs = opened(reference), opened(candidate)
     repeats = [opened(run) for run in ((noise,) if isinstance(noise, str | os.PathLike | Run) else noise)]
@@ -45,5 +45,5 @@ def compare(
 
 
 def opened(run: Source) -> Run:
-    """The run that a path names, or that a run is."""
+    """Return the run that a path names, or the run itself."""
     return run if isinstance(run, Run) else open_run(os.fspath(run))

@@ -1,4 +1,4 @@
-"""The result of a comparison as somebody in Python wants it: printed as on a console, drawn in a notebook, a DataFrame, a page."""
+"""The result of a comparison in Python: printed as on a console, drawn in a notebook, as a DataFrame, as a page."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 class Comparison(verdict.ComparisonResult):
     """What :func:`align_hooks.compare` returns.
 
-    ``verdict`` is an :class:`align_hooks.Verdict`, and ``first`` the stage that decided it, None when aligned. ``stages`` are all stages in
-    the order of a training step, each with its ``status``, ``summary`` and ``findings``, the worst first. ``blame`` says where the fault
-    sits and what it likely is, None unless diverged; ``next`` is what to do now; ``settings`` are the model's settings that differ;
-    ``acceptance`` has the lines of the guide's standard; ``curves`` are what both did at every step. ``reference`` and ``candidate`` are
-    the runs. Words are messages: ``str(comparison)`` and :meth:`to_dict` have them in English."""
+    ``verdict`` is an :class:`align_hooks.Verdict`, and ``first`` the stage that decided it, None when aligned. ``stages`` are all
+    stages in the order of a training step, each with its ``status``, ``summary`` and ``findings``, the worst first. ``blame`` has
+    the place and the likely causes of the fault, None unless diverged; ``next`` is the next thing to do; ``settings`` are the
+    model's settings that differ; ``acceptance`` has the lines of the guide's standard; ``curves`` has both sides' numbers of every
+    step. Texts are messages: ``str(comparison)`` and :meth:`to_dict` have them in English.
+    """
 
     reference: Run
     candidate: Run
 
     @property
     def exit_code(self) -> int:
-        """What ``align-hooks compare`` exits with: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
+        """The exit code of ``align-hooks compare``: 0 aligned, 1 diverged, 3 not comparable, 4 inconclusive."""
         return self.verdict.exit_code
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What every stage shows, in the order of the stages, the worst of each first; agreeing ones too."""
+        """The findings of every stage, in the order of the stages, the worst of each first; agreeing ones too."""
         return tuple(finding for result in self.stages for finding in result.findings)
 
     def stage(self, name: str) -> StageResult:
-        """How the stage of a name or an id came out, ``token losses`` or ``token_losses``. Raises AlignHooksError for a name that no stage
-        has, and for a stage that this comparison did not come to."""
+        """Return the result of a stage by name or id, ``token losses`` or ``token_losses``; raises AlignHooksError without such a stage."""
         found = next((result for result in self.stages if name in (result.stage.name, result.stage.id)), None)
         if found is None:
             known = any(name in (stage.name, stage.id) for stage in LADDER)
@@ -64,35 +64,37 @@ class Comparison(verdict.ComparisonResult):
         return f"Comparison({self.verdict.text}{first}, {str(self.reference.path)!r}, {str(self.candidate.path)!r})"
 
     def __str__(self) -> str:
-        """The report as the console prints it, without colour."""
+        """Return the report as the console prints it, without colour."""
         from align_hooks.report.printed import as_text
 
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        """The same with colour, for a notebook."""
+        """Return the report with colour, for a notebook."""
         from align_hooks.report.printed import as_html
 
         return as_html(self)
 
     def to_dict(self) -> JsonObject:
-        """What ``align-hooks compare --json`` writes (docs/json.md), as dicts, lists, strings and numbers."""
+        """Return what ``align-hooks compare --json`` writes (docs/json.md), as dicts, lists, strings and numbers."""
         from align_hooks.report.machine import as_json
 
         runs = {"reference": str(self.reference.path), "candidate": str(self.candidate.path)}
         return dict(as_json(self, align_hooks=__version__, **runs))
 
     def to_frame(self) -> pd.DataFrame:
-        """A pandas DataFrame with a row a finding, in the order of the stages: ``stage``, ``status``, ``quantity``, ``name``, ``step``,
-        ``rank``, both sides' values (numbers as they are, else in words), ``error``, ``limit``, ``times_its_limit`` (above 1 it is out),
-        the ``unit`` of error and limit, and ``what`` was compared, in words. Needs pandas (the extra ``pandas``)."""
+        """Return a pandas DataFrame with a row for each finding, in the order of the stages.
+
+        Columns: ``stage``, ``status``, ``quantity``, ``name``, ``step``, ``rank``, both sides' values (numbers, or words),
+        ``error``, ``limit``, ``times_its_limit`` (above 1 is a violation), the ``unit`` of error and limit, and ``what`` was
+        compared, in words. Needs pandas (the extra ``pandas``).
+        """
         rows = [_row(result, finding) for result in self.stages for finding in result.findings]
         frame: pd.DataFrame = imported().DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
         return frame
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page that ``align-hooks compare --html`` writes; raises AlignHooksError without the ``html`` extra, OSError where the
-        file cannot be written."""
+        """Write the page of ``align-hooks compare --html``; raises AlignHooksError without the extra ``html``, OSError as files do."""
         with needing("html", "a page"):
             from align_hooks.report.page import page
         output.write(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
@@ -105,7 +107,7 @@ COLUMNS = {
     **dict.fromkeys(("error", "limit", "times_its_limit"), "float64"),
     **dict.fromkeys(("unit", "what"), "object"),
 }
-"""The columns of a frame and their types. ``Int64`` may lack a number: a finding of all steps together has no step."""
+"""The columns of a frame and their types. ``Int64`` has a missing value, as a finding of all steps together has no step."""
 
 
 def _row(result: StageResult, finding: Finding) -> dict[str, Any]:
@@ -128,5 +130,5 @@ def _row(result: StageResult, finding: Finding) -> dict[str, Any]:
 
 
 def _value(value: Value) -> str | bool | int | float | None:
-    """A number as it is, a message in words."""
+    """Return a number or a text unchanged, a message in words."""
     return value if value is None or isinstance(value, str | bool | int | float) else rendered(value)

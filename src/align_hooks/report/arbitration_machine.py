@@ -1,4 +1,4 @@
-"""Which side is right, for programs: everything of it, as versioned strict JSON.
+"""An arbitration as versioned strict JSON, for programs.
 
 Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back.
 """
@@ -16,8 +16,7 @@ OF_DISTANCE = ("error", "roundings", "limit", "honest", "norm", "eps", "estimate
 
 
 def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
-    """All of an arbitration: who is right and the exit code, where each side first leaves the truth, and every point. ``about`` says who
-    held what against it."""
+    """Return everything of an arbitration; ``about`` has the version and the paths of both runs."""
     return {
         "format": FORMAT,
         **about,

@@ -1,4 +1,4 @@
-"""Which side is right, on a terminal: who, where first and by how many roundings, and the points that say so. Fits 80 columns."""
+"""An arbitration on a terminal of 80 columns: who is right, the first error in roundings, and the points."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHOWN = 12
 
 
 def render_arbitration(arbitration: Arbitration, console: Console) -> None:
-    """Print who is right."""
+    """Print which side is right, and the points that show it."""
     verdict(console, arbitration.ruling, style_of(arbitration.ruling), headline(arbitration))
-    for line in (*said_of_sides(arbitration), *arbitration.doubts):
+    for line in (*remarks(arbitration), *arbitration.doubts):
         paragraph(console, line)
     if arbitration.settings:
         paragraph(console, sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
@@ -36,50 +36,48 @@ def render_arbitration(arbitration: Arbitration, console: Console) -> None:
 
 
 def headline(arbitration: Arbitration) -> Argument:
-    """What follows the ruling on its line."""
+    """Return the text behind the ruling: the first wrong point, or the number of points within limits."""
     first, step = arbitration.first_wrong, when(arbitration.step)
     if first is None:
         return message("arbitrate.within", count=len(arbitration.points), step=step)
-    return message("arbitrate.first", point=named(first), step=step, distances=terms(away(first)))
+    return message("arbitrate.first", point=named(first), step=step, distances=terms(distances(first)))
 
 
-def away(judged: JudgedPoint) -> list[Message]:
-    """How far each side is from the truth at a point."""
+def distances(judged: JudgedPoint) -> list[Message]:
+    """Return each side's distance from the truth at a point."""
     if judged.kind is PointKind.CHOICE:
         return [message("arbitrate.given_otherwise", side=side, count=round(each.roundings)) for side, each in judged.distances.items()]
     return [message("arbitrate.away", side=side, roundings=each.roundings) for side, each in judged.distances.items()]
 
 
-def said_of_sides(arbitration: Arbitration) -> list[Argument]:
-    """Where each side leaves the truth, if both do; that they agree with each other, if they do; who is closer, if both are right."""
+def remarks(arbitration: Arbitration) -> list[Argument]:
+    """Return the first wrong point of each side where both are wrong, errors without consequence, agreement, and the closer side."""
     firsts = {side: arbitration.first(side) for side in SIDES}
     lines: list[Argument] = []
     if all(firsts.values()):
         lines += [message("arbitrate.side_first", side=side, point=named(first)) for side, first in firsts.items() if first is not None]
-    healed = {side: arbitration.healed(side) for side in SIDES if arbitration.right(side)}
-    lines += [
-        message("arbitrate.healed", side=side, point=named(points[-1]), count=len(points)) for side, points in healed.items() if points
-    ]
+    for side in filter(arbitration.right, SIDES):
+        if points := arbitration.healed(side):
+            lines.append(message("arbitrate.healed", side=side, point=named(points[-1]), count=len(points)))
     if arbitration.agreed:
         lines.append(message("arbitrate.agreed"))
     closer = Counter(judged.closer for judged in arbitration.points)
-    pair = len([judged for judged in arbitration.points if len(judged.distances) == len(SIDES)])
-    if arbitration.first_wrong is None and pair:
-        lines.append(message("arbitrate.closer", reference=closer[Side.REFERENCE], candidate=closer[Side.CANDIDATE], count=pair))
+    on_both = sum(len(judged.distances) == len(SIDES) for judged in arbitration.points)
+    if arbitration.first_wrong is None and on_both:
+        lines.append(message("arbitrate.closer", reference=closer[Side.REFERENCE], candidate=closer[Side.CANDIDATE], count=on_both))
     return lines
 
 
 def shown(arbitration: Arbitration) -> Sequence[JudgedPoint]:
-    """The points that are listed, in the order of execution: those where a side leaves the truth, the first of many; else the furthest."""
-    wrong = [judged for judged in arbitration.points if judged.ruling is not Ruling.BOTH_RIGHT]
-    if wrong:
+    """Return the points to list, in the order of execution: the first wrong ones, or where none is wrong the furthest."""
+    if wrong := [judged for judged in arbitration.points if judged.ruling is not Ruling.BOTH_RIGHT]:
         return wrong[:SHOWN]
     furthest = {id(judged) for judged in sorted(arbitration.points, key=lambda judged: -judged.worst)[:SHOWN]}
     return [judged for judged in arbitration.points if id(judged) in furthest]
 
 
 def table(points: Sequence[JudgedPoint]) -> Table:
-    """Points with both sides' roundings, those that an honest run has, and who is right."""
+    """Return a table of points: the ruling, both sides' roundings, the roundings of an honest run, the name."""
     heads = (message("page.result"), *SIDES, message("arbitrate.honest_column"), message("arbitrate.point_column"))
     made = grid(*heads, numbers=(1, 2, 3), gap=1)
     for judged in points:
@@ -92,12 +90,12 @@ def table(points: Sequence[JudgedPoint]) -> Table:
 
 
 def named(judged: JudgedPoint) -> Message:
-    """A point by its name and what of it is meant."""
+    """Return the name of a point, and whether its value, gradient or choice of experts is meant."""
     return message(f"arbitrate.at_{judged.kind.name.lower()}", point=judged.point)
 
 
 def numbered(distance: TruthDistance | None) -> Argument:
-    """A side's roundings; a stroke where it did not record the point, a mark where they are estimated from sketches."""
+    """Return a side's roundings, marked where estimated from sketches; a stroke where the side did not record the point."""
     if distance is None:
         return "-"
     return message("arbitrate.estimated" if distance.estimated else "arbitrate.roundings", roundings=distance.roundings)

@@ -16,26 +16,25 @@ from align_hooks.report.console import paragraph, plain
 LINES = {"+": "green", "-": "red", "@": "dim"}
 """The colour of a changed line by its first letter."""
 BY_HAND = (Action.COME_TO, Action.WRITE)
-"""What is left to a reader: a value that only he knows, and an edit that would change another row."""
+"""Actions left to a reader: a value that only he knows, and an edit that would change another row."""
 
 
 def block_of(checklist: Checklist) -> tuple[Message, str] | None:
-    """A head and the block to paste; None where no YAML has to change."""
+    """Return a head and the block to paste; None where no YAML has to change."""
     head = message("check.block_over", name=checklist.base) if checklist.base else message("check.block")
     return (head, checklist.block) if checklist.block else None
 
 
 def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, str], console: Console) -> None:
-    """Print the lines that change, and how the mended file comes out of the same check."""
+    """Print the changed lines, and the result of the same check for the mended file."""
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
         console.print(Text(plain(line).rstrip(), LINES.get(line[:1], "")), soft_wrap=True)
     left = checklist.of(RowOutcome.DIFFERENT)
     by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
-    for_good: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
-    for_good += [course.name for course in checklist.courses if course.same is False and not left]
+    differing: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
+    differing += [course.name for course in checklist.courses if course.same is False and not left]
     refused: list[Argument] = [refusal.trap for side in checklist.sides for refusal in side.refusals]
-    said = {"check.fixed_but": for_good, "check.by_the_reader": by_hand, "check.still_refused": refused}
-    for name, rows in said.items():
+    for name, rows in {"check.fixed_but": differing, "check.by_the_reader": by_hand, "check.still_refused": refused}.items():
         if rows:
             paragraph(console, message(name, rows=terms(rows)), 0)
     if checklist.judgement is not CheckVerdict.DIFFERS:

@@ -1,7 +1,4 @@
-"""A check for programs: every row with both sides, as versioned strict JSON. Bump ``FORMAT`` when the meaning of anything here changes.
-
-What a person reads stands as English text, and beside it under ``messages`` as ids and arguments, or as ids alone.
-"""
+"""A check as versioned strict JSON, texts in English, and under ``messages`` as data. Bump ``FORMAT`` when a meaning changes."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from align_hooks.report.check_text import advice
 from align_hooks.report.machine import members
 
 FORMAT = 2
-OF_LOOK = ("steps", "rows", "tokens", "counted", "smallest", "largest", "shifted", "pairs", "special")
+OF_BATCHES = ("steps", "rows", "tokens", "counted", "smallest", "largest", "shifted", "pairs", "special")
 
 
 def check_as_json(checklist: Checklist, **about: str) -> Table:
-    """All of a check: outcome and exit code, every row, both schedules at every compared step, data, and what no row covers."""
+    """Return everything of a check; ``about`` has the version and both sides as given."""
     return {
         "format": FORMAT,
         **about,
@@ -66,7 +63,6 @@ def _row(checked: JudgedRow) -> Table:
 
 
 def _change(change: SuggestedEdit) -> Table:
-    """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
     edits: list[Table] = [
         {"form": edit.form.value, "key": edit.name, "value": None if edit.form is Form.LEAVE_OUT else edit.value} for edit in change.edits
     ]
@@ -75,9 +71,9 @@ def _change(change: SuggestedEdit) -> Table:
 
 
 def _cell(cell: SideValue) -> Table:
-    said = {"value": cell.shown, "where": cell.where, "why": cell.why}
-    texts = {name: rendered(words) for name, words in said.items()}
-    return {**texts, "messages": {name: as_data(words) for name, words in said.items()}}
+    texts = {"value": cell.shown, "where": cell.where, "why": cell.why}
+    words = {name: rendered(text) for name, text in texts.items()}
+    return {**words, "messages": {name: as_data(text) for name, text in texts.items()}}
 
 
 def _course(course: Course) -> Table:
@@ -86,9 +82,7 @@ def _course(course: Course) -> Table:
         "same": course.same,
         "text": rendered(course.text),
         "schedules": list(map(rendered, course.schedules)),
-        "steps": list(course.steps),
-        "reference": list(course.reference),
-        "candidate": list(course.candidate),
+        **{name: list(values) for name, values in members(course, "steps", "reference", "candidate").items()},
         **members(course, "differing", "first", "most"),
         "id": course.name.value,
         "messages": {"text": as_data(course.text), "schedules": list(map(as_data, course.schedules))},
@@ -96,26 +90,25 @@ def _course(course: Course) -> Table:
 
 
 def _side(side: CheckedSide) -> Table:
-    said = members(side, "notes", "traps", "gaps")
+    texts = members(side, "notes", "traps", "gaps")
     return {
         **members(side, "framework", "source", "recorded"),
-        **{name: list(map(rendered, words)) for name, words in said.items()},
+        **{name: list(map(rendered, words)) for name, words in texts.items()},
         "not_covered": [
             {"name": one.name, "value": rendered(one.value), "where": one.where, "matters": one.matters} for one in side.not_covered
         ],
-        "data": _look(side),
-        "messages": {name: list(map(as_data, words)) for name, words in said.items()},
+        "data": _batches(side),
+        "messages": {name: list(map(as_data, words)) for name, words in texts.items()},
     }
 
 
-def _look(side: CheckedSide) -> Table | None:
-    look = side.look
-    if look is None:
+def _batches(side: CheckedSide) -> Table | None:
+    if (statistics := side.look) is None:
         return None
+    texts = members(statistics, "problems", "notes")
     return {
-        **members(look, *OF_LOOK),
-        "problems": list(map(rendered, look.problems)),
-        "notes": list(map(rendered, look.notes)),
-        "decoded": [(rendered(place), text) for place, text in look.decoded],
-        "messages": {"problems": list(map(as_data, look.problems)), "notes": list(map(as_data, look.notes))},
+        **members(statistics, *OF_BATCHES),
+        **{name: list(map(rendered, words)) for name, words in texts.items()},
+        "decoded": [(rendered(place), text) for place, text in statistics.decoded],
+        "messages": {name: list(map(as_data, words)) for name, words in texts.items()},
     }

@@ -23,15 +23,16 @@ SECTIONS = (
     ("rows", message("heading.every_row")),
     ("uncovered", message("heading.not_covered")),
 )
-LOOKS = {CheckVerdict.CLEAN: "aligned", CheckVerdict.DIFFERS: "diverged", CheckVerdict.INCONCLUSIVE: "inconclusive"}
-"""The verdict of a comparison whose colours each has."""
+COLOURS = {CheckVerdict.CLEAN: "aligned", CheckVerdict.DIFFERS: "diverged", CheckVerdict.INCONCLUSIVE: "inconclusive"}
+"""The verdict of a comparison with the same colours, as the style sheet calls it."""
 PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot-weight"}
 """The place of each schedule on the page."""
 
 
 def check_page(checklist: Checklist, version: str) -> str:
-    """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
-    drawn = [course for course in checklist.courses if len(course.steps) and not is_flat(course)]
+    """Return the page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
+    varying = [each for each in checklist.courses if not (len(set(each.reference)) == len(set(each.candidate)) == 1 and each.same)]
+    drawn = [course for course in varying if len(course.steps)]  # a sentence says everything of a common constant
     data_lines = [line for paragraph in batches(checklist) for line in paragraph]
     return render(
         "check.html",
@@ -44,7 +45,7 @@ def check_page(checklist: Checklist, version: str) -> str:
             Identity(role, role, plain(side.source), plain(side.framework)) for role, side in zip(Side, checklist.sides, strict=True)
         ],
         frameworks=[side.framework for side in checklist.sides],
-        colours=LOOKS[checklist.judgement],
+        colours=COLOURS[checklist.judgement],
         headline=headline(checklist),
         curves=[(PLOTS[course.name], course.name) for course in drawn],
         data_lines=data_lines,
@@ -61,12 +62,7 @@ def check_page(checklist: Checklist, version: str) -> str:
     )
 
 
-def is_flat(course: Course) -> bool:
-    """Whether a schedule is one number on both sides, of which a sentence says all."""
-    return len(set(course.reference)) == len(set(course.candidate)) == 1 and bool(course.same)
-
-
 def course_plot(course: Course) -> Table:
-    """A schedule drawn over the steps, with what to say of it."""
+    """Return the plot of a schedule over the steps, with its text."""
     curve = Curve(course.name.value, course.steps, course.reference, course.candidate)
     return curve_plot(curve) | {"id": PLOTS[course.name], "title": course.name, "text": course.text}

@@ -1,4 +1,4 @@
-"""A check on a terminal: what differs first, each with both values, where they were set and what to change. Fits 80 columns."""
+"""A check on a terminal of 80 columns: differences first, each with both values, their places and the change to make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.text import Text
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import CheckedSide, Checklist
 from align_hooks.checklist.row import MODEL, UNSET, Occasion
-from align_hooks.checklist.row import CheckRow as CheckedRow
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
@@ -23,26 +22,23 @@ from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain,
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
 FIRST = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD, RowOutcome.ROUNDING)
-"""What every reader sees; what differs in rounding only, which is last, a line each."""
+"""Outcomes that every reader sees; a row of the last takes a line."""
 OTHERS = tuple(outcome for outcome in RowOutcome if outcome not in (*FIRST, RowOutcome.BY_HAND))
-"""What a reader sees who asks for it; what is to be checked by hand has a place of its own."""
+"""Outcomes that only a list of all rows shows; rows to check by hand have a section of their own."""
 Cell: TypeAlias = tuple[Argument, Argument]
 Row: TypeAlias = tuple[Argument, list[Cell], Joined, str]
-"""A row on a page: its name, a cell for each side (its value and the place of it), what to change, and the sources of the guides."""
+"""A row on a page: its name, a cell for each side (value and place), what to change, and the sources of the guides."""
 Group: TypeAlias = tuple[Message, str, list[Row]]
-"""A head, the end of its address, and its rows."""
+"""A head, the end of its address on the page, and its rows."""
 LISTED, TRAPS = 8, 12
 PARTS = re.compile(r"[^._/,-]*[._/,-]|[^._/,-]+$")
-"""The parts of a long name, each with the joint behind it."""
+"""A part of a long name, with the joint behind it."""
 BETWEEN, NARROWEST, WORD = 9, 12, 20
-"""Letters around and between the four columns, of the narrowest column, and of a name that is not broken.
-
-Longer text goes on in the next line. The change has twice as much room as the other columns.
-"""
+"""Letters: around and between the four columns; of the narrowest column; of a word that is not broken."""
 
 
 def render_check(checklist: Checklist, console: Console, *, everything: bool = False) -> None:
-    """Print a check, all rows of it with ``everything``."""
+    """Print a check; with ``everything``, all of its rows."""
     verdict(console, checklist.judgement, style_of(checklist.judgement), headline(checklist))
     for name, side in zip(Side, checklist.sides, strict=True):
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
@@ -50,8 +46,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         paragraph(console, note, 0, "bold")
     refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
     listed(console, message("heading.refused"), refused)
-    in_file = () if everything else in_absent_file(checklist)
-    if in_file:
+    if in_file := () if everything else in_absent_file(checklist):
         paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
     _tables(checklist, console, FIRST if everything else FIRST[:-1], in_file)
     rounding = () if everything else checklist.of(RowOutcome.ROUNDING)
@@ -90,45 +85,44 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
             paragraph(console, note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), style="dim")
     if everything:
         _tables(checklist, console, OTHERS)
-    unlike(checklist, console, everything=everything)
+    differing_uncovered(checklist, console, everything=everything)
     by_hand(console, checklist.of(RowOutcome.BY_HAND), everything=everything)
     for name, side in zip(Side, checklist.sides, strict=True):
         uncovered(console, name, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
     if not everything:
-        harmless = len(checklist.of(RowOutcome.HARMLESS))
         counts = [message("check.same", count=len(checklist.of(RowOutcome.SAME)))]
-        counts += [message("check.harmless", count=harmless)] if harmless else []
+        if harmless := checklist.of(RowOutcome.HARMLESS):
+            counts.append(message("check.harmless", count=len(harmless)))
         paragraph(console, message("check.also", rows=terms(counts)), 0, "dim")
 
 
 def stands_first(note: Argument) -> bool:
-    """Whether a note says that a side could not be read whole, for want of a file or of arguments."""
+    """Return whether a note says that a part of a side could not be read, for want of a file or of arguments."""
     return is_of_absent_file(note) or (isinstance(note, Message) and note.id == "configuration.arguments_missing")
 
 
 def is_of_absent_file(note: Argument) -> bool:
-    """Whether a note says that a model's ``config.json`` is not on this machine."""
+    """Return whether a note says that a model's ``config.json`` is not on this machine."""
     return isinstance(note, Message) and note.id == "configuration.no_model_file"
 
 
 def in_absent_file(checklist: Checklist) -> tuple[JudgedRow, ...]:
-    """Return the rows that one side does not tell because its model's ``config.json`` is not here: one cause, and one paragraph."""
+    """Return the rows without a value on one side because its model's ``config.json`` is absent: one cause, one paragraph."""
     absent = [name for name, side in zip(Side, checklist.sides, strict=True) if any(map(is_of_absent_file, side.notes))]
-    told = ((checked, checked.why) for checked in checklist.of(RowOutcome.NOT_TOLD))
-    messages = ((checked, why) for checked, why in told if isinstance(why, Message))
-    silent = [checked for checked, why in messages if why.id.startswith("why.untold") and why.arguments.get("side") in absent]
-    return tuple(checked for checked in silent if of_structure(checked.row))
-
-
-def of_structure(row: CheckedRow) -> bool:
-    """Whether a model's ``config.json`` may hold what a row is about: the structure of the model, and no length of its data."""
-    return any(key.startswith(MODEL) for key in (*row.mindformers.keys, *row.mindformers.beside)) and row.id != "seq_length"
+    reasons = ((checked, checked.row.mindformers, checked.why) for checked in checklist.of(RowOutcome.NOT_TOLD))
+    return tuple(
+        checked
+        for checked, said, why in reasons
+        if isinstance(why, Message) and why.id.startswith("why.untold") and why.arguments.get("side") in absent
+        # of the structure of the model, which that file may hold
+        if any(key.startswith(MODEL) for key in (*said.keys, *said.beside)) and checked.row.id != "seq_length"
+    )
 
 
 def _with_value(checked: JudgedRow) -> Message:
-    """Return the name of a row with what the side that tells it holds."""
-    held = checked.candidate if checked.reference.meaning is UNSET else checked.reference
-    return message("check.value", name=checked.row.name, value=held.shown)
+    """Return the name of a row with the value of the side that has one."""
+    known = checked.candidate if checked.reference.meaning is UNSET else checked.reference
+    return message("check.value", name=checked.row.name, value=known.shown)
 
 
 def _tables(checklist: Checklist, console: Console, outcomes: Iterable[RowOutcome], elsewhere: Sequence[JudgedRow] = ()) -> None:
@@ -139,14 +133,13 @@ def _tables(checklist: Checklist, console: Console, outcomes: Iterable[RowOutcom
 
 
 def headline(checklist: Checklist) -> Joined:
-    """What follows the verdict."""
+    """Return the text behind the verdict: what differs, and counts of everything else."""
     differing = len(checklist.of(RowOutcome.DIFFERENT))
+    unknown = len(checklist.of(RowOutcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
     counts = {
         "headline.refused": sum(len(side.refusals) for side in checklist.sides),
         "headline.problems": len(checklist.problems),
-        "headline.untold": len(checklist.of(RowOutcome.NOT_TOLD))
-        + len(checklist.gaps)
-        + sum(one.same is None for one in checklist.courses),
+        "headline.untold": unknown,
         "headline.not_covered": len(checklist.uncovered),
         "headline.rounding": len(checklist.of(RowOutcome.ROUNDING)),
     }
@@ -162,7 +155,7 @@ def headline(checklist: Checklist) -> Joined:
 
 
 def table(checklist: Checklist, rows: Iterable[JudgedRow], width: int) -> Table:
-    """Rows with both values, each above the place where it was set, and what to change; nothing of it is cut."""
+    """Return a table of rows: both values, each above the place where it was set, and what to change; no text is cut."""
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     lines = []
     for checked in rows:
@@ -173,15 +166,15 @@ def table(checklist: Checklist, rows: Iterable[JudgedRow], width: int) -> Table:
     sizes = widths([(*names,), *lines], width - BETWEEN)
     for name, size in zip(names, sizes, strict=True):
         grid.add_column(Text(name), overflow="fold", width=size)
-    for name, *values, text in lines:
-        parted = [value.partition("\n") for value in values]
-        shown = (Text.assemble(plain(value), "\n", (plain(place), "dim")) for value, _, place in parted)
+    for name, *cells, text in lines:
+        parts = (cell.partition("\n") for cell in cells)
+        shown = (Text.assemble(plain(value), "\n", (plain(place), "dim")) for value, _, place in parts)
         grid.add_row(Text(broken(plain(name), sizes[0])), *shown, Text(broken(plain(text), sizes[-1])))
     return grid
 
 
 def broken(text: str, size: int) -> str:
-    """Return a text in which words of more than ``size`` letters go on in the next line behind a joint, as names have them."""
+    """Return a text whose words of more than ``size`` letters are broken behind a joint, such as a dot."""
     words = []
     for word in text.split(" "):
         lines = [""]
@@ -194,12 +187,12 @@ def broken(text: str, size: int) -> str:
 
 
 def reason(checked: JudgedRow) -> Joined:
-    """Why a row came out as it did, and what to change."""
+    """Return why a row has its outcome, and what to change."""
     return sentences(checked.why, checked.change.words if checked.change is not None else None)
 
 
 def shown_rows(checklist: Checklist, outcomes: Iterable[RowOutcome]) -> list[Group]:
-    """Rows as pages show them, by how they came out; without empty groups."""
+    """Return rows as pages show them, grouped by outcome, without empty groups."""
     groups: list[Group] = []
     for outcome in outcomes:
         rows: list[Row] = []
@@ -212,54 +205,45 @@ def shown_rows(checklist: Checklist, outcomes: Iterable[RowOutcome]) -> list[Gro
     return groups
 
 
-def widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Letters of each column: what its longest line takes, and where that is more than there is room for, the widest give first."""
+def widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the letters of each column: its longest line, or where all exceed ``width``, less for the widest columns."""
     sizes = [max(len(line) for row in rows for line in row[column].splitlines() or [""]) for column in range(len(rows[0]))]
     least = [*(min(size, NARROWEST) for size in sizes[:-1]), min(sizes[-1], 2 * NARROWEST)]
     least[0] = max([least[0], *(len(word) for row in rows for word in row[0].split() if len(word) <= WORD)])
     last = len(sizes) - 1
-    while sum(sizes) > room and any(size > low for size, low in zip(sizes, least, strict=True)):
+    # the change, in the last column, has twice as much space as another column
+    while sum(sizes) > width and any(size > low for size, low in zip(sizes, least, strict=True)):
         sizes[max(range(len(sizes)), key=lambda column: (sizes[column] - least[column]) / (1 + (column == last)))] -= 1
     return sizes
 
 
 def batches(checklist: Checklist) -> list[list[Argument]]:
-    """What the recorded batches show; the later lines of a paragraph belong to its first."""
+    """Return a paragraph on the recorded batches of each side; its first line introduces the others."""
     paragraphs: list[list[Argument]] = [[checklist.data]] if checklist.data is not None else []
     for name, side in zip(Side, checklist.sides, strict=True):
-        look = side.look
-        if look is None:
+        if (seen := side.look) is None:
             continue
-        counted = message(
-            "data.of_side",
-            side=name,
-            rows=look.rows,
-            count=len(look.steps),
-            smallest=look.smallest if look.smallest is not None else "–",
-            largest=look.largest if look.largest is not None else "–",
-            counted=look.counted,
-            tokens=look.tokens,
-            shifted=look.shifted,
-            pairs=look.pairs,
-        )
+        bounds = {key: "–" if value is None else value for key, value in (("smallest", seen.smallest), ("largest", seen.largest))}
+        numbers = {key: getattr(seen, key) for key in ("rows", "counted", "tokens", "shifted", "pairs")}
         special = [
-            message("data.special", name=token, id=id, times=times, counted=counted) for token, (times, counted, id) in look.special.items()
+            message("data.special", name=token, id=id, times=times, counted=counted) for token, (times, counted, id) in seen.special.items()
         ]
-        problems = [message("data.problem", problem=problem) for problem in look.problems[:LISTED]]
-        more = len(look.problems) - LISTED
-        problems += [message("data.more_problems", count=more)] if more > 0 else []
-        decoded = [message("data.reads", place=place, text=repr(text)) for place, text in look.decoded]
-        paragraphs.append([counted, *special, *problems, *look.notes, *decoded])
+        problems = [message("data.problem", problem=problem) for problem in seen.problems[:LISTED]]
+        if len(seen.problems) > LISTED:
+            problems.append(message("data.more_problems", count=len(seen.problems) - LISTED))
+        decoded = [message("data.reads", place=place, text=repr(text)) for place, text in seen.decoded]
+        introduction = message("data.of_side", side=name, count=len(seen.steps), **bounds, **numbers)
+        paragraphs.append([introduction, *special, *problems, *seen.notes, *decoded])
     return paragraphs
 
 
 def not_covered_may_matter(checklist: Checklist) -> list[Message]:
-    """What no row looks at and may change the result, a line each."""
+    """Return a line for each setting that may change the result and that no row covers."""
     return [message("check.may_matter", name=setting.name, value=setting.value, place=setting.where) for _, setting in checklist.uncovered]
 
 
 def advice(checked: JudgedRow) -> Message | None:
-    """What the guide recommends of a row, with who does not keep to it; None where both do."""
+    """Return the guide's recommendation of a row and the sides that do not follow it; None where both do."""
     if checked.row.advice is None or not checked.advised:
         return None
     if len(checked.advised) == len(Side):
@@ -268,7 +252,7 @@ def advice(checked: JudgedRow) -> Message | None:
 
 
 def advised(checklist: Checklist) -> dict[Argument, Message]:
-    """What the guide always recommends and a side does not keep to, by the names of the rows."""
+    """Return the guide's general recommendations that a side does not follow, by the names of the rows."""
     return {
         checked.row.name: message("advised.row", row=checked.row.name, advice=advice(checked))
         for checked in checklist.checked
@@ -277,7 +261,7 @@ def advised(checklist: Checklist) -> dict[Argument, Message]:
 
 
 def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
-    """Each set-up of the guide: its head, how many rows it has, and those that a side does not keep to, with what both hold."""
+    """Return for each set-up of the guide its head, its number of rows, and the rows that a side does not follow, with both values."""
     rows: dict[Occasion, list[JudgedRow]] = {}
     for checked in checklist.checked:
         if checked.row.advice and checked.row.advice.setup:
@@ -289,7 +273,7 @@ def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
 
 
 def _both_values(checked: JudgedRow) -> Message:
-    """What both sides hold of a row, once where it is the same."""
+    """Return both values of a row, or the value that both share."""
     sides = (checked.reference, checked.candidate)
     ours, theirs = (side.shown if side.meaning is not None and side.shown != "" else "–" for side in sides)
     if ours == theirs:
@@ -298,7 +282,7 @@ def _both_values(checked: JudgedRow) -> Message:
 
 
 def listed(console: Console, head: Argument, lines: Sequence[Argument]) -> None:
-    """A few lines under a head."""
+    """Print the first lines under a head, and the number of the others."""
     if lines:
         paragraph(console, head, 0, "bold")
     for line in lines[:TRAPS]:
@@ -307,21 +291,18 @@ def listed(console: Console, head: Argument, lines: Sequence[Argument]) -> None:
         paragraph(console, message("check.more", count=len(lines) - TRAPS))
 
 
-def unlike(checklist: Checklist, console: Console, *, everything: bool) -> None:
-    """Settings that differ and that no row covers, of two sides of one framework."""
+def differing_uncovered(checklist: Checklist, console: Console, *, everything: bool) -> None:
+    """Print the settings that differ between two sides of one framework and that no row covers."""
     if everything:
         for name, reference, candidate in checklist.unlike:
             paragraph(console, message("check.not_covered_one", name=name, reference=reference, candidate=candidate))
     elif checklist.unlike:
-        first = checklist.unlike[:LISTED]
-        settings = terms(
-            message("check.values", name=name, reference=reference, candidate=candidate) for name, reference, candidate in first
-        )
-        paragraph(console, message("check.unlike", count=len(checklist.unlike), settings=settings))
+        first = (message("check.values", name=name, reference=ours, candidate=theirs) for name, ours, theirs in checklist.unlike[:LISTED])
+        paragraph(console, message("check.unlike", count=len(checklist.unlike), settings=terms(first)))
 
 
 def by_hand(console: Console, rows: tuple[JudgedRow, ...], *, everything: bool) -> None:
-    """What neither configuration nor record can tell, with how to look at it."""
+    """Print the rows that neither a configuration nor a record shows, with how to check them."""
     head = HEADS[RowOutcome.BY_HAND]
     if rows and everything:
         listed(console, head, [message("check.how", row=checked.row.name, how=checked.by_hand) for checked in rows])
@@ -330,7 +311,7 @@ def by_hand(console: Console, rows: tuple[JudgedRow, ...], *, everything: bool) 
 
 
 def uncovered(console: Console, name: Side, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
-    """Names that were set and that no row looks at, but those that stand ``above``; their number where not everything is asked for."""
+    """Print the settings that no row covers, without those printed ``above``; only their number unless ``everything`` is asked for."""
     settings = [setting for setting in side.not_covered if everything or side.recorded or setting not in above]
     if settings and everything:
         names = terms(f"{setting.name} {rendered(setting.value)}".strip() for setting in settings)

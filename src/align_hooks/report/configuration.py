@@ -1,4 +1,4 @@
-"""Configurations as rows, of one run or of two side by side: what was asked for, what was built, and what align_hooks changed."""
+"""Configurations of one run or two as rows: settings asked for, settings built, and changes by align_hooks."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ PER_GROUP = "parameters"
 
 
 class DifferenceRule(Enum):
-    """Which settings of a group can differ: those that one side lacks too, those that both have, or none, as each run has its own."""
+    """The settings of a group that count as differing where their values are not equal."""
 
     ALL = "all"
+    """Each, also one that a side lacks."""
     COMMON = "common"
+    """Each that both sides have."""
     NONE = "none"
+    """None: every run has its own values."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting, a value for each side; ``differs`` where the sides do not mean the same, and ``weighs`` where that may change the
-    result."""
+    """One setting."""
 
     name: str
     values: tuple[str, ...]
     differs: bool
     weighs: bool = False
+    """Whether the difference may change the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,58 +50,49 @@ class SettingGroup:
 
 
 def configurations(sides: Sequence[RunSummary], harmless: Collection[str] = ()) -> list[SettingGroup]:
-    """Groups of settings of one side or of two; ``harmless`` are names of settings that change no result where they differ.
-
-    The frameworks' own arguments are hundreds. Of these only those that differ are shown, where both sides have the same names. What a
-    run is, its versions, and what align_hooks was asked for, is no setting that a result hangs on.
-    """
+    """Return the groups of settings of one side or of two; ``harmless`` names settings whose differences change no result."""
     facts = [side.facts for side in sides]
-    groups = [
-        SettingGroup(message("page.group_run"), rows([about(side) for side in sides], DifferenceRule.NONE)),
-        SettingGroup(message("page.group_versions"), rows([run.versions for run in facts], DifferenceRule.COMMON)),
-        SettingGroup(message("page.group_model"), weighing(models([run.model for run in facts]), harmless)),
-        SettingGroup(
-            message("page.group_training"), weighing(rows([asdict(run.training) for run in facts], DifferenceRule.COMMON), harmless)
-        ),
-        SettingGroup(message("page.group_optimizer"), weighing(rows([optimizer(run.optimizer) for run in facts]), harmless)),
-        SettingGroup(
-            message("page.group_determinism"), weighing(rows([run.determinism for run in facts], DifferenceRule.COMMON), harmless)
-        ),
-        SettingGroup(message("page.group_asked_for"), rows([run.settings for run in facts], DifferenceRule.COMMON)),
-        SettingGroup(message("page.group_changed"), rows([overrides(run) for run in facts], DifferenceRule.NONE)),
-        SettingGroup(message("page.group_arguments"), weighing(unlike([run.arguments or {} for run in facts]), harmless)),
-        SettingGroup(message("page.group_environment"), weighing(unlike([run.environment for run in facts]), harmless)),
-    ]
-    return [group for group in groups if group.rows]
 
+    def weighed(shown: Sequence[SettingRow]) -> list[SettingRow]:
+        return [replace(row, weighs=row.differs and row.name not in harmless) for row in shown]
 
-def weighing(shown: Sequence[SettingRow], harmless: Collection[str]) -> list[SettingRow]:
-    """Rows of settings on which a result hangs where they differ, but for those that are ``harmless``."""
-    return [replace(row, weighs=row.differs and row.name not in harmless) for row in shown]
+    # a run's identity, its versions, and the settings and changes of align_hooks have no influence on a result
+    groups = {
+        message("page.group_run"): rows([about(side) for side in sides], DifferenceRule.NONE),
+        message("page.group_versions"): rows([run.versions for run in facts], DifferenceRule.COMMON),
+        message("page.group_model"): weighed(models([run.model for run in facts])),
+        message("page.group_training"): weighed(rows([asdict(run.training) for run in facts], DifferenceRule.COMMON)),
+        message("page.group_optimizer"): weighed(rows([optimizer(run.optimizer) for run in facts])),
+        message("page.group_determinism"): weighed(rows([run.determinism for run in facts], DifferenceRule.COMMON)),
+        message("page.group_asked_for"): rows([run.settings for run in facts], DifferenceRule.COMMON),
+        message("page.group_changed"): rows([overrides(run) for run in facts], DifferenceRule.NONE),
+        message("page.group_arguments"): weighed(differing([run.arguments or {} for run in facts])),
+        message("page.group_environment"): weighed(differing([run.environment for run in facts])),
+    }
+    return [SettingGroup(name, shown) for name, shown in groups.items() if shown]
 
 
 def chosen(groups: Sequence[SettingGroup], is_chosen: Callable[[SettingRow], bool]) -> list[SettingGroup]:
-    """Groups with some of their rows alone; none that would be empty."""
+    """Return groups with only the chosen rows, without empty groups."""
     narrowed = [replace(group, rows=[row for row in group.rows if is_chosen(row)]) for group in groups]
     return [group for group in narrowed if group.rows]
 
 
-def unlike(tables: Sequence[Mapping[str, object]]) -> list[SettingRow]:
-    """What differs of two tables that have most of their names in common; nothing of others."""
+def differing(tables: Sequence[Mapping[str, object]]) -> list[SettingRow]:
+    """Return the differing settings of two tables of hundreds, which share most of their names; no row of other tables."""
     shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
     return [row for row in rows(tables) if row.differs] if shared else []
 
 
 def models(tables: Sequence[Table]) -> list[SettingRow]:
-    """Models' configurations. What one alone holds is nothing that differs, but for why it is of no family; two of none are compared by
-    their sizes."""
-    shared = set[str]().union(*tables).intersection(*tables) - {*OF_NONE, UNKNOWN}
-    alone = {key for key in OF_NONE if not all(key in table for table in tables)}
-    return [replace(row, differs=row.differs and row.name in shared | alone) for row in rows(tables)]
+    """Return models' configurations; a setting that only one has does not differ, except the reason why it is of no family."""
+    shared = set[str]().union(*tables).intersection(*tables) - {*OF_NONE, UNKNOWN}  # two models of no family: only sizes compare
+    of_one = {key for key in OF_NONE if not all(key in table for table in tables)}
+    return [replace(row, differs=row.differs and row.name in shared | of_one) for row in rows(tables)]
 
 
 def about(side: RunSummary) -> Table:
-    """What a run is, in a few lines."""
+    """Return a few lines that identify a run."""
     facts = side.facts
     return {
         "path": side.path,
@@ -112,7 +106,7 @@ def about(side: RunSummary) -> Table:
 
 
 def optimizer(built: OptimizerFacts | None) -> Table:
-    """Hyper-parameters; those of a parameter group under its number, with the count of its tensors."""
+    """Return hyper-parameters; those of a parameter group under its number, with the count of its tensors."""
     if built is None:
         return {}
     table: Table = {key: value for key, value in asdict(built).items() if key != "groups"}
@@ -122,12 +116,12 @@ def optimizer(built: OptimizerFacts | None) -> Table:
 
 
 def overrides(facts: Facts) -> Table:
-    """What a switch changed, and which switch."""
+    """Return the changes that align_hooks made to a run, each with the switch that asked for it."""
     return {str(override.what): f"{override.before} → {override.after} ({override.why})" for override in facts.overrides}
 
 
 def rows(tables: Sequence[Mapping[str, object]], judged: DifferenceRule = DifferenceRule.ALL) -> list[SettingRow]:
-    """Tables side by side, in the order in which names first appear, without settings that no side has."""
+    """Return tables side by side, in the order in which names first appear, without settings that no side has."""
     shown = []
     for name in dict.fromkeys(name for table in tables for name in table):
         values = [table.get(name) for table in tables]

@@ -1,7 +1,7 @@
-"""How a report is laid out on a terminal and in a pipe: its verdict, paragraphs, tables, and commands to copy.
+"""The layout of a report on a terminal and in a pipe: its verdict, paragraphs, tables, and commands to copy.
 
-A paragraph is wrapped between words, and a word that is longer than a line, such as a path, is left whole. A command is not wrapped at all,
-for a line break that the report made would be copied with it. No line ends with blanks. Numbers are not coloured: colour says what differs.
+A paragraph is wrapped between words; a word that is longer than a line, such as a path, stays in one piece.
+No line ends with blanks. Numbers are not coloured: colour says what differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from align_hooks.errors import printable
 from align_hooks.messages import Argument, Joined, Separator, rendered
 
 STEP = 2
-"""Columns by which a paragraph, and below it its later lines, are moved in."""
+"""Columns by which a paragraph is indented, and its later lines once more."""
 plain = printable
 STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
 
@@ -32,7 +32,7 @@ def style_of(result: Enum) -> str:
 
 
 def verdict(console: Console, word: Argument, style: str, text: Argument, between: str = ": ", indent: int = 0) -> None:
-    """Print a line that begins with a word in its colour: the verdict, and what it is of."""
+    """Print a line that begins with a word in its colour, such as the verdict."""
     first = plain(rendered(word))
     lines = wrapped(f"{first}{between}{plain(rendered(text))}", console.width, indent)
     begun = Text(lines[0])
@@ -42,7 +42,7 @@ def verdict(console: Console, word: Argument, style: str, text: Argument, betwee
 
 
 def paragraph(console: Console, text: Argument, indent: int = STEP, style: str = "") -> None:
-    """Print a message, the commands below it as they are."""
+    """Print a message, and the commands below it unwrapped."""
     words, *commands = text.parts if isinstance(text, Joined) and text.separator is Separator.LINES else [text]
     for line in wrapped(plain(rendered(words)), console.width, indent):
         console.print(Text(line, style=style), soft_wrap=True)
@@ -51,18 +51,18 @@ def paragraph(console: Console, text: Argument, indent: int = STEP, style: str =
 
 
 def command(console: Console, text: str, indent: int = 2 * STEP) -> None:
-    """Print a line that is to be copied."""
+    """Print a line to copy, without line breaks, which would be copied as well."""
     console.print(Text(" " * indent + plain(text)), soft_wrap=True)
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """A paragraph as lines; its later ones are moved in further."""
+    """Return a paragraph as lines, the later ones with more indentation."""
     first, later = " " * indent, " " * (indent + STEP)
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
 
 
 def grid(*heads: Argument, numbers: tuple[int, ...] = (), gap: int = 2) -> Table:
-    """An empty table with these heads; the columns of ``numbers`` are set to the right. The last one goes on in the next line."""
+    """Return an empty table; ``numbers`` are the right-aligned columns. Only the last column is wrapped."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), expand=False)
     for index, head in enumerate(heads):
         last = index == len(heads) - 1
@@ -71,13 +71,13 @@ def grid(*heads: Argument, numbers: tuple[int, ...] = (), gap: int = 2) -> Table
 
 
 class Trimmed:
-    """Something to print without the blanks at the ends of its lines."""
+    """A renderable without the blanks at the ends of its lines."""
 
-    def __init__(self, whole: RenderableType) -> None:
-        self.whole = whole
+    def __init__(self, content: RenderableType) -> None:
+        self.content = content
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in console.render_lines(self.whole, options, pad=False):
+        for line in console.render_lines(self.content, options, pad=False):
             while line and not line[-1].text.strip():
                 line.pop()
             if line:

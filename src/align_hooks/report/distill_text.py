@@ -1,4 +1,4 @@
-"""A distilled run on a terminal: what the file holds, what each part takes, and what was left out."""
+"""A distilled run on a terminal: the file's contents, their sizes, and what was left out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from align_hooks.report.text import size
 def render_distilled(
     place: str, total: int, kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int], left_out: Mapping[str, str], console: Console
 ) -> None:
-    """Print what became of a run in ``place``, a file of ``total`` bytes. ``kept`` maps each quantity to the steps that the file holds,
-    ``sizes`` to its bytes in the file, and ``left_out`` to the steps that the run recorded and the file does not hold."""
+    """Print the contents of the file ``place`` of ``total`` bytes, by quantity: steps ``kept``, ``sizes`` in bytes, steps ``left_out``."""
     command(console, rendered(message("distill.written", place=place, size=size(total))), indent=0)  # in one line: the path is copied
     table = grid(message("distill.holds"), message("distill.size"), message("distill.steps"), numbers=(1,))
     for name, steps in kept.items():

@@ -1,7 +1,4 @@
-"""An examination by the doctor as lines of text: the verdict, why, then what was looked at. Needs no library: training nodes have few.
-
-It fits 80 columns, but for a path that is longer.
-"""
+"""An examination by the doctor as lines of 80 columns, or of a longer path. Needs no library: training nodes have few."""
 
 from __future__ import annotations
 
@@ -16,17 +13,18 @@ WIDTH = 80
 
 
 def judged(examination: Examination) -> tuple[str, str, str]:
-    """The verdict, its style on a terminal, and what it is of."""
-    problems = len(examination.problems)
-    if problems:
+    """Return the verdict, its style on a terminal, and the number of problems or the sides that are ready."""
+    if problems := len(examination.problems):
         return "not ready", "bold red", f"{problems} problem{'s' * (problems > 1)}"
     return "ready", "bold green", " and ".join(examination.ready)
 
 
 def lines(examination: Examination, *, everything: bool = False) -> list[str]:
-    """All of an examination below its verdict; with ``everything`` each hook and its seam too."""
+    """Return an examination below its verdict; with ``everything``, each hook and its patch point too."""
+    reasons = [f"{number}. {problem}" for number, problem in enumerate(examination.problems, 1)]
+    reasons += [f"note: {note}" for note in examination.notes]
     return [
-        *_why(examination),
+        *(line for text in reasons for line in _wrapped(text, 2)),
         "",
         *_about(examination),
         *(line for framework in examination.frameworks for line in _framework(framework, everything=everything)),
@@ -34,13 +32,6 @@ def lines(examination: Examination, *, everything: bool = False) -> list[str]:
         *(["", "space"] if examination.space else []),
         *(line for text in examination.space for line in _wrapped(text, 2)),
     ]
-
-
-def _why(examination: Examination) -> Iterator[str]:
-    for number, problem in enumerate(examination.problems, 1):
-        yield from _wrapped(f"{number}. {problem}", 2)
-    for note in examination.notes:
-        yield from _wrapped(f"note: {note}", 2)
 
 
 def _about(examination: Examination) -> Iterator[str]:
@@ -85,7 +76,6 @@ def _hooks(framework: Framework) -> str:
 
 
 def _memory(free: int | None, total: int | None) -> str:
-    """Memory of a device, given in bytes."""
     if not total:
         return ""
     return f", {free / 1e9:.1f} of {total / 1e9:.1f} GB free" if free else f", {total / 1e9:.1f} GB in all"

@@ -1,4 +1,4 @@
-"""Why a comparison is not what a test asks for, as the lines of an error: what somebody needs who reads a log and has nothing else."""
+"""The error of a test whose comparison has another verdict than it allows, for readers who have nothing but a log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of
 
 WORST = 5
-"""The most findings that are told."""
+"""The most findings in an error."""
 
 
 def failure(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
-    """The text of the error. ``command`` gives the whole report, ``page`` is the file that has it, None where none was written."""
+    """Return the text of the error: ``command`` prints the report, ``page`` is its file, None where none was written."""
     return "\n  ".join(plain(rendered(line)) for line in _lines(comparison, allowed, command, page))
 
 

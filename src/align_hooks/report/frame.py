@@ -1,7 +1,7 @@
 """The frame of every page: one file that needs no network, in two languages.
 
-A page is its own proof of harmlessness. All text of a record passes through the template's escaping or, inside the data, through JSON
-without ``<``. A content-security policy admits the page's own two scripts and its style sheet, by their digests, and nothing else.
+All text of a record passes through the template's escaping or, inside the data, through JSON without ``<``. A
+content-security policy admits the page's own two scripts and its style sheet, by their digests, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from align_hooks.report.text import parts_of, shown
 
 WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")
-"""Of the page's own script."""
+"""Files of the page's own script."""
 DOT = re.compile(r"((?<=\w)\.)(?=\w)")
 SAYS = re.compile(r"\bsay\(\"([\w.]+)\"")
 """The id of a message in the page's script."""
 
 
 def render(file: str, data: Table, **content: object) -> str:
-    """A page from its template's file, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
+    """Return a page from its template, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
     style, library = (WEB / "page.css").read_text(encoding="utf-8"), vega()
     parts = [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in PARTS]
     script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
@@ -64,7 +64,7 @@ def render(file: str, data: Table, **content: object) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value for a page, all of its text printable; text that is the page's own markup, and its line breaks, stay."""
+    """Return a value with all of its text printable, except line breaks and the page's own markup."""
     if isinstance(value, dict):
         return {_shown(key): _shown(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -74,12 +74,12 @@ def _shown(value: Any) -> Any:
 
 @cache
 def vega() -> str:
-    """Vega and what belongs to it, as one script that sets ``vegaEmbed``."""
+    """Return Vega and its dependencies as one script that sets ``vegaEmbed``."""
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace("</script", "<\\/script")
 
 
 def digest(text: str) -> str:
-    """What lets exactly this script or style sheet through a content-security policy."""
+    """Return the source expression that admits exactly this script or style sheet by a content-security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -92,28 +92,28 @@ def for_script(
     stages: Sequence[tuple[str, str]] = (),
     pictures: Sequence[Table] = (),
 ) -> Table:
-    """What the page's script is handed: plots and pictures without the messages beside them, which the template words."""
-    drawn = {"pictures": pictures, "plots": plots}
-    unworded = {
-        name: [{key: value for key, value in part.items() if key not in ("title", "text")} for part in parts]
-        for name, parts in drawn.items()
-    }
-    return {"eps": eps, "tensors": tensors, "stages": stages, **unworded, "specs": specs}
+    """Return the data of the page's script: plots and pictures without their texts, which the template renders."""
+
+    def drawn(parts: Sequence[Table]) -> list[Table]:
+        return [{key: value for key, value in part.items() if key not in ("title", "text")} for part in parts]
+
+    pictured = {"pictures": drawn(pictures), "plots": drawn(plots)}
+    return {"eps": eps, "tensors": tensors, "stages": stages, **pictured, "specs": specs}
 
 
 def words_of(script: str) -> dict[str, tuple[str, str]]:
-    """The templates that a script fills in, in English and in Chinese, by their ids."""
+    """Return the templates that a script fills in, in English and in Chinese, by their ids."""
     return {id: (template(id, ENGLISH), template(id, CHINESE)) for id in sorted(set(SAYS.findall(script)))}
 
 
 def in_both(text: Argument) -> Markup:
-    """A text in both languages, of which the page shows one; once where they are the same."""
+    """Return a text in both languages, of which the page shows one; once where they are the same."""
     english, chinese = (worded(text, language) for language in (ENGLISH, CHINESE))
     return english if english == chinese else Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
 
 
 def worded(text: Argument, language: str) -> Markup:
-    """A text in a language; each command below it is code, with a button that copies it."""
+    """Return a text in a language; each command below it is code, with a button that copies it."""
     words, *commands = parts_of(text)
     button = Markup('<button type="button" class="copy">{}</button>').format(rendered(message("page.copy"), language))
     code = Markup('<span class="paste"><code>{}</code>{}</span>')
@@ -122,37 +122,37 @@ def worded(text: Argument, language: str) -> Markup:
 
 
 def languages(text: Argument) -> tuple[str, str]:
-    """A text in English and in Chinese. What is not printable shows as its escape."""
+    """Return a text in English and in Chinese, with escapes for what is not printable."""
     return plain(rendered(text)), plain(rendered(text, CHINESE))
 
 
 def label(text: Argument) -> Markup:
-    """The attributes that name an element to a screen reader, in the language of the page."""
+    """Return the attributes that name an element to a screen reader, in the language of the page."""
     return Markup('aria-label="{}" data-label-zh="{}"').format(*languages(text))
 
 
 def say(id: str, /, **arguments: Argument) -> Markup:
-    """A message by its id, in both languages."""
+    """Return a message by its id, in both languages."""
     return in_both(message(id, **arguments))
 
 
 def look(member: Enum) -> str:
-    """A member of an enumeration as the style sheet calls it."""
+    """Return the name of an enumeration's member in the style sheet."""
     return member.name.lower().replace("_", "-")
 
 
 def broken(text: Markup) -> Markup:
-    """A text that may be broken after the dots of a canonical name, and nowhere within its words."""
+    """Return a text that a browser may break after the dots of a canonical name."""
     return Markup(DOT.sub(r"\1<wbr>", str(text)))
 
 
 def number(value: float | None) -> str:
-    """Three digits."""
+    """Return a number with three digits; empty where there is none."""
     return "" if value is None else f"{value:.3g}"
 
 
 def times(finding: Finding) -> Message | None:
-    """How many times its limit an error is; without a limit, or to the bit, there is no number."""
+    """Return how many times its limit an error is; None where either is missing."""
     if finding.error is None or finding.limit is None:
         return None
     if not math.isfinite(finding.error):
@@ -165,4 +165,4 @@ GLOBALS: dict[str, Callable[..., object]] = {
     "m": message,
     **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape)},
 }
-"""What templates call: ``t`` words a message or a value, ``m`` makes one to be handed on, ``say`` does both."""
+"""Functions of templates: ``t`` renders a message or a value, ``m`` makes a message, ``say`` does both."""

@@ -1,4 +1,4 @@
-"""A pair without updates on a terminal: the verdict, how far steps differ, and those that stand out with their data and their command."""
+"""A pair without updates on a terminal: the verdict, the differences, and outlying steps with data and command."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from align_hooks.record.format.schema import Table as Data
 from align_hooks.report.console import STEP, Trimmed, command, grid, paragraph, style_of, verdict
 from align_hooks.report.curve_plots import TITLES
 from align_hooks.report.machine import members
-from align_hooks.scenarios.frozen import Alone
+from align_hooks.scenarios.frozen import IsolatedStep
 
 SHOWN = 5
-"""Steps of a number that stand out and are listed."""
+"""The most outlying steps of a number that are listed."""
 
 
 def render(
     comparison: ComparisonResult,
     numbers: Sequence[Unmoved],
-    alone: Sequence[Alone],
+    isolated: Sequence[IsolatedStep],
     shared: Sequence[Shared],
     asked: int,
     console: Console,
     decode: Callable[[list[int]], str] | None = None,
 ) -> None:
-    """Print all of it; ``decode`` makes text of ids."""
+    """Print the report; ``decode`` makes text of ids."""
     verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
             values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
             paragraph(console, message("frozen.stands_out", **values), style="red")
-    for one in shared:
-        named = str(one.id) if decode is None else f"{one.id} ({decode([one.id])!r})"
-        paragraph(console, message("frozen.shared_id", id=named, elsewhere=one.elsewhere, count=one.steps), style="red")
-    for each in alone:
+    for token in shared:
+        named = str(token.id) if decode is None else f"{token.id} ({decode([token.id])!r})"
+        paragraph(console, message("frozen.shared_id", id=named, elsewhere=token.elsewhere, count=token.steps), style="red")
+    for each in isolated:
         for row, text in enumerate(each.samples):
             paragraph(console, message("departure.text", row=row, text=text), 2 * STEP)
         paragraph(console, message("frozen.run_alone", step=when(each.step)))
@@ -54,7 +54,7 @@ def render(
 
 
 def table(numbers: Sequence[Unmoved]) -> Table:
-    """One line a number: over how many steps, what it usually differs by, and where most."""
+    """Return a table with a line for each number: its steps, its usual and its largest difference."""
     heads = ("watch.number", "frozen.steps", "frozen.usual", "frozen.largest", "frozen.standing_out", "frozen.at")
     made = grid(*map(message, heads), numbers=(1, 2, 3, 4))
     for number in numbers:
@@ -63,21 +63,19 @@ def table(numbers: Sequence[Unmoved]) -> Table:
     return made
 
 
-def as_json(comparison: ComparisonResult, numbers: Sequence[Unmoved], alone: Sequence[Alone], shared: Sequence[Shared]) -> Data:
-    """The same for programs."""
-    found = [
-        {
-            "number": number.name,
-            **members(number, "steps", "median", "largest", "at"),
-            "standing_out": [{"step": step, "difference": difference} for step, difference in number.out],
-        }
-        for number in numbers
-    ]
-    first = comparison.first.stage.id if comparison.first else None
+def as_json(comparison: ComparisonResult, numbers: Sequence[Unmoved], isolated: Sequence[IsolatedStep], shared: Sequence[Shared]) -> Data:
+    """Return the report for programs."""
     return {
         "verdict": comparison.verdict.text,
-        "first_id": first,
-        "numbers": found,
-        "shared_ids": [members(one, "id", "steps", "elsewhere") for one in shared],
-        "commands": {str(each.step): [*each.commands] for each in alone},
+        "first_id": comparison.first.stage.id if comparison.first else None,
+        "numbers": [
+            {
+                "number": number.name,
+                **members(number, "steps", "median", "largest", "at"),
+                "standing_out": [{"step": step, "difference": difference} for step, difference in number.out],
+            }
+            for number in numbers
+        ],
+        "shared_ids": [members(token, "id", "steps", "elsewhere") for token in shared],
+        "commands": {str(each.step): [*each.commands] for each in isolated},
     }

@@ -1,7 +1,7 @@
 """The loss at a glance: both losses and their difference as a small picture of the first screen.
 
-It is drawn where the page is made, so it is there before a script runs, without one, and on paper. It is a few lines, which need no
-library: the one that draws the large plots in a browser ends a process whose address space is limited (``ulimit -v``).
+The picture is part of the page's file, and so needs no script, and is there on paper. It is drawn without a library: vl_convert,
+which could draw the large plots here too, ends a process whose address space is limited (``ulimit -v``).
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from align_hooks.report.curve_plots import TITLES, axis_of, curve_text, numbers,
 from align_hooks.report.thinned import drawn
 
 MOST = 400
-"""Steps that are shown of a long curve."""
+"""The most steps of a curve that are shown."""
 WIDTH, LEFT, RIGHT = 440, 62, 434
-"""Of the picture, and where its panels begin and end, in pixels."""
+"""Width of the picture, and the left and right ends of its panels, in pixels."""
 UPPER, LOWER = (8, 100), (130, 182)
-"""Where the panels of the losses and of their difference begin and end, from above."""
-APART = 11
-"""Pixels between two labels of an axis that are told apart."""
+"""Top and bottom of the panel of the losses, and of the panel of their difference, in pixels."""
+SPACING = 11
+"""The least number of pixels between two labels of an axis."""
 Scale: TypeAlias = Callable[[float], float]
-"""A number to its place on an axis, in pixels."""
+"""A function from a number to its place on an axis, in pixels."""
 Ticks: TypeAlias = Sequence[tuple[float, str]]
 """Places on an axis, in pixels, and their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """The picture as paths and ticks, with what to say of it. ``difference``, ``band``, ``noise`` and ``lower`` are empty of a run alone;
-    ``is_plain`` says that the axis of differences is linear throughout."""
+    """The picture as ticks and SVG paths; of a single run, what concerns differences is empty."""
 
     name: Argument
     text: Joined
@@ -46,12 +45,14 @@ class Glance:
     candidate: str
     difference: str
     band: str
+    """The area within limits."""
     noise: str
     is_plain: bool
+    """Whether the axis of differences is linear throughout."""
 
 
 def glance(curves: Sequence[Curve]) -> Glance | None:
-    """The picture of the loss; None where there are no losses."""
+    """Return the picture of the loss; None where there are no losses."""
     curve = next((curve for curve in curves if curve.name == "loss"), None)
     losses = numbers([*curve.reference, *curve.candidate]) if curve else []
     if curve is None or not losses:
@@ -59,17 +60,18 @@ def glance(curves: Sequence[Curve]) -> Glance | None:
     kept = drawn(curve, MOST)
     series, steps = series_of(curve, kept), [curve.steps[index] for index in kept]
     axis = axis_of(series["d"], series["limit"])
-    bounds = [*numbers(series["d"]), *numbers(series["limit"]), *(-limit for limit in numbers(series["limit"])), 0.0]
-    rungs = nice(min(losses), max(losses), 3)
+    limits = numbers(series["limit"])
+    bounds = [*numbers(series["d"]), *limits, *(-limit for limit in limits), 0.0]
+    levels = nice(min(losses), max(losses), 3)
     x = linear(steps[0], steps[-1], LEFT, RIGHT)
-    upper = linear(min(rungs[0], *losses), max(rungs[-1], *losses), UPPER[1], UPPER[0])
+    upper = linear(min(levels[0], *losses), max(levels[-1], *losses), UPPER[1], UPPER[0])
     lower = bent(min(bounds), max(bounds), axis.small)
     return Glance(
         TITLES["loss"],
         curve_text(curve),
         [(x(step), f"{step:.0f}") for step in nice(steps[0], steps[-1], 8, least=1)],
-        [(upper(rung), short(rung)) for rung in rungs],
-        apart([(lower(tick), short(tick)) for tick in axis.ticks]) if curve.candidate else [],
+        [(upper(level), short(level)) for level in levels],
+        spaced([(lower(tick), short(tick)) for tick in axis.ticks]) if curve.candidate else [],
         line(steps, series["a"], x, upper),
         line(steps, series["b"], x, upper),
         line(steps, series["d"], x, lower),
@@ -79,18 +81,15 @@ def glance(curves: Sequence[Curve]) -> Glance | None:
     )
 
 
-# ---- axes
-
-
 def linear(low: float, high: float, first: float, last: float) -> Scale:
-    """A linear scale; of one number alone, or of what no float spans, its middle."""
+    """Return a linear scale; of a single number, or of a range that no float spans, a constant."""
     if low == high or not math.isfinite(high - low):
         return lambda value: (first + last) / 2
     return lambda value: first + (value - low) / (high - low) * (last - first)
 
 
 def bent(low: float, high: float, small: float) -> Scale:
-    """The scale of differences: linear up to ``small`` and logarithmic beyond."""
+    """Return the scale of differences: linear up to ``small``, logarithmic above."""
 
     def log(value: float) -> float:
         return math.copysign(math.log1p(abs(value) / small), value)
@@ -100,7 +99,7 @@ def bent(low: float, high: float, small: float) -> Scale:
 
 
 def nice(low: float, high: float, count: int, least: float = 0.0) -> list[float]:
-    """Round numbers between two others, about ``count`` of them and no closer than ``least``; the lower one where there is none."""
+    """Return about ``count`` round numbers in a range, no closer than ``least``; ``low`` where there is none."""
     if not math.isfinite(high - low) or low == high:
         return [low]
     rough = (high - low) / count
@@ -109,17 +108,17 @@ def nice(low: float, high: float, count: int, least: float = 0.0) -> list[float]
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)] or [low]
 
 
-def apart(ticks: Ticks) -> list[tuple[float, str]]:
-    """Ticks whose labels do not run into those before them."""
+def spaced(ticks: Ticks) -> list[tuple[float, str]]:
+    """Return the ticks whose labels do not overlap earlier ones."""
     kept: list[tuple[float, str]] = []
     for place, label in ticks:
-        if all(abs(place - other) >= APART for other, _ in kept):
+        if all(abs(place - other) >= SPACING for other, _ in kept):
             kept.append((place, label))
     return kept
 
 
 def short(value: float) -> str:
-    """A number as an axis has it: ``0.05``, ``1.8e-5``."""
+    """Return the label of a number on an axis: ``0.05``, ``1.8e-5``."""
     if value < 0:
         return f"−{short(-value)}"
     if value == 0 or 1e-2 <= value < 1e4:
@@ -128,32 +127,19 @@ def short(value: float) -> str:
     return f"{digits.removesuffix('.0')}e{int(power)}"
 
 
-# ---- lines
-
-
 def line(steps: Sequence[int], values: Sequence[Value], x: Scale, y: Scale) -> str:
-    """A line through values, as the path of an SVG; what is no finite number leaves a gap, and a value between two gaps is a dash."""
-    parts = stretches(steps, values, lambda step, value: at(x(step), y(value)))
-    return "".join("M" + "L".join(points) + ("m-4,0h8" if len(points) == 1 else "") for points in parts)
+    """Return an SVG path through values, with a gap where a value is not finite; a value between two gaps is a dash."""
+    return "".join("M" + "L".join(points) + ("m-4,0h8" if len(points) == 1 else "") for points in runs(steps, values, x, y))
 
 
 def area(steps: Sequence[int], values: Sequence[Value], x: Scale, y: Scale) -> str:
-    """The area between values and their negatives, as the path of an SVG."""
-    sides = zip(
-        stretches(steps, values, lambda step, value: at(x(step), y(value))),
-        stretches(steps, values, lambda step, value: at(x(step), y(-value))),
-        strict=True,
-    )
+    """Return the area between values and their negatives, as an SVG path."""
+    sides = zip(runs(steps, values, x, y), runs(steps, values, x, lambda value: y(-value)), strict=True)
     return "".join("M" + "L".join([*above, *reversed(below)]) + "Z" for above, below in sides)
 
 
-def stretches(steps: Sequence[int], values: Sequence[Value], point: Callable[[int, float], str]) -> Iterator[list[str]]:
-    """The points of each stretch of neighbours that are finite numbers."""
+def runs(steps: Sequence[int], values: Sequence[Value], x: Scale, y: Scale) -> Iterator[list[str]]:
+    """Yield the points of each run of neighbours that are finite numbers."""
     for is_known, part in groupby(zip(steps, values, strict=False), key=lambda pair: bool(numbers([pair[1]]))):
         if is_known:
-            yield [point(step, *numbers([value])) for step, value in part]
-
-
-def at(x: float, y: float) -> str:
-    """A point of a path."""
-    return f"{x:.1f},{y:.1f}"
+            yield [f"{x(step):.1f},{y(*numbers([value])):.1f}" for step, value in part]

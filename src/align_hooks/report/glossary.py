@@ -1,4 +1,4 @@
-"""The words of a page: each with its explanation, which opens in place, and how each number was made."""
+"""The words of a page with their explanations, which open in place, and the method of each number."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from align_hooks.messages import Argument, Message, message
 
 @dataclass(frozen=True, slots=True)
 class GlossaryEntry:
-    """A word and what it means; ``slug`` is the end of its address, ``of`` where the stage that it names has its findings."""
+    """A word and its meaning."""
 
     slug: str
     name: Argument
     text: Message
     of: str = ""
+    """The address of the stage that the word names, where that has its findings."""
 
 
 WORDS = (
@@ -28,7 +29,7 @@ WORDS = (
     GlossaryEntry("local-norm", message("word.name_local_norm"), message("method.local_norms")),
     GlossaryEntry("scale", message("page.best_scale"), message("word.scale")),
 )
-"""Words that stand in many places of a page."""
+"""Words that occur in many places of a page."""
 METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
     (message("method.name_relative_error"), message("method.relative_error"), "align_hooks.comparison.metrics.measures"),
     (
@@ -40,9 +41,9 @@ METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
     (message("method.name_noise_band"), message("method.noise_band"), None),
     *((word.name, word.text, None) for word in WORDS if word.slug in ("eps", "exact-step", "injected", "scale")),
 )
-"""How each number was made: what was taken, of what, by which formula, what it is held against, and where that comes from."""
+"""The method of each number, with its formula, and the modules or papers that it is from."""
 
 
 def slug(name: str) -> str:
-    """A stage's name as the end of an address."""
+    """Return the end of a stage's address on the page."""
     return "stage-" + "".join(letter if letter.isalnum() else "-" for letter in name)

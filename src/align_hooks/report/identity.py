@@ -1,10 +1,9 @@
-"""Who the sides of a page are: framework and version, precision, layout, steps, when it was recorded, and where it lies."""
+"""The sides of a page: framework and version, precision, layout, steps, date and path of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Argument, Message, Side, message
@@ -13,10 +12,11 @@ from align_hooks.report.console import plain
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One side as the head of a page shows it; what is not on record is empty. ``look`` is how the style sheet colours its swatch."""
+    """One side in the head of a page; what is not on record is empty."""
 
     role: Argument
     look: str
+    """The class of the side's swatch in the style sheet."""
     path: str
     framework: str = ""
     stands_on: str = ""
@@ -27,40 +27,23 @@ class Identity:
 
 
 def of_runs(sides: Sequence[RunSummary]) -> list[Identity]:
-    """Of a run alone, or of reference and candidate."""
+    """Return the identity of a single run, or those of reference and candidate."""
     roles: Sequence[Argument] = list(Side) if len(sides) > 1 else [message("page.group_run")]
     return [of_run(role, look, side) for role, look, side in zip(roles, Side, sides, strict=False)]
 
 
 def of_run(role: Argument, look: Side, side: RunSummary) -> Identity:
-    """Of one run."""
-    return Identity(
-        role,
-        look,
-        plain(side.path),
-        plain(side.framework),
-        plain(side.stands_on),
-        plain(side.precision),
-        layout(side),
-        message("steps.count", count=side.steps),
-        at(side.recorded) or plain(side.facts.created or ""),
-    )
-
-
-def of_watched(reference: RunSummary, candidate: str) -> list[Identity]:
-    """Of a finished reference and of a job that runs, of which the path is known."""
-    return [of_run(Side.REFERENCE, Side.REFERENCE, reference), Identity(Side.CANDIDATE, Side.CANDIDATE, plain(candidate))]
+    """Return the identity of one run."""
+    path, framework, stands_on, precision = map(plain, (side.path, side.framework, side.stands_on, side.precision))
+    recorded = plain(side.facts.created or "") if side.recorded is None else f"{side.recorded:%Y-%m-%d %H:%M %Z}".rstrip()
+    steps = message("steps.count", count=side.steps)
+    return Identity(role, look, path, framework, stands_on, precision, layout(side), steps, recorded)
 
 
 def layout(side: RunSummary) -> Message | None:
-    """Its ranks, and the sizes of the parallel dimensions."""
+    """Return a run's number of ranks, with the sizes of its parallel dimensions where they are known."""
     if not side.ranks:
         return None
     if not side.laid_out:
         return message("health.ranks", count=side.ranks)
     return message("health.ranks_laid_out", count=side.ranks, layout=side.laid_out)
-
-
-def at(time: datetime | None) -> str:
-    """A time to the minute, with its zone where that is known; empty where there is no time."""
-    return "" if time is None else f"{time:%Y-%m-%d %H:%M %Z}".rstrip()

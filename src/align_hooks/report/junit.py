@@ -26,11 +26,11 @@ KINDS = {
 """The element of a case that did not pass, by the stage's status."""
 OF_VERDICT = {Verdict.DIVERGED: "failure", Verdict.INCONCLUSIVE: "failure", Verdict.NOT_COMPARABLE: "error"}
 SHOWN = 10
-"""The most findings of a stage that are told."""
+"""The most findings of a stage in its test case."""
 
 
 def junit(comparison: ComparisonResult, command: str) -> str:
-    """The whole file. ``command`` gives the whole report."""
+    """Return the text of the file; ``command`` prints the report."""
     suite = ElementTree.Element("testsuite", name=SUITE)
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in (("verdict", comparison.verdict.text), ("command", command)):
@@ -55,7 +55,7 @@ def junit(comparison: ComparisonResult, command: str) -> str:
 
 
 def _case(suite: ElementTree.Element, name: str, kind: str, type_: str, message: str, text: str) -> None:
-    """A test case: passed where ``kind`` is empty. A skipped one has a message alone."""
+    """Add a test case, passed where ``kind`` is empty; a skipped one has a message but no text."""
     case = ElementTree.SubElement(suite, "testcase", classname=CLASS, name=name, time="0")
     if kind == "skipped":
         ElementTree.SubElement(case, kind, message=message)

@@ -1,4 +1,4 @@
-"""A ladder on a terminal: a line a rung while it runs, and a table at its end."""
+"""A ladder on a terminal: a line for each rung while the ladder runs, and a table at its end."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from align_hooks.scenarios.plan import ExperimentPlan
 
 
 def render_rung(step: Experiment, console: Console) -> None:
-    """Print a rung that is done: its result, its name, and what differs from the one that it is held against."""
-    name, said = step.rung.name, told(step)
-    verdict(console, step.result, style_of(step.result), message("ladder.rung_told", rung=name, told=said) if said else name)
+    """Print a finished rung: its result, its name, and the difference from its reference."""
+    name, words = step.rung.name, explanation(step)
+    verdict(console, step.result, style_of(step.result), message("ladder.rung_told", rung=name, told=words) if words else name)
 
 
 def render(plan: ExperimentPlan, steps: Sequence[Experiment], conclusion: Argument, console: Console) -> None:
-    """Print all rungs, and what they say together."""
+    """Print all rungs, and the conclusion from them."""
     console.print(Trimmed(table(plan, steps)))
     if conclusion is not None:
         paragraph(console, conclusion)
 
 
-def told(step: Experiment) -> Argument:
-    """Why a rung has no verdict, or what differs and what to suspect."""
+def explanation(step: Experiment) -> Argument:
+    """Return why a rung has no verdict, or what differs and what to suspect."""
     comparison = step.comparison
     if comparison is None or comparison.first is None:
         return step.why
-    suspects = [suspect.what for suspect in comparison.blame.suspects[:1]] if comparison.blame else []
-    unsaid = [suspect for suspect in suspects if suspect not in (comparison.headline, comparison.first.common)]
-    return message("ladder.first", differs=comparison.headline, suspect=unsaid[0]) if unsaid else comparison.headline
+    suspect = comparison.blame.suspects[0].what if comparison.blame and comparison.blame.suspects else comparison.headline
+    if suspect in (comparison.headline, comparison.first.common):
+        return comparison.headline
+    return message("ladder.first", differs=comparison.headline, suspect=suspect)
 
 
 def table(plan: ExperimentPlan, steps: Sequence[Experiment]) -> Table:
-    """All rungs of a plan, those that were not reached as well."""
+    """Return a table of all rungs of a plan, also of rungs that were not reached."""
     made = grid(*map(message, ("ladder.result", "ladder.ranks", "ladder.rung", "ladder.against")), numbers=(1,))
     done = {step.rung.name: step for step in steps}
     for index, rung in enumerate(plan.rungs):
@@ -50,8 +51,8 @@ def table(plan: ExperimentPlan, steps: Sequence[Experiment]) -> Table:
 
 
 def as_json(step: Experiment) -> Data:
-    """A rung for programs."""
-    comparison, said = step.comparison, told(step)
+    """Return a rung for programs."""
+    comparison, words = step.comparison, explanation(step)
     return {
         "name": step.rung.name,
         "ranks": step.rung.ranks,
@@ -59,5 +60,5 @@ def as_json(step: Experiment) -> Data:
         "against": None if step.against is None else str(step.against),
         "result": step.result.text,
         "first": comparison.first.stage.id if comparison and comparison.first else None,
-        "told": rendered(said) if said else None,
+        "told": rendered(words) if words else None,
     }

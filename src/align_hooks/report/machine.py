@@ -1,7 +1,6 @@
-"""A comparison for programs: everything of it, as versioned strict JSON.
+"""A comparison for programs, as versioned strict JSON; docs/json.md describes each key, and tests compare both.
 
-Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back. What each key
-is says docs/json.md; tests hold what is written against it.
+Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ FORMAT = 1
 
 
 def members(of: object, *names: str) -> dict[str, Any]:
-    """Return members of an object under their own names."""
+    """Return some attributes of an object by their names."""
     return {name: getattr(of, name) for name in names}
 
 
 def as_json(comparison: ComparisonResult, **about: str) -> Table:
-    """All of a comparison; ``about`` says who compared what."""
+    """Return everything of a comparison; ``about`` has the version and the paths of both runs."""
     advice, *commands = parts_of(comparison.next) if comparison.next is not None else (None,)
     return {
         "format": FORMAT,
@@ -43,11 +42,7 @@ def as_json(comparison: ComparisonResult, **about: str) -> Table:
         "model_settings": [finding_as_json(finding) for finding in comparison.settings],
         "acceptance": [criterion_as_json(criterion) for criterion in comparison.acceptance],
         "notes": [rendered(note) for note in comparison.notes],
-        "messages": {
-            "headline": as_data(comparison.headline),
-            "next": as_data(advice),
-            "notes": [as_data(note) for note in comparison.notes],
-        },
+        "messages": {"headline": as_data(comparison.headline), "next": as_data(advice), "notes": list(map(as_data, comparison.notes))},
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": run.path, "ranks": run.ranks, "layout": dict(run.layout), "steps": run.steps} for run in comparison.sides],
@@ -56,7 +51,7 @@ def as_json(comparison: ComparisonResult, **about: str) -> Table:
 
 
 def _blame(blame: Blame) -> Table:
-    """Suspects and causes in words, and by what they are: names of tensors and settings, ids of messages."""
+    """Return suspects and causes in words, and as names of tensors and settings and ids of messages."""
     return {
         "place": blame.place.value,
         "suspects": [rendered(suspect.what) for suspect in blame.suspects],
@@ -68,7 +63,7 @@ def _blame(blame: Blame) -> Table:
 
 
 def criterion_as_json(criterion: Criterion) -> Table:
-    """One line of the acceptance standard."""
+    """Return one line of the acceptance standard."""
     return {
         "name": criterion.name,
         "what": rendered(criterion.what),
@@ -79,13 +74,13 @@ def criterion_as_json(criterion: Criterion) -> Table:
 
 
 def curve_as_json(curve: Curve) -> Table:
-    """One number of every step."""
+    """Return one number of every step."""
     series = members(curve, "steps", "reference", "candidate", "limits", "noise")
     return {"name": curve.name, **{name: list(values) for name, values in series.items()}}
 
 
 def watch_as_json(watch: JobWatch, outcome: Watched, **about: str) -> Table:
-    """How a watch ended: what was wrong with which number, and how far the evidence went."""
+    """Return the outcome of a watch: its alarms, and the evidence of each number."""
     return {
         "format": 1,
         **about,
@@ -95,14 +90,8 @@ def watch_as_json(watch: JobWatch, outcome: Watched, **about: str) -> Table:
         "repeats": len(watch.repeats) if watch.has_bands else 0,
         "false_alarms": watch.false_alarms if watch.has_bands else None,
         "alarms": [
-            {
-                "number": alarm.number,
-                "sign": alarm.sign.value,
-                "since": alarm.start,
-                "seen": alarm.step,
-                "words": rendered(alarm_words(alarm)),
-            }
-            for alarm in watch.alarms
+            {"number": each.number, "sign": each.sign.value, "since": each.start, "seen": each.step, "words": rendered(alarm_words(each))}
+            for each in watch.alarms
         ],
         "numbers": {name: {"last_step": watch.latest(name), "evidence": number.evidence} for name, number in watch.numbers.items()},
     }
@@ -121,15 +110,14 @@ def _stage(result: StageResult) -> Table:
 
 
 def finding_as_json(finding: Finding) -> Table:
-    """A finding by its fields; what holds a message in words, and under ``messages`` as data."""
+    """Return a finding by its fields: a message in words, and under ``messages`` as data."""
     return {
         "what": rendered(finding.what),
         "reference": rendered(shown(finding.reference)),
         "candidate": rendered(shown(finding.candidate)),
         **members(finding, "error", "limit", "scale", "direction", "name", "step"),
         "quantity": finding.quantity or "",
-        "since": finding.since,
-        "rank": finding.rank,
+        **members(finding, "since", "rank"),
         "unit": finding.unit.value,
         "term": finding.term or "",
         "by_digest": finding.by_digest,

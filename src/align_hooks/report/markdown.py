@@ -1,5 +1,4 @@
-"""A comparison as Markdown, for a comment on a pull request: the verdict, the stages, to which side numbers drift, and what
-a reader should know beside it. Under 60 lines."""
+"""A comparison as Markdown of under 60 lines, for a comment on a pull request: verdict, stages, drifts and notes."""
 
 from __future__ import annotations
 
@@ -14,30 +13,27 @@ from align_hooks.report.console import plain
 from align_hooks.report.text import blamed, describe, parts_of, times, worst
 
 WORST, KINDS, NOTES = 3, 12, 5
-"""The most findings, kinds of parameters and notes that are told; of notes those of the data come first."""
+"""The most findings, kinds of parameters and notes; notes on the data come first."""
 CELL, LINE = 200, 1000
-"""Letters of a cell and of a line, whose commands are to be copied."""
+"""The most letters of a cell, and of a line, whose commands are to be copied."""
 PLAIN = (Status.SAME, Status.NOT_COMPARED)
-"""What needs nobody's attention."""
+"""Statuses that need no attention, and so no bold type."""
 MARKUP = re.compile(r"([\\`*\[\]<>|~]|(?<!\w)_|_(?!\w))")
 MENTION = re.compile(r"([@#])(?=\w)")
-"""What a forge makes a mention or a link of."""
+"""A sign that a forge makes a mention or a link of."""
 
 
 def markdown(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> str:
-    """The whole text. ``drifts`` are those of :mod:`align_hooks.comparison.metrics.signed_drift`; ``command`` gives the whole report."""
+    """Return the text; ``command`` prints the report."""
     return "\n".join(_lines(comparison, drifts, command)) + "\n"
 
 
 def _lines(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> Iterator[str]:
-    yield f"### align-hooks: {escaped(comparison.verdict)}"
-    yield ""
-    yield escaped(comparison.headline, LINE)
-    yield ""
+    yield from (f"### align-hooks: {escaped(comparison.verdict)}", "", escaped(comparison.headline, LINE), "")
     shown = comparison.first.findings[:WORST] if comparison.first is not None else ()
     advice, *commands = parts_of(comparison.next) if comparison.next else (None,)
-    said = [finding.what for finding in shown]
-    lines = [*map(describe, shown), *(blamed(comparison.blame, said) if comparison.blame is not None else ())]
+    lines = list(map(describe, shown))
+    lines += blamed(comparison.blame, [finding.what for finding in shown]) if comparison.blame is not None else []
     lines += [message("terminal.next", what=advice)] if advice else []
     yield from (f"- {escaped(line, LINE)}" for line in lines)
     yield from (f"  - {code(rendered(command))}" for command in commands)
@@ -45,9 +41,7 @@ def _lines(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command:
     heads = (message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared"))
     yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))
     if drifts:
-        yield ""
-        yield escaped(message("markdown.drift", count=max(drift.steps for drift in drifts)))
-        yield ""
+        yield from ("", escaped(message("markdown.drift", count=max(drift.steps for drift in drifts))), "")
         kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
         yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))
     yield ""
@@ -64,7 +58,7 @@ def _stage(result: StageResult) -> list[str]:
 
 
 def _chosen(drifts: Sequence[SignedDrift]) -> list[SignedDrift]:
-    """All but local norms, and of these the kinds that drift most, in the order of a forward pass."""
+    """Return the drifts of the kinds of local norms that drift most, and of all other quantities, in the order of a forward pass."""
     kinds = sorted((drift for drift in drifts if drift.kind), key=lambda drift: -abs(drift.mean))[:KINDS]
     return [drift for drift in drifts if not drift.kind or drift in kinds]
 
@@ -80,12 +74,12 @@ def _table(heads: Sequence[str], sides: str, rows: Iterator[list[str]]) -> Itera
 
 
 def escaped(text: Argument, longest: int = CELL) -> str:
-    """A message, or text of a record, as itself, in a line: it is no markup, mentions nobody and links to nothing."""
+    """Return a message or a record's text in one line, without markup, mentions and links."""
     words = plain(rendered(text))
     cut = words if len(words) <= longest else f"{words[:longest]}…"
     return MENTION.sub("\\1\u200b", MARKUP.sub(r"\\\1", cut.replace("&", "&amp;")))
 
 
 def code(text: str) -> str:
-    """A command as code, in which nothing is markup."""
+    """Return a command as code, which has no markup."""
     return f"`{plain(text).replace('`', '')}`"

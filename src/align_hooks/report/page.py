@@ -1,8 +1,4 @@
-"""A comparison as one HTML page: what an engineer opens first, sends to the other team, attaches to the ticket.
-
-The verdict, what to suspect, what to change and what to run next come first, with who the runs are and how their losses went, for that is
-what a page is opened for. Pictures follow, then tables, each piece under an address of its own.
-"""
+"""A comparison as one HTML page: what an engineer opens first, sends to the other team, attaches to the ticket."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult, Status, differing
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import Message, Side, message
+from align_hooks.messages import Side, message
 from align_hooks.record.format.schema import Table
 from align_hooks.report import glossary, identity, plots, to_change
 from align_hooks.report.check_text import shown_rows
@@ -26,13 +22,13 @@ from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.glance import glance
 from align_hooks.report.glossary import GlossaryEntry, slug
 from align_hooks.report.tensors import TENSORS, Bin, columns, pictures_of, tensor_rows
-from align_hooks.report.text import beyond, worst
+from align_hooks.report.text import worst, worth_showing
 from align_hooks.report.to_change import HARMLESS, MATTERING
 
 EVIDENCE, WORST = 3, 10
-"""Findings shown beside the verdict, and of a stage."""
+"""The most findings beside the verdict, and of a stage."""
 QUIET = (Status.SAME, Status.NOT_COMPARED)
-"""Stages that a line of names tells all of."""
+"""Statuses of stages that are only listed by name."""
 SECTIONS = tuple(
     (name, message(f"page.nav_{name}"))
     for name in ("verdict", "where", "curves", "norms", "stages", "tensors", "checklist", "configurations", "acceptance", "methods")
@@ -40,8 +36,8 @@ SECTIONS = tuple(
 
 
 def page(comparison: ComparisonResult, version: str, checklist: Checklist | None = None) -> str:
-    """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks, ``checklist`` a check of the same two runs."""
-    rows = tensor_rows(comparison)
+    """Return the page, as text that encodes to UTF-8; ``version`` is that of align_hooks, ``checklist`` a check of the same runs."""
+    rows, result, first = tensor_rows(comparison), comparison.verdict, comparison.first
     pictures = pictures_of(comparison, rows)
     norms = norms_plot(comparison)
     constants = [curve for curve in comparison.curves if is_constant(curve)]
@@ -59,10 +55,10 @@ def page(comparison: ComparisonResult, version: str, checklist: Checklist | None
         "comparison.html",
         data,
         version=version,
-        title=title(comparison),
+        title=message("page.title", verdict=result) if first is None else message("page.title_at", verdict=result, stage=first.title),
         sections=[section for section in SECTIONS if present.get(section[0], True)],
         comparison=comparison,
-        diverged=comparison.verdict is Verdict.DIVERGED,
+        diverged=result is Verdict.DIVERGED,
         glance=glance(comparison.curves),
         pictures=pictures,
         tensors=[stage.title for stage in TENSORS] if rows else [],
@@ -74,39 +70,20 @@ def page(comparison: ComparisonResult, version: str, checklist: Checklist | None
         methods=glossary.METHODS,
         words=glossary.WORDS,
         stage_words=[GlossaryEntry(at := slug(result.name), result.title, result.stage.method, at) for result in comparison.stages],
-        **first_screen(comparison, checklist),
+        identities=identity.of_runs(comparison.sides),
+        first=stage_on_page(first) if first is not None else None,
+        suspects=suspects(comparison),
+        to_change=to_change.of_comparison(comparison, checklist),
+        evidence=tuple(worth_showing(first))[:EVIDENCE] if first is not None else (),
+        closest=closest(comparison) if first is None else [],
         **stages(comparison),
         **settings(comparison, checklist),
     )
 
 
-def title(comparison: ComparisonResult) -> Message:
-    """What a browser calls the page."""
-    if comparison.first is None:
-        return message("page.title", verdict=comparison.verdict)
-    return message("page.title_at", verdict=comparison.verdict, stage=comparison.first.title)
-
-
-# ---- the first screen
-
-
-def first_screen(comparison: ComparisonResult, checklist: Checklist | None) -> Table:
-    """Who the runs are, what to suspect, what to change, and what shows it."""
-    return {
-        "identities": identity.of_runs(comparison.sides),
-        "first": stage_on_page(comparison.first) if comparison.first is not None else None,
-        "suspects": suspects(comparison),
-        "to_change": to_change.of_comparison(comparison, checklist),
-        "evidence": evidence(comparison),
-        "closest": closest(comparison),
-    }
-
-
 def suspects(comparison: ComparisonResult) -> list[Table]:
-    """What to suspect first; a tensor with how far beyond its limit it is, and a link to its rows.
-
-    The number is that of the stage that decided, where this compares tensors, else that of the gradients or norms that name suspects.
-    """
+    """Return the suspects of the diagnosis; a tensor with its error over limit, and a link to its rows."""
+    # the error of the deciding stage, where this compares tensors, else of the gradients or the local norms
     order = (comparison.first.stage if comparison.first else None, registry.gradients, registry.local_norms)
     ordered = sorted(comparison.stages, key=lambda result: (*order, result.stage).index(result.stage))
     findings: dict[str, Finding] = {}
@@ -129,28 +106,18 @@ def suspects(comparison: ComparisonResult) -> list[Table]:
     return suspected
 
 
-def evidence(comparison: ComparisonResult) -> tuple[Finding, ...]:
-    """What shows the verdict: the first findings of the stage that decided it, those beyond their limits if any is."""
-    return tuple(beyond(comparison.first))[:EVIDENCE] if comparison.first else ()
-
-
 def closest(comparison: ComparisonResult) -> list[Table]:
-    """The stages that came closest to a limit, of a comparison in which everything agrees."""
+    """Return the stages that came closest to a limit."""
     measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
-    furthest = sorted(measured, key=lambda pair: -pair[0].limit_ratio)[:EVIDENCE] if comparison.first is None else []
     return [
         {"name": stage.title, "slug": slug(stage.name), "what": finding.what, "times": finding.limit_ratio}
-        for finding, stage in furthest
+        for finding, stage in sorted(measured, key=lambda pair: -pair[0].limit_ratio)[:EVIDENCE]
         if finding.limit_ratio
     ]
 
 
-# ---- stages
-
-
 def stages(comparison: ComparisonResult) -> Table:
-    """The stages in the order of a training step, quiet neighbours in one line (``ladder``); and with their findings, the quiet ones
-    apart by how they came out (``quiet``)."""
+    """Return the stages in the order of a step: all, with quiet neighbours in groups (``ladder``), the loud, the quiet by status."""
     shown = [stage_on_page(result) for result in comparison.stages]
     return {
         "stages": shown,
@@ -161,7 +128,7 @@ def stages(comparison: ComparisonResult) -> Table:
 
 
 def stage_on_page(result: StageResult) -> Table:
-    """A stage with its worst findings; all of them where the table of tensors has none."""
+    """Return a stage with its worst findings; with all findings where the table of tensors has none of them."""
     count = WORST if result.stage in TENSORS else len(result.findings)
     measured = worst(result)
     return {
@@ -177,23 +144,20 @@ def stage_on_page(result: StageResult) -> Table:
     }
 
 
-# ---- settings
-
-
 def settings(comparison: ComparisonResult, checklist: Checklist | None) -> Table:
-    """Both configurations and the rows of the CheckList; what changes the result apart from what does not."""
+    """Return both configurations and the rows of the CheckList, differences that change the result and harmless ones in groups."""
     harmless = {checked.row.id for outcome in HARMLESS for checked in checklist.of(outcome)} if checklist is not None else set()
     groups = configurations(comparison.sides, harmless)
-    apart = chosen(groups, lambda row: row.weighs)
-    aside = chosen(groups, lambda row: row.differs and not row.weighs)
+    mattering = chosen(groups, lambda row: row.weighs)
+    beside = chosen(groups, lambda row: row.differs and not row.weighs)
     rates = [finding.name for finding in differing(comparison.stages, registry.hyper_parameters) if finding.step is not None]
-    unlike = [*rates, *(row.name for group in apart for row in group.rows)]  # no configuration shows rates
+    names = [*rates, *(row.name for group in mattering for row in group.rows)]  # no configuration shows rates
     return {
         "configurations": groups,
-        "telling": apart,
-        "beside": aside,
-        "beside_count": sum(len(group.rows) for group in aside),
-        "differing": list(dict.fromkeys(unlike)),
+        "telling": mattering,
+        "beside": beside,
+        "beside_count": sum(len(group.rows) for group in beside),
+        "differing": list(dict.fromkeys(names)),
         "configured": all(side.facts.model and side.facts.optimizer for side in comparison.sides),
         "frameworks": [plain(str(side.facts.framework or "")) for side in comparison.sides],
         "mattering": shown_rows(checklist, MATTERING) if checklist is not None else None,

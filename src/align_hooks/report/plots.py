@@ -1,7 +1,7 @@
-"""The page's plots, as Vega specifications: plain data that the page fills with rows and hands to Vega.
+"""The page's plots, as Vega specifications: plain data, to which the page adds rows.
 
-Colours are the style sheet's variables, so a plot is dark where the page is and light on paper. The signal ``zh`` chooses the language of
-texts. The browser evaluates no string: Vega interprets expressions from their syntax tree, as a strict content-security policy asks.
+Colours are the style sheet's variables: a plot is dark where the page is, and light on paper. The signal ``zh`` chooses the
+language. Vega interprets expressions by their syntax tree, as the content-security policy forbids to evaluate strings.
 """
 
 from __future__ import annotations
@@ -16,40 +16,38 @@ from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 Spec: TypeAlias = dict[str, object]
 """A specification of Vega, or a part of one."""
 UPPER, GAP, LOWER = 160, 38, 84
-"""Heights of the upper panel, of the space below it, which holds the lower panel's title, and of the lower panel."""
+"""Heights in pixels: of the upper panel, of the space below it with the lower panel's title, of the lower panel."""
 SILENT: Spec = {"interactive": False, "aria": False}
-"""A mark that neither the pointer nor a screen reader meets."""
+"""A mark that pointers and screen readers ignore."""
 PARTS: Mapping[str, Any] = json.loads((Path(__file__).parent / "web" / "plots.json").read_text(encoding="utf-8"))
-"""What is the same in every specification, or is data throughout: ``frame``, which each begins with;
-``panels``, what plots of two panels share: the signals of width, language, rows and pointer (the steps that
-are zoomed to, the step under the pointer, what is being dragged over), and the pointer's marks; ``picture``.
-Above 600 rows (signal ``many``) dots become a line and dashes solid: a browser takes seconds over more."""
+"""Constant parts of specifications: ``frame``, the beginning of each; ``panels``, the signals and marks that plots of two panels
+share, such as zoom and pointer; ``picture``. Above 600 rows (signal ``many``), which take a browser seconds, dots become a line."""
 LEFT: Spec = {"orient": "left", "grid": True, "minExtent": 58, "maxExtent": 58}
-"""The axes on the left, all as wide, so that plots below one another line up."""
+"""The axes on the left, of equal width, so that plots below one another line up."""
 ABOVE: Spec = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0}
-"""The title of an axis on the left stands above its panel, where there is room to say what kind of axis it is."""
+"""The title of an axis on the left, above its panel, where a description of the axis fits."""
 POWERS = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000) ? '~g' : '.1~e'"
 """The format of a relative difference."""
 
 
 def title(text: Message) -> Spec:
-    """A text in the language of the page."""
+    """Return a text in the language of the page."""
     return {"signal": _in_language(text)}
 
 
 def _in_language(text: Message) -> str:
-    """The expression of a text in the language of the page."""
+    """Return the expression of a text in the language of the page."""
     english, chinese = (json.dumps(rendered(text, language), ensure_ascii=False) for language in (ENGLISH, CHINESE))
     return f"(zh ? {chinese} : {english})"
 
 
 def steps(*, single: bool = False) -> Spec:
-    """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
+    """Return the plot of a number at every step, and below it the relative difference of two runs with limit and noise.
 
-    Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
-    ``below`` and ``quiet``. None leaves a gap. The scale of differences is linear up to the signal ``small`` and logarithmic beyond, so a
-    limit is seen beside what is far beyond it; the signal ``plain`` says that it is linear throughout, and the axis says which it is.
-    ``ticks`` are its labels. The page hands over the rows in sight, and thins out thousands.
+    Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their
+    negatives ``below`` and ``quiet``; None leaves a gap. The scale of differences is logarithmic above the signal ``small``, so
+    that a limit is visible beside large differences, unless the signal ``plain`` is set; ``ticks`` are its labels. The page
+    supplies the visible rows, and a selection of thousands.
     """
     bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
     upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
@@ -78,10 +76,10 @@ def steps(*, single: bool = False) -> Spec:
 
 
 def tensors() -> Spec:
-    """A norm of every tensor on both sides, in the model's order, and below it their relative difference beside its limit.
+    """Return the plot of a norm of every tensor, in the model's order, and below it the relative difference with its limit.
 
-    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``. The signals ``starts`` and ``labels`` list where a
-    layer begins, and its name.
+    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``. The signals ``starts`` and ``labels``
+    list the first place and the name of each layer.
     """
     return _panels(
         [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)],
@@ -96,10 +94,10 @@ def tensors() -> Spec:
 
 
 def picture() -> Spec:
-    """Error over limit by layer (columns) and kind of parameter (rows).
+    """Return the picture of error over limit by layer (columns) and kind of parameter (rows).
 
-    Cells are ``column`` and ``row``, ``fill`` (a colour of the style sheet) and ``bin`` (beyond 2 it is out of its limit), ``text``,
-    ``told`` to a screen reader, ``star`` for the worst, and what the tooltip says. The signals ``columns`` and ``rows`` list both
+    Cells are ``column`` and ``row``, ``fill`` (a colour of the style sheet), ``bin`` (above 2 the error exceeds its limit), ``text``,
+    ``told`` (for a screen reader), ``star`` for the worst, and the tooltip's fields. The signals ``columns`` and ``rows`` list both
     axes, ``few`` says whether numbers fit. A row is 20 pixels high, a column at most 130 wide, and labels of rows take 190.
     """
     bare = {"domain": False, "ticks": False}
@@ -118,10 +116,7 @@ def _panels(
     upper_axis: Spec | None = None,
     lower_axis: Spec | None = None,
 ) -> Spec:
-    """Two panels above each other over one axis ``bottom``, or the upper alone where ``lower`` has no marks.
-
-    ``upper_axis`` and ``lower_axis`` are added to the axes on the left.
-    """
+    """Return two panels over one axis ``bottom``, or the upper one without ``lower``; ``upper_axis`` and ``lower_axis`` amend the left."""
     height, below, axis = UPPER, [], []
     if lower:
         top = UPPER + GAP
@@ -150,7 +145,7 @@ def _filtered(name: str, source: str, condition: str) -> Spec:
 
 
 def _bottom(name: Message, label: str, **more: object) -> Spec:
-    """The axis of steps or tensors; ``label`` is the expression of a label's text."""
+    """Return the axis of steps or tensors; ``label`` is the expression of a label's text."""
     labels = {"labels": {"update": {"text": {"signal": label}}}}
     return {"orient": "bottom", "scale": "x", "title": title(name), "grid": True, "tickMinStep": 1, **more, "encode": labels}
 
@@ -166,20 +161,20 @@ def _line(field: str, colour: str, width: float, dash: list[int] | None = None, 
 
 
 def _only(field: str, colour: str, scale: str = "upper") -> Spec:
-    """A dot for the row of a single step, through which a line is not seen."""
+    """Return a dot for a single row, through which no line is visible."""
     style = {"stroke": {"value": colour}, "strokeWidth": {"value": 1.4}, "size": {"value": 60}}
     seen = {"opacity": {"signal": f"datum.{field} !== null ? 1 : 0"}}
     return _mark("symbol", "lone", style, {"y": {"scale": scale, "field": field}, **seen})
 
 
 def _band(upper: str, lower: str, colour: str) -> Spec:
-    """The area between two fields."""
+    """Return the area between two fields."""
     between: Spec = {"y": {"scale": "lower", "field": upper}, "y2": {"scale": "lower", "field": lower}}
     return _mark("area", "rows", {"fill": {"value": colour}, **_gaps(upper)}, between)
 
 
 def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper") -> list[Spec]:
-    """A dot for each row, or a line where there are many."""
+    """Return a dot for each row, or a line where there are many."""
     style = {"shape": {"value": shape}, "size": {"value": size}, "stroke": {"value": colour}, "strokeWidth": {"value": 1.4}}
     present = {"opacity": {"signal": f"datum.{field} === null ? 0 : 1"}}
     dots = _mark("symbol", "dots", {**style, **present}, {"y": {"scale": scale, "field": field}})
@@ -187,11 +182,11 @@ def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper"
 
 
 def _gaps(field: str) -> Spec:
-    """A line or an area has a gap where its field has no value."""
+    """Return the encoding by which a line or an area has a gap where its field has no value."""
     return {"defined": {"signal": f"datum.{field} !== null"}}
 
 
 def _mark(kind: str, data: str, enter: Spec, update: Spec) -> Spec:
-    """A mark along the rows of ``data``. What never changes is encoded once, by ``enter``."""
+    """Return a mark along the rows of ``data``; ``enter`` is the constant part of its encoding."""
     update = {"x": {"scale": "x", "field": "x"}, **update}
     return {"type": kind, "from": {"data": data}, **SILENT, "encode": {"enter": enter, "update": update}}

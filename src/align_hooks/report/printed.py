@@ -1,7 +1,4 @@
-"""A comparison as text and as HTML, both as the console prints it: for Python, notebooks and logs.
-
-In a notebook rich would show what is printed to a file as well, so it is told that there is none.
-"""
+"""A comparison as text and as HTML, both as the console prints it: for Python, notebooks and logs."""
 
 from __future__ import annotations
 
@@ -13,19 +10,20 @@ from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.report.text import render
 
 WIDTH = 80
-"""Columns of what is no terminal: those of a pipe."""
+"""Columns of a text, as in a pipe."""
 PAGE = "<pre style=\"white-space: pre; line-height: normal; font-family: Menlo, 'DejaVu Sans Mono', consolas, monospace\">{code}</pre>"
 
 
 def as_text(comparison: ComparisonResult) -> str:
-    """Without colour, and without spaces at the ends of lines."""
+    """Return the report without colour, and without spaces at the ends of lines."""
     file = io.StringIO()
+    # in a notebook, rich would otherwise show what it prints to a file
     render(comparison, Console(file=file, width=WIDTH, highlight=False, color_system=None, force_jupyter=False))
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 
 def as_html(comparison: ComparisonResult) -> str:
-    """With colour, as one element."""
+    """Return the report with colour, as one element."""
     console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True, force_jupyter=False)
     render(comparison, console)
     return console.export_html(inline_styles=True, code_format=PAGE)

@@ -1,4 +1,4 @@
-"""A run alone for programs: what it holds and how it is, as versioned strict JSON. Bump ``FORMAT`` when the meaning of anything changes."""
+"""The contents and the health of one run, as versioned strict JSON. Bump ``FORMAT`` when the meaning of anything changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMAT = 1
 
 
 def run_as_json(health: Health, **about: str) -> Table:
-    """All of a run; ``about`` says who looked at what."""
+    """Return everything of a run; ``about`` has the version and the run's path."""
     side = health.side
     return {
         "format": FORMAT,

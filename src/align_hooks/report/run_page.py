@@ -1,4 +1,4 @@
-"""One run as an HTML page: what it holds, its health and self-check, its curves, its configuration."""
+"""One run as an HTML page: contents, health, self-check, curves and configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS = (
 
 
 def run_page(health: Health, version: str) -> str:
-    """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
+    """Return the page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
     curves = [curve_plot(curve) for curve in health.curves]
     present = {"curves": curves, "ranks": health.ranks}
     return render(

@@ -1,9 +1,8 @@
-"""One run on a terminal: whether its record is whole and well, why not, what it is and what it holds. Fits 80 columns."""
+"""One run on a terminal of 80 columns: its condition, the problems of its record, and its contents."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from align_hooks.comparison.health import Health
@@ -31,15 +30,17 @@ def render_run(health: Health, console: Console) -> None:
         paragraph(console, message("terminal.finding", what=finding.what, values=values(finding)))
     if len(health.contradictions) > SHOWN:
         paragraph(console, message("health.more_contradictions", count=len(health.contradictions) - SHOWN))
-    console.print(Trimmed(holdings_table(health)))
+    table = grid(message("health.kind"), message("health.size"), message("health.asked"), message("health.steps"), numbers=(1,))
+    for holding in health.holds:
+        steps = f"{ranges(holding.steps) or '-'} ({len(holding.steps)})"
+        table.add_row(Text(plain(holding.kind)), size(holding.bytes), Text(plain(holding.asked)), Text(steps))
+    console.print(Trimmed(table))
 
 
 def headline(health: Health) -> Joined:
-    """What a run is, in a line."""
-    side = health.side
-    steps = message("steps.count", count=side.steps)
-    if health.planned:
-        steps = message("health.steps_of", count=side.steps, planned=health.planned)
+    """Return a line that describes a run: framework, precision, layout and steps."""
+    side, planned = health.side, health.planned
+    steps = message("health.steps_of", count=side.steps, planned=planned) if planned else message("steps.count", count=side.steps)
     return terms([_framework(health), side.facts.training.compute_type or None, layout(side), steps])
 
 
@@ -49,12 +50,3 @@ def _framework(health: Health) -> Argument:
         return message("health.unknown_framework" if health.side.ranks else "health.directory_made_by_hand")
     version = next((str(facts.versions[name]) for name in ("megatron-core", "mindformers") if name in facts.versions), "")
     return f"{facts.framework} {version}".strip()
-
-
-def holdings_table(health: Health) -> Table:
-    """What a run holds: kinds, steps, what was asked for, bytes on disk."""
-    table = grid(message("health.kind"), message("health.size"), message("health.asked"), message("health.steps"), numbers=(1,))
-    for holding in health.holds:
-        steps = f"{ranges(holding.steps) or '-'} ({len(holding.steps)})"
-        table.add_row(Text(plain(holding.kind)), size(holding.bytes), Text(plain(holding.asked)), Text(steps))
-    return table

@@ -1,4 +1,4 @@
-"""The tensors of a page: the rows of its table, and the pictures of where in the model an error comes about."""
+"""The tensors of a page: the rows of its table, and pictures of the places in the model where errors arise."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from align_hooks.report.curve_plots import rounded
 PICTURED = tuple(stage for stage in registry.LADDER if stage.is_pictured)
 """Stages that make a picture of the model."""
 TENSORS = tuple(stage for stage in registry.LADDER if stage.is_of_tensors)
-"""Stages with one finding a tensor; PICTURED are the first of them."""
+"""Stages with one finding for each tensor; PICTURED are the first of them."""
 WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
-"""Bounds of the colours: below 1 of error over limit, and beyond it of the largest."""
+"""Bounds of the colours: of error over limit up to 1, and of its share of the picture's largest above 1."""
 STARS, NEAR = 3, 0.8
 """At most STARS cells of a picture are framed, those within NEAR of its worst; where more are so near, none is."""
 
 
 class Bin(IntEnum):
-    """A colour of the picture: error over limit, and beyond the limit how near it is to the worst of the picture, for an error starts
-    where it is largest."""
+    """A colour of the picture: error over limit up to 1, and above 1 its share of the largest, as an error starts where it is largest."""
 
     EQUAL = 0
     FAR_WITHIN = 1
@@ -49,7 +48,7 @@ Rows: TypeAlias = Sequence[tuple[StageInfo, Finding]]
 
 
 def tensor_rows(comparison: ComparisonResult) -> Rows:
-    """Every finding of a tensor: the rows of the table."""
+    """Return every finding of a tensor: the rows of the table."""
     return [
         (result.stage, finding)
         for result in comparison.stages
@@ -60,42 +59,38 @@ def tensor_rows(comparison: ComparisonResult) -> Rows:
 
 
 def columns(rows: Rows) -> Table:
-    """The same column by column, for the page's script; names once, stages by their place in :data:`TENSORS`."""
+    """Return the rows column by column, for the page's script; names once, stages by their place in :data:`TENSORS`."""
     names = {name: index for index, name in enumerate(dict.fromkeys(finding.name for _, finding in rows))}
+    numbers = ("error", "limit", "limit_ratio", "scale", "direction")
     return {
         "names": [plain(name) for name in names],
         "name": [names[finding.name] for _, finding in rows],
         "stage": [TENSORS.index(stage) for stage, _ in rows],
         "step": [finding.step for _, finding in rows],
-        **{
-            key: [rounded(getattr(finding, key), 7) for _, finding in rows]
-            for key in ("error", "limit", "limit_ratio", "scale", "direction")
-        },
+        **{key: [rounded(getattr(finding, key), 7) for _, finding in rows] for key in numbers},
     }
 
 
 def pictures_of(comparison: ComparisonResult, rows: Rows) -> list[Table]:
-    """A picture of each stage that has tensors.
-
-    Chosen first is the stage that decided the verdict, else the last of those that differ: gradients say more than norms.
-    """
+    """Return a picture of each stage that has tensors; shown first is the deciding stage, else the last differing one."""
     with_rows = {stage for stage, _ in rows}
     pictured = [stage for stage in PICTURED if stage in with_rows]
     beyond = {stage for stage, finding in rows if finding.limit_ratio > 1}
+    differing = [stage for stage in pictured if stage in beyond]
     deciding = [stage for stage in pictured if comparison.first and stage is comparison.first.stage]
-    walked = [stage for stage in pictured if stage in beyond and stage in (registry.activation_gradients, registry.activations)]
-    telling = [stage for stage in pictured if stage in beyond and stage in (registry.gradients, registry.local_norms)]
+    walked = [stage for stage in differing if stage in (registry.activation_gradients, registry.activations)]
+    reduced = [stage for stage in differing if stage in (registry.gradients, registry.local_norms)]  # gradients say more than norms
     usual = [stage for stage in pictured if stage is registry.gradients]
-    order = deciding or walked[:1] or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
+    order = deciding or walked[:1] or reduced or differing or usual or pictured
     origins = {result.stage: {origin.finding.name for origin in result.origins} for result in comparison.stages}
     return [{**picture(stage, rows, origins.get(stage, ())), "chosen": stage is order[-1]} for stage in pictured]
 
 
 def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Table:
-    """Error over limit by layer and kind of parameter.
+    """Return error over limit by layer and kind of parameter.
 
-    ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its index in ``rows``, its colour, and whether it
-    is framed: where the error comes about, or where nothing tells that the worst of all.
+    A cell is its column, its row, the index in ``rows`` of the worst finding in it, the colour, and whether it is framed: the
+    places in ``origins``, or the worst of all where these are not known.
     """
     places = {index: place(finding.name) for index, (row_stage, finding) in enumerate(rows) if row_stage is stage}
     cells: dict[tuple[str, str], int] = {}
@@ -103,11 +98,11 @@ def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Tabl
         worst_index = cells.setdefault((where.column, where.kind), index)
         if rows[index][1].limit_ratio > rows[worst_index][1].limit_ratio:
             cells[where.column, where.kind] = index
-    excesses = {index: rows[index][1].limit_ratio for index in cells.values()}
-    largest = max(filter(math.isfinite, excesses.values()), default=0.0)
+    ratios = {index: rows[index][1].limit_ratio for index in cells.values()}
+    largest = max(filter(math.isfinite, ratios.values()), default=0.0)
     across = list(dict.fromkeys(where.column for where in sorted(places.values())))
     down = list(dict.fromkeys(where.kind for where in sorted(places.values(), key=lambda where: (where.order, where.kind))))
-    near = [index for index, limit_ratio in excesses.items() if limit_ratio > max(1.0, NEAR * largest)]
+    near = [index for index, ratio in ratios.items() if ratio > max(1.0, NEAR * largest)]
     starred = [index for index in cells.values() if rows[index][1].name in origins] or (near if len(near) <= STARS else [])
     return {
         "title": stage.title,
@@ -122,7 +117,7 @@ def picture(stage: StageInfo, rows: Rows, origins: Collection[str] = ()) -> Tabl
 
 
 def bin_of(finding: Finding, largest: float) -> Bin:
-    """Which colour a finding has, where ``largest`` is the largest finite limit_ratio of its picture."""
+    """Return the colour of a finding; ``largest`` is the largest finite limit_ratio of its picture."""
     if finding.error is None or not math.isfinite(finding.error):
         return Bin.NOT_FINITE
     if finding.limit_ratio <= 1:

@@ -1,8 +1,4 @@
-"""A comparison on a terminal: what differs, the findings that show it, what to change and to run next, the ladder, the guide's standard.
-
-It fits 80 columns. A stage is a line, with what was compared in a few words. The page and the JSON have all of it. The verdict comes first,
-and once more at the end where the report is longer than the terminal is high.
-"""
+"""A comparison on a terminal of 80 columns: what differs, evidence, what to change and to run next, stages, the guide's standard."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.finding import Finding, Unit, Value, Words
+from align_hooks.comparison.finding import Finding, Unit, Value
 from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.stage_result import StageResult, Status, differing
 from align_hooks.comparison.stages.hyper_parameters import hyper_parameters
@@ -24,20 +20,20 @@ from align_hooks.report.identity import layout
 
 JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
-"""Stages of which a reader must know why."""
+"""Statuses of stages whose reason a reader needs."""
 SHOWN, TENSORS, SETTINGS = 3, 3, 8
 """The most findings, suspects and settings that are listed."""
 ROUNDING = 0.01
-"""Times its limit, below which an error is nothing beyond rounding."""
+"""Error over limit below which an error is mere rounding."""
 
 
 def shown(value: Value) -> Argument:
-    """A side's value as a finding shows it: nine digits of a number, which tell one fp32 from another."""
+    """Return a side's value as a finding shows it: a number with the nine digits that distinguish two of fp32."""
     return f"{value:.9g}" if isinstance(value, float) else value
 
 
 def size(count: int) -> str:
-    """Bytes as people read them: decimal units, three digits."""
+    """Return bytes in decimal units with three digits."""
     number, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if number < 999.5:
@@ -47,11 +43,17 @@ def size(count: int) -> str:
 
 
 def render(comparison: ComparisonResult, console: Console, *, brief: bool = False) -> None:
-    """Print a comparison, ``brief`` without its stages; the verdict once more where its beginning has left the screen by then."""
-    with console.capture() as whole:
-        report(comparison, console, brief)
-    report(comparison, console, brief)
-    if console.is_terminal and whole.get().count("\n") >= console.height:
+    """Print a comparison, ``brief`` without its stages."""
+
+    def report() -> None:
+        conclusion(comparison, console)
+        if not brief:
+            grounds(comparison, console)
+
+    with console.capture() as printed:
+        report()
+    report()
+    if console.is_terminal and printed.get().count("\n") >= console.height:  # the verdict once more, as it has left the screen
         head(comparison, console)
 
 
@@ -60,28 +62,22 @@ def head(comparison: ComparisonResult, console: Console) -> None:
     verdict(console, comparison.verdict, style_of(comparison.verdict), comparison.headline)
 
 
-def report(comparison: ComparisonResult, console: Console, brief: bool) -> None:
-    """Print a comparison, once: what to know and to do, and unless ``brief`` what that stands on."""
-    conclusion(comparison, console)
-    if not brief:
-        grounds(comparison, console)
-
-
 def conclusion(comparison: ComparisonResult, console: Console) -> None:
-    """Print what differs, where the fault sits, what to change and to run next, and of which runs all that is said."""
+    """Print what differs, the place of the fault, what to change and to run next, and both sides."""
     head(comparison, console)
     first, blame = comparison.first, comparison.blame
-    findings = [finding for finding in beyond(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
+    findings = [finding for finding in worth_showing(first) if finding.what != comparison.headline][:SHOWN] if first is not None else []
     for finding in findings:
         paragraph(console, describe(finding))
-    said = [*sentences(comparison.headline, *(blame.likely if blame is not None else ())).parts, *(finding.what for finding in findings)]
-    for line in blamed(blame, said) if blame is not None else ():
-        paragraph(console, line)
-    for origin in origins(comparison):
-        paragraph(console, origin)
-    wanted = [finding for finding in to_change(comparison) if finding not in findings]
-    if wanted:
-        paragraph(console, changes(wanted))
+    if blame is not None:
+        above = [*sentences(comparison.headline, *blame.likely).parts, *(finding.what for finding in findings)]
+        origins = next((result.jumps for result in comparison.stages if result.jumps), ())
+        for line in (*blamed(blame, above), *origins):
+            paragraph(console, line)
+    if wanted := [finding for finding in to_change(comparison) if finding not in findings]:
+        changes = [{"name": one.what, "reference": shown(one.reference), "candidate": shown(one.candidate)} for one in wanted]
+        each = (message("terminal.change_one", **change) for change in changes)
+        paragraph(console, message("terminal.change", settings=sentences(*each)))
     if comparison.next:
         advice, *commands = parts_of(comparison.next)
         paragraph(console, with_commands(message("terminal.next", what=advice), *commands))
@@ -93,8 +89,8 @@ def conclusion(comparison: ComparisonResult, console: Console) -> None:
 
 
 def grounds(comparison: ComparisonResult, console: Console) -> None:
-    """Print how every stage came out, the guide's acceptance standard, and notes."""
-    console.print(Trimmed(ladder(comparison.stages)))
+    """Print the result of every stage, the guide's acceptance standard, and notes."""
+    console.print(Trimmed(stage_table(comparison.stages)))
     for stage in comparison.stages:
         if stage.status in BROKEN and stage is not comparison.first:
             paragraph(console, message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary))
@@ -108,13 +104,13 @@ def grounds(comparison: ComparisonResult, console: Console) -> None:
         paragraph(console, note, style="dim")
 
 
-def beyond(stage: StageResult) -> Sequence[Finding]:
-    """What a stage found, without what is within its limits where anything is not."""
+def worth_showing(stage: StageResult) -> Sequence[Finding]:
+    """Return a stage's findings that exceed their limits; all findings where none does."""
     return stage.beyond or stage.findings
 
 
 def parts_of(advice: Argument) -> Sequence[Argument]:
-    """What to do next in words, and the commands for it."""
+    """Return the words of an advice, and its commands."""
     return advice.parts if isinstance(advice, Joined) and advice.separator is Separator.LINES else (advice,)
 
 
@@ -127,49 +123,37 @@ def criteria(acceptance: Sequence[Criterion], console: Console) -> None:
 
 
 def blamed(blame: Blame, said: Sequence[Argument]) -> list[Argument]:
-    """Where the fault sits, the first suspects that are not ``said`` already, and what it likely is."""
-    told = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS])).parts
-    suspects = sentences(*(what for what in told if what not in said))
+    """Return the place of the fault with its first suspects, except those already ``said``, and its likely causes."""
+    first = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS])).parts
+    suspects = sentences(*(what for what in first if what not in said))
     suspected = message("terminal.first_suspects", suspects=suspects) if suspects.parts else None
     side = message("terminal.side_is_open") if blame.side_is_open else None
     place = sentences(message("terminal.sits_in", place=blame.place), side, suspected)
     return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
 
 
-def origins(comparison: ComparisonResult) -> Sequence[Words]:
-    """Where the error comes about, in the first pass of which the points are known and differ; nothing of an aligned pair."""
-    pointed = (result.jumps for result in comparison.stages if result.jumps)
-    return next(pointed, ()) if comparison.blame is not None else ()
-
-
 def to_change(comparison: ComparisonResult) -> list[Finding]:
-    """The settings that are to blame and that the candidate can be given, with what both sides have."""
+    """Return the suspected settings that the candidate can change."""
     suspects = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame is not None else set()
-    unlike = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
-    return [finding for finding in can_be_changed(comparison, unlike) if finding.name in suspects - {""}]
+    unequal = (*comparison.settings, *differing(comparison.stages, hyper_parameters))
+    return [finding for finding in can_be_changed(comparison, unequal) if finding.name in suspects - {""}]
 
 
-def can_be_changed(comparison: ComparisonResult, unlike: Sequence[Finding]) -> list[Finding]:
-    """Those of the settings that differ that the candidate can be given."""
+def can_be_changed(comparison: ComparisonResult, unequal: Sequence[Finding]) -> list[Finding]:
+    """Return the differing settings that the candidate can change."""
     side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
-    return [finding for finding in unlike if can_be_given(finding.name, side)]
+    return [finding for finding in unequal if can_be_given(finding.name, side)]
 
 
-def changes(of: Sequence[Finding]) -> Message:
-    """What the candidate's settings are to become."""
-    each = (message("terminal.change_one", name=one.what, reference=shown(one.reference), candidate=shown(one.candidate)) for one in of)
-    return message("terminal.change", settings=sentences(*each))
-
-
-def settings(unlike: Sequence[Finding]) -> Message:
-    """The model settings that differ, the first of many."""
-    first = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unlike[:SETTINGS]]
-    more = message("terminal.more_settings", count=len(unlike) - SETTINGS) if len(unlike) > SETTINGS else None
+def settings(unequal: Sequence[Finding]) -> Message:
+    """Return the differing model settings, the first of many."""
+    first = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unequal[:SETTINGS]]
+    more = message("terminal.more_settings", count=len(unequal) - SETTINGS) if len(unequal) > SETTINGS else None
     return message("terminal.settings_differ", settings=sentences(*first, more))
 
 
 def not_compared(stages: Sequence[StageResult]) -> Message | None:
-    """The stages that were not compared, those with one reason together; None where all were."""
+    """Return the stages that were not compared, grouped by reason; None where all were."""
     reasons: dict[str, list[StageResult]] = {}
     for stage in stages:
         if stage.status is Status.NOT_COMPARED:
@@ -180,8 +164,8 @@ def not_compared(stages: Sequence[StageResult]) -> Message | None:
     return message("terminal.not_compared", stages=sentences(*each))
 
 
-def ladder(stages: Sequence[StageResult]) -> Table:
-    """The stages that were compared, in their order: how each came out, its worst error, and what was compared in a few words."""
+def stage_table(stages: Sequence[StageResult]) -> Table:
+    """Return a table of the stages that were compared: the result of each, its worst error, and a few words on what was compared."""
     heads = message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared")
     table = grid(*heads, numbers=(2,))
     for stage in stages:
@@ -193,13 +177,13 @@ def ladder(stages: Sequence[StageResult]) -> Table:
 
 
 def worst(stage: StageResult) -> Finding | None:
-    """The finding of a stage that is furthest beyond its limit, among those with a relative error."""
+    """Return the worst finding of a stage among those with a relative error and a limit."""
     measured = (finding for finding in stage.findings if finding.error is not None and finding.limit is not None)
     return next((finding for finding in measured if finding.unit is Unit.RELATIVE), None)
 
 
 def times(finding: Finding | None) -> Argument:
-    """How many times its limit an error is, or that it is nothing; empty without an error."""
+    """Return how many times its limit an error is, in words; None without an error."""
     if finding is None or finding.error is None:
         return None
     if not math.isfinite(finding.error):
@@ -212,7 +196,7 @@ def times(finding: Finding | None) -> Argument:
 
 
 def describe(finding: Finding) -> Argument:
-    """One finding as a line: what it is of, both values, and how many times its limit the error is."""
+    """Return a finding as a line: its subject, both values, and how many times its limit the error is."""
     sides = values(finding)
     line: Argument = message("terminal.finding", what=finding.what, values=sides) if sides.parts else finding.what
     if finding.error is None or finding.limit is None or finding.unit is not Unit.RELATIVE:  # roundings stand among the values
@@ -225,11 +209,11 @@ def describe(finding: Finding) -> Argument:
 
 
 def two_digits(number: float) -> float:
-    """A number by its first two digits; below 1 by two places."""
+    """Return a number rounded to two digits; below 1, to two places."""
     return float(f"{number:.2g}") if number >= 1 else round(number, 2)
 
 
 def values(finding: Finding) -> Joined:
-    """What both sides have of what was compared; of a side that has nothing, nothing."""
+    """Return both sides' values; a side without a value is left out."""
     sides = (shown(value) for value in (finding.reference, finding.candidate))
     return in_a_row((value for value in sides if value != ""), Separator.AGAINST)

@@ -1,4 +1,4 @@
-"""What to change in a candidate, as the first screen of a page shows it: which settings differ, and what to paste."""
+"""The changes to make to a candidate, for the first screen of a page: differing settings, and the text to paste."""
 
 from __future__ import annotations
 
@@ -16,69 +16,66 @@ from align_hooks.report.console import plain
 from align_hooks.report.text import can_be_changed, shown
 
 MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
-"""Rows of the CheckList that every reader of a page sees, and those of which a line says how many there are."""
+"""Outcomes of the CheckList whose rows every reader of a page sees, and outcomes whose rows are folded away."""
 LISTED = 4
-"""Settings that are listed; the CheckList has all."""
+"""The most settings that are listed; the CheckList has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that differs: its name, either side's value, and what to do where that cannot be pasted."""
+    """A setting that differs."""
 
     name: Argument
     reference: Argument
     candidate: Argument
     words: Argument = None
+    """The change to make, where the text to paste does not make it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToChange:
-    """The first of the settings that differ and change the result, how many ``more`` there are, and under its ``head`` the ``text`` that
-    is to be pasted; both are empty where there is nothing to paste."""
+    """The changes to make to a candidate."""
 
     settings: Sequence[Setting]
+    """The first settings that differ and change the result."""
     more: int
+    """The number of further such settings."""
     head: Message | None
+    """The head of ``text``; None where there is nothing to paste."""
     text: str
 
 
 def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> ToChange | None:
-    """Of two runs that do not agree, what the diagnosis names first; None where no setting on record differs, or all numbers agree."""
-    suspected = {suspect.name for suspect in comparison.blame.suspects} if comparison.blame else set()
+    """Return the changes for two runs, suspected settings first; None where the pair is aligned or no setting on record differs."""
     if comparison.verdict is Verdict.ALIGNED:
         return None
     if checklist is not None and checklist.of(RowOutcome.DIFFERENT):
-        return of_checklist(checklist, suspected)
-    settings = [
-        Setting(finding.what, shown(finding.reference), shown(finding.candidate))
-        for finding in can_be_changed(comparison, comparison.settings)
-    ]
-    return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), None, "") if settings else None
+        return of_checklist(checklist, {suspect.name for suspect in comparison.blame.suspects} if comparison.blame else ())
+    findings = can_be_changed(comparison, comparison.settings)
+    settings = [Setting(finding.what, shown(finding.reference), shown(finding.candidate)) for finding in findings[:LISTED]]
+    return ToChange(settings, max(0, len(findings) - LISTED), None, "") if settings else None
 
 
 def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToChange:
-    """Of a check, those that are ``suspected`` first."""
+    """Return the changes that a check asks for, ``suspected`` settings first."""
     different = sorted(checklist.of(RowOutcome.DIFFERENT), key=lambda checked: checked.row.id not in suspected)
     settings = [of_row(checked) for checked in different]
     return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), *pasted(checklist))
 
 
 def of_row(checked: JudgedRow) -> Setting:
-    """A row of the CheckList that differs."""
-    by_hand = checked.change.words if checked.change is not None and not is_pasted(checked) else None
-    edits = checked.change.edits if checked.change is not None and by_hand is None else ()
+    """Return a row of the CheckList that differs, as a setting."""
+    change = checked.change
+    is_pasted = change is not None and change.keeps and all(edit.form is not Form.LEAVE_OUT for edit in change.edits)
+    by_hand = change.words if change is not None and not is_pasted else None
+    edits = change.edits if change is not None and by_hand is None else ()
     name, key = checked.row.name, edits[0].key.rpartition(".")[2] if len(edits) == 1 else None
     named = f"{name} ({key})" if key and isinstance(name, str) and key != name else name
     return Setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
 
 
-def is_pasted(checked: JudgedRow) -> bool:
-    """Whether all that is to be done about a row can be pasted."""
-    return checked.change is not None and checked.change.keeps and all(edit.form is not Form.LEAVE_OUT for edit in checked.change.edits)
-
-
 def pasted(checklist: Checklist) -> tuple[Message | None, str]:
-    """A head and what to paste: sections of a YAML, or arguments of Megatron-LM's command, where what comes last counts."""
+    """Return a head and the text to paste: sections of a YAML, or arguments for the end of Megatron-LM's command, where the last counts."""
     if (block := block_of(checklist)) is not None:
         return block
     arguments = " ".join(plain(argument(edit)) for edit in checklist.edits if edit.form is not Form.LEAVE_OUT)
@@ -86,6 +83,6 @@ def pasted(checklist: Checklist) -> tuple[Message | None, str]:
 
 
 def argument(edit: Edit) -> str:
-    """One edit as an argument of a command, quoted for a shell."""
+    """Return an edit as an argument of a command, quoted for a shell."""
     values = edit.value if isinstance(edit.value, list | tuple) else [edit.value]
     return shlex.join([edit.name, *(map(str, values) if edit.form is Form.WRITE else ())])

@@ -1,4 +1,4 @@
-"""A watch on a terminal: how far the job is, how far it is from the reference, and what is wrong."""
+"""A watch on a terminal: the progress of the job, its distance from the reference, and alarms."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ BLOCKS = 20
 
 
 def alarm_words(alarm: Alarm) -> Message:
-    """What is wrong with a number, in a line."""
+    """Return an alarm in a line."""
     name = TITLES[alarm.number]
     if alarm.sign is Sign.NOT_FINITE:
         return message("watch.not_finite", what=name, step=when(alarm.step))
-    if alarm.sign is Sign.BEYOND_GUIDE:
-        return message("watch.beyond_guide", what=name, start=when(alarm.start), step=when(alarm.step))
-    return message("watch.left", what=name, start=when(alarm.start), step=when(alarm.step))
+    id = "watch.beyond_guide" if alarm.sign is Sign.BEYOND_GUIDE else "watch.left"
+    return message(id, what=name, start=when(alarm.start), step=when(alarm.step))
 
 
 def judged_by(watch: JobWatch) -> Message:
-    """What a job's numbers are held against."""
+    """Return the limits that a job's numbers are compared with."""
     if watch.lacks_loss:
         return message("watch.no_loss")
     if not watch.has_bands:
@@ -37,13 +36,13 @@ def judged_by(watch: JobWatch) -> Message:
 
 
 def progress_words(watch: JobWatch) -> Message:
-    """How far the job is."""
+    """Return the progress of the job."""
     steps = [step for name in watch.shown if (step := watch.latest(name)) is not None]
     return message("watch.progress", step=when(max(steps)), last=watch.last) if steps else message("watch.waiting")
 
 
 def table(watch: JobWatch) -> Table:
-    """One line a number: both values at its last step, their difference, and the evidence towards an alarm."""
+    """Return a table with a line for each number: both values at its last step, their difference, the evidence for an alarm."""
     heads = ("watch.number", "side.reference", "side.candidate", "page.relative_difference", "watch.evidence")
     made = grid(*map(message, heads), numbers=(1, 2, 3))
     off = {alarm.number for alarm in watch.alarms}
@@ -60,13 +59,13 @@ def table(watch: JobWatch) -> Table:
 
 
 def view(watch: JobWatch) -> RenderableType:
-    """What a terminal shows while a job runs."""
+    """Return the view of a terminal while a job runs."""
     lines = [Text(rendered(progress_words(watch))), *(Text(rendered(alarm_words(alarm)), "red") for alarm in watch.alarms)]
     return Group(*lines, table(watch))
 
 
 def render(watch: JobWatch, outcome: Watched, why: Message | None, console: Console) -> None:
-    """Print how a watch ended; ``why`` says why it stopped before the job ended."""
+    """Print the outcome of a watch; ``why`` is the reason why it stopped before the job ended."""
     verdict(console, outcome, style_of(outcome), progress_words(watch))
     for alarm in watch.alarms:
         paragraph(console, alarm_words(alarm))

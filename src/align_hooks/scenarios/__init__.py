@@ -1,1 +1,1 @@
-"""Layouts and sizes of one model, trained one after the other and each held against another: the guide's way from one card to many."""
+"""Layouts and sizes of one model, trained in turn and each compared with another: the guide's way from one card to many."""

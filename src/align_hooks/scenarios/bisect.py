@@ -1,7 +1,7 @@
-"""A ladder that narrows a late difference down: the pair again with one thing less at a time (the guide, stage 3).
+"""A ladder that narrows a late difference down: the pair again with one feature less at a time (the guide, stage 3).
 
-What only the candidate has is left out on its side alone: one parallel dimension, then all. What both have is made smaller on both: layers,
-and the length of sequences. The file has a place for each side's command, for the one on record has no place for changes.
+The candidate's rungs leave out one parallel dimension, then all. Both sides' rungs have fewer layers, or shorter
+sequences. The file has a place for each side's command, as a recorded command has no place for changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from align_hooks.scenarios.plan import BLANK, NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What makes one thing smaller: its name in words, and the arguments or keys of each framework, with ``{}`` for the value."""
+    """A setting that makes a model or its layout smaller: arguments of Megatron-LM, with ``{}`` for the value, and MindFormers' keys."""
 
     name: str
     torch: str
@@ -31,39 +31,37 @@ AXES = {
     "ep": Knob("expert parallelism", "--expert-model-parallel-size {}", ("parallel_config.expert_parallel",)),
     "dp": Knob("data parallelism", "", ("parallel_config.data_parallel",)),
 }
-"""Dimensions of a layout. Megatron-LM's data parallelism is what the number of ranks leaves."""
+"""Dimensions of a layout. Megatron-LM's data parallelism follows from the number of ranks."""
 LAYERS = Knob("half of the layers", "--num-layers {}", ("model.model_config.num_hidden_layers", "model.model_config.num_layers"))
 LENGTH = Knob("half of the sequence", "--seq-length {} --max-position-embeddings {}", ("model.model_config.seq_length",))
 PLACES = {
     "torch": f"torchrun --nproc-per-node {{ranks}} {BLANK} {{changes}}",
     "ms": f"msrun --worker_num={{ranks}} {BLANK} --config {{config}}",
 }
-"""What stands in the file where a side's command is to be put."""
+"""The text in the file where a side's command is to be put."""
 
 
 def plan_text(pair: Pair) -> str:
-    """The file of the ladder, as YAML."""
+    """Return the file of the ladder, as YAML."""
     reference, candidate = pair.runs
-    folder = f"{candidate.path}_bisect"
-    lines = [
+    rungs = [rung("again", candidate.world_size, "", side="candidate", against=str(reference.path))]
+    rungs += [*layouts(reference, candidate), *smaller(pair)]
+    head = [
         "# Narrows down where two runs part. Put in both commands, then: align-hooks ladder FILE",
         "# {ranks} is the number of ranks, {changes} the changed arguments, {config} the changed copy of the YAML file.",
-        f"folder: {json.dumps(folder)}",
+        f"folder: {json.dumps(f'{candidate.path}_bisect')}",
         f"reference: {json.dumps(str(reference.path))}",
         "to_the_end: true",
         "sides:",
         *side("reference", reference),
         *side("candidate", candidate),
         "rungs:",
-        *rung("again", candidate.world_size, "", side="candidate", against=str(reference.path)),
     ]
-    for each in (*layouts(reference, candidate), *smaller(pair)):
-        lines += each
-    return "\n".join([*lines, ""])
+    return "\n".join([*head, *(line for lines in rungs for line in lines), ""])
 
 
 def side(name: str, run: Run) -> list[str]:
-    """The place for a side's command."""
+    """Return the lines of a side, with a place for its command."""
     config = ["    config: YOUR.yaml"] if run.facts.side == "ms" else []
     place = json.dumps(PLACES.get(str(run.facts.side), f"{BLANK} {{changes}}"), ensure_ascii=False)
     started = [f"    # it was started by {json.dumps(run.facts.command)}"] if run.facts.command else []
@@ -71,7 +69,7 @@ def side(name: str, run: Run) -> list[str]:
 
 
 def layouts(reference: Run, candidate: Run) -> Iterator[list[str]]:
-    """The candidate with one dimension less, then on one card."""
+    """Yield rungs of the candidate without each dimension, then on one card."""
     sizes = {axis: max((manifest.size(axis) for manifest in candidate.manifests.values()), default=1) for axis in AXES}
     wide = {axis: size for axis, size in sizes.items() if size > 1}
     same = {"side": "candidate", "against": str(reference.path)}
@@ -80,29 +78,25 @@ def layouts(reference: Run, candidate: Run) -> Iterator[list[str]]:
         changes = setting(candidate, AXES[axis], 1)
         yield rung(f"without-{axis}", ranks, changes, without=AXES[axis].name, **same)
     if len(wide) > 1:
-        every = [setting(candidate, AXES[axis], 1) for axis in wide]
-        yield rung("one-card", 1, joined(every), without="any parallelism", **same)
+        changes = joined([setting(candidate, AXES[axis], 1) for axis in wide])
+        yield rung("one-card", 1, changes, without="any parallelism", **same)
 
 
 def smaller(pair: Pair) -> Iterator[list[str]]:
-    """Both sides with fewer layers, and with shorter sequences: the reference first, which makes its own weights and batches."""
+    """Yield rungs of both sides with half of the layers, and of the sequence; the reference, which comes first, has its own data."""
     lengths = [run.facts.training.sequence_length for run in pair.runs]
     length = lengths[0] if isinstance(lengths[0], int) else 0
     stages = max((manifest.size("pp") for run in pair.runs for manifest in run.manifests.values()), default=1)
-    halves = ("layers", LAYERS, pair.layers // 2 // stages * stages), ("length", LENGTH, length // 2)
-    for name, knob, half in halves:
-        if not half:  # of one layer a stage there is no half
-            continue
-        own = f"reference-half-{name}"
-        ours, theirs = (setting(run, knob, half) for run in pair.runs)
-        yield rung(own, pair.reference.world_size or 1, ours, side="reference", against=NOTHING, fed_by=NOTHING)
-        yield rung(
-            f"candidate-half-{name}", pair.candidate.world_size or 1, theirs, side="candidate", against=own, fed_by=own, without=knob.name
-        )
+    for name, knob, half in (("layers", LAYERS, pair.layers // 2 // stages * stages), ("length", LENGTH, length // 2)):
+        if half:  # one layer a stage has no half
+            own, other = f"reference-half-{name}", f"candidate-half-{name}"
+            ours, theirs = (setting(run, knob, half) for run in pair.runs)
+            yield rung(own, pair.reference.world_size, ours, side="reference", against=NOTHING, fed_by=NOTHING)
+            yield rung(other, pair.candidate.world_size, theirs, side="candidate", against=own, fed_by=own, without=knob.name)
 
 
 def setting(run: Run, knob: Knob, value: int) -> str | dict[str, int]:
-    """The changes that set a knob on a run's side."""
+    """Return the changes that set a knob on a run's side: arguments, or keys with values."""
     if run.facts.side == "ms":
         known = run.facts.arguments or {}
         return dict.fromkeys([key for key in knob.ms if key in known] or knob.ms[:1], value)
@@ -110,12 +104,12 @@ def setting(run: Run, knob: Knob, value: int) -> str | dict[str, int]:
 
 
 def joined(changes: list[str | dict[str, int]]) -> str | dict[str, int]:
-    """Several changes of one side at once."""
+    """Return several changes of one side as one."""
     keys = {key: value for each in changes if isinstance(each, dict) for key, value in each.items()}
     return keys or " ".join(each for each in changes if isinstance(each, str) and each)
 
 
 def rung(name: str, ranks: int, changes: str | dict[str, int], **others: str) -> list[str]:
-    """One rung, as lines of YAML."""
+    """Return one rung, as lines of YAML."""
     entries: dict[str, object] = {"ranks": max(ranks, 1), "changes": changes, **others}
     return [f"  - name: {name}", *(f"    {key}: {json.dumps(value)}" for key, value in entries.items() if value != "")]

@@ -1,4 +1,4 @@
-"""The guide's experiment without updates: what a run at a learning rate of 0 is told, and a step that stands out, to be run alone."""
+"""The guide's experiment without updates: the variables of a run at a learning rate of 0, and the commands that repeat one step."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from align_hooks.comparison.context import Decode
 from align_hooks.comparison.control_band.departure import ids_of
 from align_hooks.record.reader import Run
 from align_hooks.record.write import atomic
-from align_hooks.scenarios.rung import fed
+from align_hooks.scenarios.rung import replayed
 from align_hooks.settings import PREFIX
 
 RECORDED = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"
-"""What is recorded of a step that is run alone."""
+"""What is recorded of an isolated step."""
 SHOWN = 5
-"""Samples of such a step that are shown."""
+"""The most samples of an isolated step that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """A step that stands out: the beginnings of its ``samples``, and what to write before the reference's command and the candidate's to
-    run it alone."""
+class IsolatedStep:
+    """An outlying step, which can be run without the others, as weights never moved."""
 
     step: int
     samples: tuple[str, ...]
+    """The beginnings of samples, as ids or as text."""
     commands: tuple[str, ...]
+    """The variables to set before the reference's command and the candidate's."""
 
 
 def variables(run: Path, source: Path | None) -> dict[str, str]:
-    """The variables of a run at rate 0: the first side records batches and weights, the second is fed those of ``source``."""
+    """Return the variables of a run at rate 0, which replays ``source``, or records batches and weights where that is None."""
     values = {"RUN": str(run), "LEARNING_RATE": "0"}
-    values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else fed(source)
+    values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else replayed(source)
     return {PREFIX + name: value for name, value in values.items()}
 
 
-def alone(reference: Run, step: int, folder: Path, decode: Decode | None) -> Alone:
-    """Take the batch of a step out into ``folder``, and say how to run it: as weights never moved, one step of training is all."""
-    batch = taken_out(reference, step, folder / "batch")
+def isolate(reference: Run, step: int, folder: Path, decode: Decode | None) -> IsolatedStep:
+    """Write the batch of a step into ``folder``, and return the commands that train on it."""
+    batch = extract(reference, step, folder / "batch")
     tokens = reference.batch(step).tokens
-    heads = [] if tokens is None else [ids_of(sample) for sample in tokens[:SHOWN]]
-    samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in heads)
-    return Alone(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
+    beginnings = [] if tokens is None else [ids_of(sample) for sample in tokens[:SHOWN]]
+    samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in beginnings)
+    return IsolatedStep(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
 
 
-def taken_out(reference: Run, step: int, folder: Path) -> Path:
-    """Write the global batch of one step as a directory of one step, in the guide's layout: weights never moved, so it can be run alone."""
+def extract(reference: Run, step: int, folder: Path) -> Path:
+    """Write the global batch of one step as a directory of one step, in the guide's layout, and return the directory."""
     place = folder / "step_0" / "rank_0"
     place.mkdir(parents=True, exist_ok=True)
     batch = reference.batch(step)
-    left_out = {"token_losses", *(("attention_mask",) if batch.causal else ())}  # the guide's layout takes a causal mask for granted
+    left_out = {"token_losses", *(("attention_mask",) if batch.causal else ())}  # the guide's layout implies a causal mask
     for name, array in batch.arrays().items():
         if name not in left_out:
             atomic.write_array(place / f"{name}.npy", array)
@@ -58,7 +59,7 @@ def taken_out(reference: Run, step: int, folder: Path) -> Path:
 
 
 def command(batch: Path, reference: Path, run: Path) -> str:
-    """What to write before a side's own command to run that step alone, with everything recorded."""
-    values = {"RUN": run, **fed(reference), "REPLAY_BATCHES": batch, "LEARNING_RATE": 0}
+    """Return the variables to set before a side's own command: they replay ``batch`` and record everything."""
+    values = {"RUN": run, **replayed(reference), "REPLAY_BATCHES": batch, "LEARNING_RATE": 0}
     given = [f"{PREFIX}{name}={shlex.quote(str(value))}" for name, value in values.items()]
     return " ".join([*given, *(PREFIX + each for each in RECORDED.split())])

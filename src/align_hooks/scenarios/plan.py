@@ -1,4 +1,4 @@
-"""What a ladder is: a file that a user writes, or that ``compare --plan`` writes to narrow a difference down.
+"""The file of a ladder, written by a user, or by ``compare --plan`` to narrow a difference down.
 
 ::
 
@@ -15,9 +15,9 @@
         changes: --pipeline-model-parallel-size 2
         against: one-card
 
-``{ranks}`` and ``{changes}`` are filled in for each rung. A framework that is set up by a file of YAML has ``config: llama.yaml``; a rung's
-``changes`` are dotted keys of it then, and ``{config}`` is the changed copy. A rung is held ``against`` the one before it unless it names
-another, or a run. The first rung records what all are fed, unless ``reference`` names a run that did, or a rung says what it is ``fed_by``.
+``{ranks}`` and ``{changes}`` are filled in for each rung. A framework that reads a YAML file has ``config: llama.yaml``; a rung's
+``changes`` are dotted keys of this file then, and ``{config}`` is the changed copy. A rung is compared with the rung before it, or with the
+rung or run that ``against`` names. All replay the first rung, or the run that ``reference`` names, or a rung's own ``fed_by``.
 """
 
 from __future__ import annotations
@@ -36,88 +36,85 @@ from align_hooks.settings import PREFIX, Settings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SLOTS = re.compile(r"\{(ranks|changes|config)\}")
 BLANK = "…"
-"""What ``compare --plan`` writes where a command's own words belong."""
+"""A placeholder in a file of ``compare --plan`` for the words of a command."""
 RECORD = {"BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0"}
-"""What every rung records unless the file says otherwise."""
+"""The variables of what every rung records by default."""
 NOTHING = "nothing"
-"""What a rung is fed by that has its own data and weights."""
+"""The value of ``against`` and ``fed_by`` that names no run."""
 
 
 class FrameworkCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one framework is started: the ``command``, and the file of YAML that sets it up, where it has one."""
+    """The command that starts one framework."""
 
     command: str
     config: str | None = None
 
 
 class Rung(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One training of a ``side``. ``against`` is the name of an earlier rung or the directory of a run, None the rung before; ``fed_by`` is
-    the same of what it is fed, or ``nothing``. ``without`` is what it leaves out, for the conclusion."""
+    """One training."""
 
     name: str
     ranks: int = 1
     changes: str | dict[str, object] = ""
     against: str | None = None
+    """The rung or run to compare with, or ``nothing``; None is the rung before."""
     fed_by: str | None = None
+    """The rung or run to replay, or ``nothing``; None is the reference, or the first rung."""
     side: str | None = None
     without: str = ""
+    """The feature that the rung leaves out, for the conclusion."""
 
     @property
     def keys(self) -> Mapping[str, object]:
-        """The keys of a YAML file that it changes; none where it changes arguments."""
+        """The changed keys of a YAML file; none where arguments are changed."""
         return self.changes if isinstance(self.changes, dict) else {}
 
     @property
     def arguments(self) -> str:
-        """The arguments that it changes, as a shell reads them; empty where it changes keys."""
+        """The changed arguments, as a shell reads them; empty where keys are changed."""
         return self.changes if isinstance(self.changes, str) else ""
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All rungs, and what they share. ``command`` and ``config`` are those of the rungs that name no side. ``noise`` are repeats of the
-    reference, ``environment`` holds further variables. ``to_the_end`` goes on after a rung that differs."""
+    """All rungs, and their common settings."""
 
     folder: str
     rungs: tuple[Rung, ...]
     command: str | None = None
     config: str | None = None
+    """The YAML file of rungs that name no side, as ``command`` is theirs."""
     sides: dict[str, FrameworkCommand] = {}
     reference: str | None = None
+    """The run that the first rung is compared with and all replay; None where the first rung is the reference."""
     record: dict[str, str] = msgspec.field(default_factory=lambda: dict(RECORD))
     noise: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     to_the_end: bool = False
+    """Whether the ladder goes on after a rung that differs."""
 
     def run(self, name: str) -> Path:
-        """Where a rung is recorded, or a run that is no rung."""
+        """Return the directory of a rung, or of a run that is no rung."""
         return Path(self.folder) / name if any(rung.name == name for rung in self.rungs) else Path(name)
 
     def side(self, rung: Rung) -> FrameworkCommand:
-        """How a rung is started."""
+        """Return the command of a rung's side."""
         return self.sides[rung.side] if rung.side is not None else FrameworkCommand(self.command or "", self.config)
 
     def against(self, index: int) -> Path | None:
-        """The run that a rung is held against; None of the first of a ladder without a reference."""
-        named = self.rungs[index].against
-        if named is not None:
+        """Return the run that a rung is compared with; None where there is none."""
+        if (named := self.rungs[index].against) is not None:
             return None if named == NOTHING else self.run(named)
         return self.run(self.rungs[index - 1].name) if index else Path(self.reference) if self.reference else None
 
     def feeds(self, index: int) -> Path | None:
-        """The run whose batches and initial weights a rung is fed; None of one that has its own."""
-        named = self.rungs[index].fed_by
-        if named is not None:
+        """Return the run whose batches and initial weights a rung replays; None where it has its own."""
+        if (named := self.rungs[index].fed_by) is not None:
             return None if named == NOTHING else self.run(named)
-        if self.reference:
-            return Path(self.reference)
-        return self.run(self.rungs[0].name) if index else None
+        return Path(self.reference) if self.reference else self.run(self.rungs[0].name) if index else None
 
 
 def read_plan(path: Path) -> ExperimentPlan:
-    """The plan of a file.
-
-    :raises ConfigurationError: it cannot be read, or asks for what makes no sense; the message names the key.
-    """
+    """Return the plan of a file; raises ConfigurationError for an unreadable file or a senseless key, which the message names."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -134,7 +131,7 @@ def read_plan(path: Path) -> ExperimentPlan:
 
 
 def problems(plan: ExperimentPlan) -> Iterator[str]:
-    """What makes no sense of a plan, each in a sentence."""
+    """Yield a sentence for each error of a plan."""
     if not plan.rungs:
         yield "it has no rungs"
     if "://" in plan.folder:
@@ -154,12 +151,11 @@ def problems(plan: ExperimentPlan) -> Iterator[str]:
     try:
         Settings.from_environment({PREFIX + name: value for name, value in {"RUN": plan.folder, **plan.record}.items()})
     except SettingsError as error:
-        lines = str(error).replace("\n", "; ")
-        yield f"record: {lines}"
+        yield "record: " + str(error).replace("\n", "; ")
 
 
 def of_command(plan: ExperimentPlan, rung: Rung) -> Iterator[str]:
-    """What is wrong with how a rung is started."""
+    """Yield a sentence for each error of a rung's command."""
     if rung.side is not None and rung.side not in plan.sides:
         yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
         return

@@ -1,4 +1,4 @@
-"""One rung as a command: what is set for it, what is filled in, and the changed copy of its YAML file."""
+"""One rung as a command: its variables, the words of its slots, and the changed copy of its YAML file."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ from align_hooks.settings import PREFIX
 
 
 def environment(plan: ExperimentPlan, index: int) -> dict[str, str]:
-    """The variables of a rung: those of the plan, where it is recorded, what, and what it is fed."""
+    """Return the variables of a rung: the plan's own, the directory of the record, what is recorded and what is replayed."""
     values = {"RUN": str(plan.run(plan.rungs[index].name)), **plan.record}
-    feeds = plan.feeds(index)
-    values |= fed(feeds) if feeds is not None else {}
+    if (source := plan.feeds(index)) is not None:
+        values |= replayed(source)
     return {**plan.environment, **{PREFIX + name: value for name, value in values.items()}}
 
 
-def fed(source: Path) -> dict[str, str]:
-    """What makes a run start from another's initial weights, on its batches, without the prefix of variables."""
+def replayed(source: Path) -> dict[str, str]:
+    """Return the variables, without their prefix, by which a run has the initial weights and the batches of another."""
     return {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
 
 
 def command(plan: ExperimentPlan, rung: Rung) -> str:
-    """The command of a rung, as a shell reads it."""
+    """Return the command of a rung, as a shell reads it."""
     filled = {"ranks": str(rung.ranks), "changes": rung.arguments, "config": shlex.quote(str(configured(plan, rung)))}
     return SLOTS.sub(lambda slot: filled[slot.group(1)], plan.side(rung).command)
 
 
 def configured(plan: ExperimentPlan, rung: Rung) -> Path:
-    """Where the YAML file of a rung lies: the plan's own, or the changed copy beside the record."""
+    """Return the path of a rung's YAML file: the plan's own, or the changed copy beside the record."""
     return plan.run(rung.name).with_name(f"{rung.name}.yaml") if rung.keys else Path(plan.side(rung).config or "")
 
 
 def write_config(plan: ExperimentPlan, rung: Rung) -> None:
-    """Write the changed copy of a rung's YAML file, where it has one; every other character of it stays.
-
-    :raises ConfigurationError: it cannot be read or written, or has no place for a key.
-    """
+    """Write the changed copy of a rung's YAML file, if any; raises ConfigurationError where a file or a key does not allow it."""
     if not rung.keys:
         return
     source, target = Path(plan.side(rung).config or ""), configured(plan, rung)
@@ -54,12 +51,12 @@ def write_config(plan: ExperimentPlan, rung: Rung) -> None:
 
 
 def attached(plan: ExperimentPlan, rung: Rung) -> list[str]:
-    """The arguments that run a rung with the hooks attached."""
+    """Return the arguments of the process that runs a rung with the hooks attached."""
     return [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
 
 
 def script(plan: ExperimentPlan, index: int) -> str:
-    """A launch script of a rung for a cluster: to be started on every node as the training's own is."""
+    """Return a launch script of a rung for a cluster, to be started on every node like the training's own script."""
     rung = plan.rungs[index]
     lines = ["#!/usr/bin/env bash", f"# Rung {index + 1} of {len(plan.rungs)}: {rung.name}", "set -eu"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(plan, index).items()]

@@ -1,4 +1,4 @@
-"""Megatron-LM on PyTorch. Only this room imports torch and megatron; importing it imports neither.
+"""Megatron-LM on PyTorch. Only this package imports torch and megatron; importing the package itself imports neither.
 
 Start a script with ``python -m align_hooks.torch_side pretrain_gpt.py …``. Sites that may not use hooks call the public
 functions below from a patch of their own.

@@ -1,4 +1,4 @@
-"""Where torch tensors become numpy arrays and words; everything past here is numpy.
+"""The conversion of torch tensors to numpy arrays.
 
 numpy has no bf16, and a record keeps fp32, which holds bf16 and fp16 exactly; the parameter table keeps the dtype.
 """
@@ -19,7 +19,7 @@ IN_CACHE, BLOCK = 1 << 18, 1 << 20
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
+    """Return a host copy: floating types as fp32, other types unchanged; one transfer."""
     host = tensor.detach().to("cpu")
     return np.array((host.float() if host.is_floating_point() else host).numpy())
 
@@ -47,23 +47,23 @@ def moved(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor on a device, which is not waited for."""
+    """Return a host tensor on a device, without waiting for the device."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def dtype_of(dtype: torch.dtype) -> str:
-    """The name of a type, as a record keeps it."""
+    """Return the name of a type in records."""
     return str(dtype).removeprefix("torch.")
 
 
 def has_fp64(device: torch.device) -> bool:
-    """Whether a device computes in fp64; an NPU does not."""
+    """Return whether a device computes in fp64; an NPU does not."""
     return device.type in ("cpu", "cuda")
 
 
 def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """The numbers of :mod:`align_hooks.record.read.activations` of a value ``[tokens, columns]``, fp64 on its device, with no transfer
-    from it; of a device that has no fp64, on the host. ``rows`` and ``columns`` are the signs of both."""
+    """Return the numbers of :mod:`align_hooks.record.read.activations` of a value ``[tokens, columns]``, fp64, from the signs of rows and
+    columns: on the value's device without a transfer, or on the host where the device has no fp64."""
     if not has_fp64(value.device):
         return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
     tokens, width = value.shape
@@ -85,9 +85,8 @@ def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
 
 
 def extremes(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | int]:
-    """The smallest and the largest of a tensor's finite elements, fp64, and how many are not finite. A host takes one pass where all are; a
-    device is not asked whether they are, for that would be a transfer."""
-    if part.device.type == "cpu" and part.numel():
+    """Return the smallest and the largest of a tensor's finite elements, fp64, and the number of the others."""
+    if part.device.type == "cpu" and part.numel():  # one pass where all are finite; asking a device would be a transfer
         least, most = torch.aminmax(part)
         if torch.isfinite(least) and torch.isfinite(most):  # NaN is both the smallest and the largest
             return least.double(), most.double(), 0
@@ -97,6 +96,6 @@ def extremes(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def squared(block: torch.Tensor) -> torch.Tensor:
-    """The squared sum of an fp64 block, in one pass."""
+    """Return the squared sum of an fp64 block, in one pass."""
     flat = block.reshape(-1)
     return torch.dot(flat, flat)

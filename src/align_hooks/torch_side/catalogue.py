@@ -35,13 +35,13 @@ def _recording(settings: Settings) -> bool:
 
 
 def training(settings: Settings) -> bool:
-    """Whether the training loop is seen or changed, or weights are loaded into its model."""
+    """Return whether hooks see or change the training loop, or load weights into its model."""
     return _stepping(settings) or settings.load_weights is not None
 
 
 def _stepping(settings: Settings) -> bool:
-    fed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher)
-    return _recording(settings) or any(source is not None for source in fed)
+    replayed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher)
+    return _recording(settings) or any(source is not None for source in replayed)
 
 
 def _gradients(settings: Settings) -> bool:
@@ -60,16 +60,12 @@ REHEARSAL = {
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
 """Hooks of a rehearsal on modules that a sound run may never import: versions, trigger, and why."""
-
 _hook = functools.partial(at_seam, room="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
-
 HOOKS: tuple[Hook, ...] = (
-    Hook(
-        "rehearsal", asked=_rehearsing, package="torch", supports=TORCH, trigger="torch", body=_INSTALL, why="answers for CUDA from the CPU"
-    ),
+    Hook("rehearsal", _rehearsing, "torch", TORCH, trigger="torch", body=_INSTALL, why="answers for CUDA from the CPU"),
     *(
         Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
         for name, (versions, trigger, why) in REHEARSAL.items()

@@ -9,7 +9,7 @@ import torch
 
 
 def devices() -> Iterator[dict[str, str | int]]:
-    """Each accelerator with its free and its total memory in bytes."""
+    """Yield each accelerator with its free and its total memory in bytes."""
     if importlib.util.find_spec("torch_npu") is not None:
         importlib.import_module("torch_npu")
     for kind in ("cuda", "npu"):

@@ -1,4 +1,4 @@
-"""What a step gathers before it is written: numbers and tensors that are still on the device."""
+"""The numbers and tensors that a step gathers, on the device, before it is written."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:  # a session is there before the framework is imported
 
 @dataclass(frozen=True, slots=True)
 class FrameworkNorm:
-    """A norm of gradients that Megatron took."""
+    """A norm of gradients that Megatron computed."""
 
     norm: Tensor | float
-    """Of all ranks."""
+    """Over all ranks."""
     same: Tensor
-    """This rank's part of it, as Megatron took it."""
+    """This rank's part, as Megatron computed it."""
     of: list[int]
-    """Which of the gradients whose norms we took it includes, by their indices."""
+    """Indices of the included gradients among those whose norms we computed."""
     others: Tensor
-    """The squared norm, fp64, of everything else in it."""
+    """The squared norm of all other included gradients, fp64."""
     first: int
     """The lowest of the ranks whose squares were added up."""
     ranks: int
-    """How many these are."""
+    """The number of these ranks."""
 
 
 @dataclass
 class ForwardBackward:
-    """What one forward-backward pass over all micro-batches gathers."""
+    """The gathered values of one forward-backward pass over all micro-batches."""
 
     micro_batches: dict[int, list[MicroBatch]] = field(default_factory=dict)
     """By model chunk, under the stage's own number of the chunk."""
     losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
-    """What the loss function returned, a micro-batch each: a sum of losses and the tokens that count, or a mean and None."""
+    """The loss function's results, a micro-batch each: a sum of losses and the number of counted tokens, or a mean and None."""
     objectives: list[Tensor] = field(default_factory=list)
     """The part of each loss that was differentiated."""
     terms: dict[str, Tensor] = field(default_factory=dict)
-    """The other terms of the loss, added up over micro-batches."""
+    """The other terms of the loss, summed over micro-batches."""
     expert_counts: dict[str, Tensor] = field(default_factory=dict)
-    """How many tokens each expert was given so far, by router."""
+    """Router name to the number of each expert's tokens so far."""
     chosen_experts: dict[str, list[Tensor]] = field(default_factory=dict)
-    """The experts of the tokens of each micro-batch, by router."""
+    """Router name to the experts of each micro-batch's tokens."""
     passes: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """Forward passes of each router, with gradients or without."""
+    """The number of forward passes by router, with gradients or without."""
     random: list[dict[str, str]] = field(default_factory=list)
     """Digests of the generators' states at the start of each forward pass."""
     tokens: TokenDigest | None = None
@@ -63,20 +63,17 @@ class ForwardBackward:
 
 @dataclass
 class CurrentStep:
-    """What the step under way gathers."""
+    """The gathered values of the step under way; a value that is not wanted stays None or empty."""
 
     attempt: ForwardBackward = field(default_factory=ForwardBackward)
-    """The forward-backward pass; a repeated one begins anew."""
     norms: Norms | None = None
-    """Norms of the gradients; None where they are not wanted, as all that follows."""
+    """Norms of the gradients."""
     gradients: Sequence[tuple[Parameter, Tensor]] = ()
-    """The gradients whose norms were taken."""
+    """The gradients of ``norms``."""
     sketches: Sketches | None = None
-    """Sketches of the gradients."""
     update_norms: Norms | None = None
     """Norms of the gradients that an update without clipping used."""
     framework_norms: list[FrameworkNorm] = field(default_factory=list)
-    """The norms that Megatron took of the gradients."""
     learning_rate: float | list[float] | None = None
     """The rate of the update, or each parameter group's."""
     update: dict[str, Tensor | float | None] = field(default_factory=dict)
@@ -84,16 +81,15 @@ class CurrentStep:
     random: dict[str, str] = field(default_factory=dict)
     """Digests of the generators' states at the start of the step."""
     state: dict[str, Tensor | float | str] = field(default_factory=dict)
-    """Numbers that the step started from."""
+    """Counts at the start of the step."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
-    """A copy of each of the model's buffers as the step started."""
+    """A copy of each of the model's buffers at the start of the step."""
     unseen: set[Unseen] = field(default_factory=set)
-    """What of the batch was not seen."""
+    """Why parts of the batch were not seen."""
     probes: ProbeRecorder | None = None
-    """What the points of the model show; None where the step is not selected."""
 
     def repeat(self) -> None:
-        """Begin a forward-backward pass that replaces the last one."""
+        """Begin a forward-backward pass that replaces the last pass."""
         self.attempt = ForwardBackward()
         if self.probes is not None:
             self.probes.forget()

@@ -1,4 +1,4 @@
-"""One forward pass of a model chunk on a selected step: what it was given, what it made of each token, and what a token weighed."""
+"""One forward pass of a model chunk on a selected step: its inputs, its token losses, and the weight of each token."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ MASK, LABELS, TOKEN_LOSSES = "loss_mask", "labels", "token_losses"
 
 @dataclass(eq=False)
 class MicroBatch:
-    """``inputs`` are host copies of what the model was given, ``handed`` of what may be the loss mask, the model's own first.
-
-    ``differentiable`` says whether the pass was made with gradients, ``passes`` how many such passes its forward step made. ``loss`` is the
-    number, in the session's list, of the loss that was made of it, as on the last stage alone. ``weights`` are the gradients of its output,
-    ``eps`` is the precision of their type.
-    """
+    """The inputs of one forward pass, and what becomes of its token losses."""
 
     inputs: dict[str, Array]
+    """Host copies of the model's arguments, and token losses."""
     differentiable: bool = True
+    """Whether the pass was made with gradients."""
     passes: int = 1
-    handed: list[Array] = field(default_factory=list)
+    """The number of passes with gradients in its forward step."""
+    candidates: list[Array] = field(default_factory=list)
+    """Tensors that may be the loss mask, the model's own first."""
     loss: int | None = None
+    """Its index in :attr:`.ForwardBackward.losses`; None before the last stage."""
     weights: Tensor | None = None
+    """The gradients of its token losses."""
     eps: float = 0.0
+    """The precision of the type of ``weights``."""
 
-    def made(self, output: object) -> bool:
-        """Keep what the model made of each token, where it is one loss a label; say whether its gradient weighs them."""
+    def keep_losses(self, output: object) -> bool:
+        """Keep the model's output where it is one loss a label; return whether the output has a gradient to come."""
         labels = self.inputs.get(LABELS)
         if labels is None or not isinstance(output, torch.Tensor) or output.shape != labels.shape:
             return False
@@ -42,31 +44,27 @@ class MicroBatch:
         return bool(output.requires_grad)
 
     def weigh(self, gradient: torch.Tensor) -> None:
-        """Keep a gradient on its device, in memory of its own. A second backward pass adds to the first, as it does in the parameters."""
+        """Keep a gradient on its device, in memory of its own; add it to that of an earlier backward pass."""
         kept = gradient.detach().clone()
         self.weights = kept if self.weights is None else self.weights + kept
 
-    def hand(self, arguments: Mapping[str, object] | tuple[object, ...]) -> None:
-        """Keep the tensors among arguments of the loss function that have one element a label."""
+    def add_candidates(self, arguments: Mapping[str, object] | tuple[object, ...]) -> None:
+        """Keep the tensors among the loss function's arguments that have one element a label."""
         labels = self.inputs.get(LABELS)
         if labels is None:
             return
         values = arguments.values() if isinstance(arguments, Mapping) else arguments
-        self.handed += [to_numpy(value) for value in values if isinstance(value, torch.Tensor) and value.numel() == labels.size]
+        self.candidates += [to_numpy(value) for value in values if isinstance(value, torch.Tensor) and value.numel() == labels.size]
 
     def arrays(self, weights: Array | None, loss: float | None) -> tuple[dict[str, Array], set[Unseen]]:
-        """The arrays of a record by name, and what was not seen. ``weights`` is :attr:`weights` on the host, flat, and ``loss`` what the
-        loss function returned.
-
-        The loss mask is the last stage's to tell: what an earlier one is given nobody reduces with.
-        """
+        """Return the arrays of a record by name, and why some are missing, from :attr:`weights` on the host, flat, and the loss."""
         unseen = {Unseen.PASSES} if self.passes > 1 else set()
-        if loss is None:
+        if loss is None:  # only the last stage reduces with a mask
             return self.inputs, unseen
         if LABELS not in self.inputs:
             return self.inputs, unseen | {Unseen.LABELS}
         weights = None if weights is None else weights.reshape(self.inputs[LABELS].shape)
-        mask = loss_mask(weights, self.handed, self.eps, self.inputs.get(TOKEN_LOSSES), loss)
+        mask = loss_mask(weights, self.candidates, self.eps, self.inputs.get(TOKEN_LOSSES), loss)
         if isinstance(mask, Unseen):
             return self.inputs, unseen | {mask}
         return self.inputs | {MASK: mask}, unseen

@@ -1,8 +1,8 @@
-"""The built Megatron model and optimizer, seen as canonical pieces.
+"""The built Megatron model and optimizer as canonical pieces.
 
-Names come from the model's ``named_parameters``: the optimizer's groups are ordered by weight decay and know no names.
-With mixed precision the optimizer works on fp32 main parameters, which are what weights and gradients are recorded from. A
-distributed optimizer works on ranges of them, which begin and end at any element.
+Names come from the model's ``named_parameters``: the optimizer's groups are ordered by weight decay and have no names. With mixed
+precision the optimizer updates fp32 main parameters, from which weights and gradients are recorded; a distributed optimizer updates
+ranges of these, which begin and end at any element.
 """
 
 from __future__ import annotations
@@ -33,55 +33,52 @@ from align_hooks.torch_side.place import ALONE, cut, is_counted
 from align_hooks.torch_side.sketches import Sketches, SketchPlan
 
 MEGATRON = "megatron"
-"""What its own names begin with."""
+"""The beginning of names that no family has."""
 MOVED_BUFFERS = (".router.expert_bias",)
-"""How the names of buffers end that training moves without a gradient."""
+"""Endings of the names of buffers that training moves without a gradient."""
 Ranges: TypeAlias = Mapping[int, tuple[int, int, torch.Tensor | None]]
-"""Of a distributed optimizer: id of a model parameter to the elements [start, stop) that this rank updates, and the tensor that holds
-them."""
+"""Id of a model parameter to the elements [start, stop) that this rank's distributed optimizer updates, and their tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A model parameter, or a buffer that training moves, and the canonical pieces that this rank's optimizer holds of it.
-
-    ``whole`` are the pieces of the model's own tensor, ``fused`` those of ``main``. ``main`` is the tensor that the optimizer updates: the
-    fp32 main parameter, a range of it with a distributed optimizer, or the parameter itself. It is None where the optimizer's range holds
-    nothing of the parameter. ``counted`` is False for a copy that another rank accounts for.
-    """
+    """A model parameter, or a buffer that training moves, and its canonical pieces."""
 
     model: torch.Tensor
     whole: Fused
+    """The pieces of ``model``."""
     fused: Fused
+    """The pieces of ``main``."""
     main: torch.Tensor | None
+    """The tensor that the optimizer updates: the fp32 main parameter, a range of it with a distributed optimizer, or ``model``; None where
+    this rank's range holds nothing of the parameter."""
     counted: bool
+    """False for a copy for which another rank accounts."""
 
     def gradient(self) -> torch.Tensor | None:
-        """The reduced, unscaled gradient that the optimizer is about to use, right after ``prepare_grads``.
-
-        ``decoupled_grad`` is the precision-aware optimizer's. ``grad`` of ``main`` is unscaled. ``main_grad`` of the model parameter may
-        still carry the loss scale and comes last. The model parameter's own ``grad`` is read only where the model parameter is ``main``:
-        with fused accumulation it is an empty dummy.
-        """
+        """Return the reduced, unscaled gradient that the optimizer will use, right after ``prepare_grads``."""
+        # decoupled_grad is the precision-aware optimizer's; the model's own grad, unless it is main, is a dummy with fused accumulation
         candidates = [getattr(self.main, name, None) for name in ("decoupled_grad", "grad")]
-        if self.fused.flat is None:
+        if self.fused.flat is None:  # main_grad may still have the loss scale, so it comes last
             candidates += [getattr(self.model, name, None) for name in ("decoupled_grad", "main_grad")]
         return next((gradient for gradient in candidates if gradient is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The canonical names of a rank's pieces: those that it counts, those of which it holds a part, and of each trained parameter its own
-    name and its pieces'."""
+    """The canonical names of a rank's pieces."""
 
     counted: frozenset[str]
+    """The pieces for which this rank accounts."""
     parts: frozenset[str]
+    """The pieces of which this rank holds a part."""
     trained: tuple[tuple[str, frozenset[str]], ...]
+    """The native name of each trained parameter and its pieces."""
 
 
 @dataclass(slots=True)
 class Plans:
-    """What is kept between steps: gradients and weights lie where they lay in the step before, and pieces have one name."""
+    """Plans kept between steps, in which gradients and weights keep their places in memory."""
 
     gradient_norms: NormPlan = field(default_factory=NormPlan)
     counted_norms: NormPlan = field(default_factory=NormPlan)
@@ -93,20 +90,20 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of this rank, over all its pipeline stages.
-
-    ``family`` is the model's, or the one from which it differs least, by ``misfits``. ``predicted`` counts layers for multi-token
-    prediction. ``alone`` where the job has no other rank.
-    """
+    """All parameters of this rank, over all its pipeline stages."""
 
     all: tuple[Parameter, ...]
     family: Family
+    """The model's family, or the nearest family."""
     dims: Dims
     layers: int
     experts: int = 0
     misfits: tuple[str, ...] = ()
+    """The model's differences from ``family``."""
     alone: bool = True
+    """Whether the job has no other rank."""
     predicted: int = 0
+    """The number of layers for multi-token prediction."""
     plans: Plans = field(default_factory=Plans)
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -114,12 +111,12 @@ class Parameters:
 
     @property
     def updated(self) -> list[tuple[Parameter, torch.Tensor]]:
-        """The parameters of which this rank's optimizer updates any element, each with its ``main``."""
+        """The parameters of which this rank's optimizer updates an element, each with its ``main``."""
         return [(parameter, parameter.main) for parameter in self.all if parameter.main is not None]
 
     @property
     def names(self) -> Names:
-        """The names of all pieces, put together once."""
+        """The names of all pieces, collected once."""
         if self.plans.names is None:
             counted = (name for parameter in self.all if parameter.counted for name in parameter.fused.pieces)
             parts = (name for parameter in self.all for name in parameter.fused.cut)
@@ -129,7 +126,7 @@ class Parameters:
         return self.plans.names
 
     def shards(self) -> list[Shard]:
-        """Return this rank's parameter table, with what the model's own weights and the main parameters are now; one transfer."""
+        """Return this rank's parameter table, with the present differences between model and main parameters; one transfer."""
         main_differs = self._main_differs()
         return [
             shard
@@ -144,66 +141,65 @@ class Parameters:
         ]
 
     def _main_differs(self) -> dict[int, bool]:
-        """Map the id of each parameter with an fp32 main parameter to whether this one, rounded, is not the model's own weight.
-
-        A quantised weight (a subclass of Tensor) has a rounding of its own, and a main parameter on another device (an optimizer that is
-        offloaded) would have to be moved: both are left out.
-        """
+        """Map the id of each parameter with an fp32 main parameter to whether this one, rounded, differs from the model's weight."""
         flags: dict[int, torch.Tensor] = {}
         for parameter, main in self.updated:
             model, flat = parameter.model.detach(), parameter.fused.flat
+            # a quantised weight (a subclass of Tensor) has its own rounding; an offloaded main parameter would have to be moved
             half = model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor
             here = model.reshape(-1)[slice(*flat)] if flat is not None else model.reshape(-1)
             if half and main.dtype is torch.float32 and main.device == model.device and main.numel() == here.numel():
                 flags[id(parameter)] = (main.detach().reshape(-1).to(here.dtype) != here).any()
-        device = next(iter(flags.values())).device if flags else None
-        return dict(zip(flags, torch.stack([flag.to(device) for flag in flags.values()]).tolist(), strict=True)) if flags else {}
+        if not flags:
+            return {}
+        device = next(iter(flags.values())).device
+        return dict(zip(flags, torch.stack([flag.to(device) for flag in flags.values()]).tolist(), strict=True))
 
     def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
-        """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""
+        """Map the canonical name of each tensor in this rank's computation to its global shape."""
         chosen = (parameter for parameter in self.all if parameter.model.requires_grad or not trainable)
         return {piece.name: piece.shape for parameter in chosen for piece, _ in parameter.whole.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
-        """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
+        """Return a predicate of canonical names: whether only other ranks of this job compute with the tensor."""
         sizes = {"layers": self.layers, "experts": self.experts, "predicted": self.predicted}
         return held_elsewhere(self.family.megatron, MEGATRON, self.wanted().keys(), **sizes)
 
     def weights(self) -> dict[str, Array]:
-        """Canonical name to fp32 array, from the main parameters, without copies."""
+        """Map canonical names to fp32 arrays of the main parameters, without other ranks' copies."""
         return pieces((parameter.fused, main) for parameter, main in self.updated if parameter.counted)
 
     def weight_squares(self) -> dict[str, float]:
-        """Canonical name to squared sum of the main parameters, with copies; empty where there can be no copies; one transfer."""
+        """Map canonical names to squared sums of the main parameters, copies included; empty without other ranks; one transfer."""
         if self.alone:
             return {}
-        taken = self.plans.weight_norms.norms(*separated((parameter.fused, main) for parameter, main in self.updated))
-        return taken.named(taken.squares(on_host(taken.numbers)))
+        norms = self.plans.weight_norms.norms(*separated((parameter.fused, main) for parameter, main in self.updated))
+        return norms.named(norms.squares(on_host(norms.numbers)))
 
     def weight_sketches(self) -> dict[str, list[float]]:
-        """Canonical name to sketch of the main parameters, without copies; one transfer."""
+        """Map canonical names to sketches of the main parameters, without other ranks' copies; one transfer."""
         pairs = separated((parameter.fused, main) for parameter, main in self.updated if parameter.counted)
-        taken, signed = self.plans.weight_norms.norms(*pairs), self.plans.weight_sketches.sketches(*pairs)
-        numbers = on_host(torch.cat([taken.numbers.to(signed.numbers.dtype), signed.numbers]))
-        of_norms, sums = np.split(numbers, [len(taken.numbers)])
-        return signed.named(sums, taken.named(taken.squares(of_norms)))
+        norms, signed = self.plans.weight_norms.norms(*pairs), self.plans.weight_sketches.sketches(*pairs)
+        numbers = on_host(torch.cat([norms.numbers.to(signed.numbers.dtype), signed.numbers]))
+        of_norms, sums = np.split(numbers, [len(norms.numbers)])
+        return signed.named(sums, norms.named(norms.squares(of_norms)))
 
     def gradient_norms(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Norms:
-        """The norms of gradients, left on the device; the index of a tensor is that of its pair."""
+        """Compute the norms of gradients, indexed as their pairs, on the device."""
         return self.plans.gradient_norms.norms(*separated((parameter.fused, gradient) for parameter, gradient in pairs))
 
     def counted_norms(self) -> Norms:
-        """The norms of the gradients that count, as they are now, left on the device."""
+        """Compute the norms of the present gradients for which this rank accounts, on the device."""
         counted = ((parameter.fused, gradient) for parameter, gradient in self.gradients() if parameter.counted)
         return self.plans.counted_norms.norms(*separated(counted))
 
     def gradient_sketches(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Sketches:
-        """The signed sums of the gradients that count, left on the device."""
+        """Compute the signed sums of the gradients for which this rank accounts, on the device."""
         counted = ((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted)
         return self.plans.gradient_sketches.sketches(*separated(counted))
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
-        """Every parameter's gradient, on the device; raises RefusedRun where a parameter has none."""
+        """Return every trained parameter's gradient, on the device; raise RefusedRun where a parameter has none."""
         pairs = [(parameter, parameter.gradient()) for parameter, _ in self.updated if parameter.model.requires_grad]
         missing = [parameter.fused.native for parameter, gradient in pairs if gradient is None]
         if missing:
@@ -213,7 +209,7 @@ class Parameters:
         return [(parameter, gradient) for parameter, gradient in pairs if gradient is not None]
 
     def load(self, read: Callable[[Fused], Array]) -> None:
-        """Set every parameter, and its main parameter, from what ``read`` returns for it (fp32, native layout)."""
+        """Set every parameter and its main parameter from the array that ``read`` returns (fp32, native layout)."""
         with torch.no_grad():
             for parameter in self.all:
                 source = torch.from_numpy(np.ascontiguousarray(read(parameter.whole)))
@@ -224,30 +220,29 @@ class Parameters:
 
 
 def on_host(numbers: torch.Tensor) -> Array:
-    """Numbers as they are; one transfer."""
+    """Return a host copy of numbers, in their type; one transfer."""
     return np.asarray(numbers.cpu().numpy())
 
 
 def separated(pairs: Iterable[tuple[Fused, torch.Tensor]]) -> tuple[list[Fused], list[torch.Tensor]]:
-    """The pieces of each tensor, and the tensors."""
+    """Return the pieces of each tensor, and the tensors."""
     known = list(pairs)
     return [fused for fused, _ in known], [tensor for _, tensor in known]
 
 
 def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
-    """Canonical name to host copy of tensors."""
+    """Map canonical names to host copies of tensors."""
     return gathered((name, to_numpy(piece)) for fused, tensor in tensors for name, piece in fused.split(tensor.detach()))
 
 
 def parameters_of(
     chunks: list[Module], vocabulary: int, place: Mapping[str, int] = ALONE, optimizers: Iterable[Optimizer] = (), *, args: Arguments = None
 ) -> Parameters:
-    """The parameters of a built model, all its chunks, and the buffers that training moves.
+    """Return the parameters of all chunks of a built model, and the buffers that training moves.
 
-    ``vocabulary`` excludes padding, ``place`` is this rank's. ``optimizers`` are those that hold parameters; a distributed optimizer says
-    which ranges are this rank's. A parameter that the model's family does not know, or knows in another layout, has its own name.
-    Raises RefusedRun for a model whose structure this version does not know.
-    """
+    ``vocabulary`` excludes padding, ``place`` is this rank's, and ``optimizers`` hold parameters: a distributed optimizer defines this
+    rank's ranges. A parameter that the model's family does not know, or knows in another layout, has its own name. Raises RefusedRun for
+    a model of unknown structure."""
     for chunk in chunks:
         refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
@@ -269,11 +264,8 @@ def parameters_of(
 
 
 def refuse_unknown(gpt: Module) -> None:
-    """Refuse a model that is no GPTModel, or whose decoder is no stack of layers that are counted one by one.
-
-    Every hook, name and number of a layer is that of a GPTModel. A class that somebody derives from it is one; a class that Megatron itself
-    derives (``RetroModel``) is of another structure.
-    """
+    """Refuse a model that is no GPTModel, or whose decoder is no stack of consecutively numbered layers."""
+    # a user's class derived from GPTModel has its structure; a class that Megatron derives (RetroModel) has another
     derived = itertools.takewhile(lambda kind: kind is not gpt_model.GPTModel, type(gpt).__mro__)
     others = [kind for kind in derived if kind.__module__.startswith("megatron.core.models.")]
     if others or not isinstance(gpt, gpt_model.GPTModel):
@@ -297,7 +289,7 @@ def refuse_unknown(gpt: Module) -> None:
 
 
 def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
-    """In words, which tensors every layer of a family has and layers of this rank do not: a specification of layers may rename them."""
+    """Say which tensors of a family's layers this rank's layers lack: a specification of layers may rename them."""
     here = {name for parameter in parameters for name in parameter.whole.pieces}
     of_layers = [
         name
@@ -310,12 +302,12 @@ def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterab
 
 
 def class_name(kind: type) -> str:
-    """The name of a class with its module."""
+    """Return the name of a class with its module."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
-    """The pieces of a tensor of a chunk; None for an entry that is no parameter."""
+    """Return the pieces of a chunk's tensor; None for an entry that is no parameter."""
     table, part = family.megatron, cut(name, model, place)
     native = table.native(family.embedding) if is_tied_copy(name, gpt, family) else name
     layers = gpt.decoder.layers
@@ -332,7 +324,7 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
 
 
 def named_tensors(gpt: Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The parameters of a model, and the buffers that training moves without a gradient: the biases of experts."""
+    """Yield the parameters of a model, and the buffers that training moves without a gradient: the biases of experts."""
     yield from gpt.named_parameters()
     yield from ((name, buffer) for name, buffer in gpt.named_buffers() if buffer is not None and name.endswith(MOVED_BUFFERS))
 
@@ -346,14 +338,11 @@ def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str,
 
 
 def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
-    """The ranges of distributed optimizers; None where there are no such optimizers.
-
-    With the precision-aware optimizer the tensor is the model parameter's own range: its main parameters are inside the optimizer.
-    """
+    """Return the ranges of distributed optimizers; None where there are no such optimizers."""
     ranges: dict[int, tuple[int, int, torch.Tensor | None]] = {}
     for optimizer in distributed:
         main = optimizer.shard_fp32_from_float16_groups
-        if any(shard is None for group in main for shard in group):
+        if any(shard is None for group in main for shard in group):  # a precision-aware optimizer hides main parameters
             main = optimizer.shard_float16_groups
         for model_groups, shards in ((optimizer.model_float16_groups, main), (optimizer.model_fp32_groups, optimizer.shard_fp32_groups)):
             for model_group, shard_group in zip(model_groups, shards, strict=True):
@@ -364,19 +353,17 @@ def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
 
 
 def is_tied_copy(name: str, gpt: Module, family: Family) -> bool:
-    """Whether a parameter is the last pipeline stage's copy of the embedding."""
+    """Return whether a parameter is the last pipeline stage's copy of the embedding."""
     return name == family.megatron.native(family.output) and bool(gpt.share_embeddings_and_output_weights)
 
 
 def unwrap(model: Module) -> Module:
-    """The GPTModel inside Megatron's data-parallel and half-precision wrappers."""
+    """Return the GPTModel inside Megatron's data-parallel and half-precision wrappers."""
     while hasattr(model, "module"):
         model = model.module
     return model
 
 
 def model_facts(gpt: Module, parameters: Parameters, args: Arguments) -> dict[str, object]:
-    """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes, and in
-    what it differs from the nearest."""
-    family = parameters.family
-    return described(family, decoder(gpt, parameters.dims, args), parameters.misfits)
+    """Return the model of ``run.json``: Hugging Face's ``config.json``, or without a family the sizes and the differences."""
+    return described(parameters.family, decoder(gpt, parameters.dims, args), parameters.misfits)

@@ -1,7 +1,7 @@
 """The built optimizer: its hyper-parameters, and Adam's moments under canonical names.
 
-Megatron wraps one or several torch-like optimizers. Each keeps its state by the tensor that it updates: the fp32 main parameter where
-there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer Engine per group.
+Megatron wraps one or several torch-like optimizers, each of which keeps its state by the tensor that it updates, the fp32 main parameter
+where there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer Engine per group.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from align_hooks.torch_side.objects import Optimizer
 
 
 def chain(optimizer: Optimizer) -> list[Optimizer]:
-    """The optimizers to which ChainedOptimizer forwards, in its order."""
+    """Return the optimizers to which ChainedOptimizer forwards, in its order."""
     return list(getattr(optimizer, "chained_optimizers", [optimizer]))
 
 
 def leaf_optimizers(optimizer: Optimizer) -> list[Optimizer]:
-    """The optimizers that hold parameters on this rank."""
+    """Return the optimizers that hold parameters on this rank."""
     return [leaf for leaf in chain(optimizer) if getattr(leaf, "optimizer", None) is not None]
 
 
 def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, object]:
-    """Hyper-parameters by parameter group, as the optimizer holds them at the start, with canonical names."""
+    """Return the optimizer's present hyper-parameters by parameter group, with canonical names."""
     names = {id(main): parameter.fused.pieces for parameter, main in parameters.updated}
     leaves = leaf_optimizers(optimizer)
     return {
@@ -53,7 +53,7 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
 
 
 def decouples(inner: Optimizer) -> bool | None:
-    """Whether an optimizer takes weight decay off the weights rather than into the gradient; None where it does not say."""
+    """Return whether weight decay acts on the weights rather than on the gradient; None where the optimizer does not say."""
     # adam_w_mode is of Apex's and Transformer Engine's FusedAdam; groups of torch's Adam say it themselves
     named = (group["decoupled_weight_decay"] for group in inner.param_groups if "decoupled_weight_decay" in group)
     stated = next(named, getattr(inner, "adam_w_mode", None))
@@ -63,13 +63,14 @@ def decouples(inner: Optimizer) -> bool | None:
 
 
 def corrects(inner: Optimizer, group: Mapping[str, object]) -> bool | None:
-    """Whether the bias of Adam's moments is corrected; None where that is unknown. torch's groups do not say, for torch always does."""
-    always = True if "Adam" in type(inner).__name__ else None
-    return bool(group["bias_correction"]) if "bias_correction" in group else always
+    """Return whether the bias of Adam's moments is corrected; None where unknown."""
+    if "bias_correction" in group:
+        return bool(group["bias_correction"])
+    return True if "Adam" in type(inner).__name__ else None  # torch always corrects, and its groups do not say so
 
 
 def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:
-    """Adam's moments, without copies: moment name to canonical name to fp32 array; zeros where no update was made yet."""
+    """Map moment and canonical name to Adam's moments, fp32, without other ranks' copies; zeros before the first update."""
     states = {id(main): state for leaf in leaf_optimizers(optimizer) for main, state in leaf.optimizer.state.items()}
     counted = [(parameter, main) for parameter, main in parameters.updated if parameter.model.requires_grad and parameter.counted]
 
@@ -80,7 +81,7 @@ def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str,
 
 
 def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
-    """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32; its settings' before the first update."""
+    """Return the type in which the optimizer keeps each of Adam's moments; the configured type before the first update."""
     leaf = next(iter(leaf_optimizers(optimizer)), None)
     if leaf is None:
         return {}
@@ -90,10 +91,10 @@ def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
 
 
 def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerState) -> None:
-    """Set Adam's moments and its count of updates, which torch keeps per parameter and FusedAdam per group."""
+    """Set Adam's moments and its count of updates."""
     fused = {id(main): parameter.fused for parameter, main in parameters.updated}
     for leaf in leaf_optimizers(optimizer):
-        per_parameter = type(leaf.optimizer).__module__.startswith("torch.")
+        per_parameter = type(leaf.optimizer).__module__.startswith("torch.")  # FusedAdam counts updates per group
         for group in leaf.optimizer.param_groups:
             if not per_parameter:
                 group["step"] = state.updates
@@ -107,7 +108,7 @@ def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerS
 
 
 def updates_made(optimizer: Optimizer) -> torch.Tensor | int:
-    """How many updates Adam has counted; 0 before the first. A fused or capturable Adam counts on the device, which is not waited for."""
+    """Return Adam's count of updates, on the device where a fused or capturable Adam counts there; 0 before the first."""
     states = (entry for leaf in leaf_optimizers(optimizer) for entry in (*leaf.optimizer.state.values(), *leaf.optimizer.param_groups))
     made = next((state["step"] for state in states if "step" in state), 0)
     return made.detach().clone() if isinstance(made, torch.Tensor) else int(made)

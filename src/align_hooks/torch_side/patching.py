@@ -1,8 +1,7 @@
 """The functions behind the hooks, for sites that call them from a patch of their own instead of attaching hooks.
 
-They write the same files in the same places, so that records made either way replay and read alike; a directory written
-only by them has batches and tensors but no manifest, like one made by hand with the guide's snippet. ``patches/`` has the
-diffs that call them.
+They write the files of the hooks, so both records replay and read alike; without hooks a directory has batches and tensors but no manifest,
+like a directory made by the guide's snippet. ``patches/`` has the diffs that call these functions.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | No
     """Write ``run/step_N/rank_M/{tokens,labels,loss_mask,attention_mask,position_ids}.npy`` (guide, appendix).
 
     ``batch`` maps those names to ``[rows, sequence]`` tensors (``attention_mask`` bool ``[rows or 1, 1, sequence,
-    sequence]``); None is left out. Call it once a micro-batch: those of one step are joined along the batch axis. Raises
-    KeyError without tokens.
-    """
+    sequence]``); None is left out. Call it once a micro-batch: all of a step are joined along the batch axis. Raises KeyError without
+    tokens."""
     saved = (Path(run), step, rank)
     if _micro_batches.keys() != {saved}:
         _micro_batches.clear()
@@ -53,10 +51,9 @@ def watch(model: torch.nn.Module, vocabulary: int) -> None:
 
 
 def watched() -> tuple[torch.nn.Module, int]:
-    """Model and vocabulary for :func:`local_norms` and :func:`save_gradients`; raises RefusedRun where no model was watched.
+    """Return model and vocabulary for :func:`local_norms` and :func:`save_gradients`, which a patched optimizer does not have.
 
-    A patched optimizer has neither at hand.
-    """
+    Raises RefusedRun where no model was watched."""
     if not _watched:
         raise RefusedRun("no model was watched before its gradients were asked for; call watch(model, vocabulary) in its forward")
     return _watched[0]
@@ -66,28 +63,23 @@ _watched: list[tuple[torch.nn.Module, int]] = []
 
 
 def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
-    """Canonical name to gradient norm of a built GPTModel, between ``prepare_grads`` and clipping; one transfer.
+    """Map canonical names to gradient norms of a built GPTModel, between ``prepare_grads`` and clipping; one transfer.
 
-    ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and
-    where a parameter has no gradient.
-    """
-    taken = NormPlan().norms(*separated(_gradients(model, vocabulary)))
-    return {name: math.sqrt(squared) for name, squared in taken.named(taken.squares(on_host(taken.numbers))).items()}
+    ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and where a parameter
+    has no gradient."""
+    norms = NormPlan().norms(*separated(_gradients(model, vocabulary)))
+    return {name: math.sqrt(squared) for name, squared in norms.named(norms.squares(on_host(norms.numbers))).items()}
 
 
 def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabulary: int, *, rank: int = 0) -> None:
     """Write ``run/step_N/rank_M/gradients.safetensors``, canonical name to fp32, between ``prepare_grads`` and clipping.
 
-    The guide's snippet of this purpose saves the weights. Arguments and errors as in :func:`local_norms`.
-    """
+    Arguments and errors as in :func:`local_norms`. The guide's snippet of this purpose saves the weights."""
     write_tensors(Path(run), step, rank, "gradients.safetensors", pieces(_gradients(model, vocabulary)))
 
 
 def _gradients(model: torch.nn.Module, vocabulary: int) -> list[tuple[Fused, torch.Tensor]]:
-    """The gradients of a model that each data-parallel rank has whole: without a manifest nothing tells where a part belongs.
-
-    Raises RefusedRun where ranks hold parts.
-    """
+    """Return the gradients of a model; raise RefusedRun where ranks hold parts, whose places only a manifest could say."""
     sizes = place() if parallel_state.model_parallel_is_initialized() else ALONE
     cut = [f"{AXES[axis].replace('_', ' ')} size {sizes[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if sizes[f"{axis}_size"] > 1]
     training = sys.modules.get("megatron.training.global_vars")  # not imported here: a patched megatron.core may be importing us

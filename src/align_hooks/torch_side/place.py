@@ -1,4 +1,4 @@
-"""This process's place in Megatron's parallel grid, and what part of a parameter that place holds."""
+"""This process's place in Megatron's parallel grid, and its part of a parameter."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ AXES = {
     "etp": "expert_tensor_parallel",
     "edp": "expert_data_parallel",
 }
-"""The axes of a place. Experts have tensor- and data-parallel ranks of their own, and lie across the others' data-parallel ranks."""
-
+"""The axes of a place. Experts have tensor- and data-parallel ranks of their own, across the others' data-parallel ranks."""
 ALONE = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
-"""The place of a process that is the whole job."""
+"""The place of a job's only process."""
 
 
 def place() -> dict[str, int]:
-    """Axis to this rank's index on it, and ``<axis>_size`` to the number of ranks along it."""
+    """Map each axis to this rank's index, and ``<axis>_size`` to the number of ranks along the axis."""
     ranks = {axis: getattr(parallel_state, f"get_{name}_rank")() for axis, name in AXES.items()}
     return ranks | {f"{axis}_size": getattr(parallel_state, f"get_{name}_world_size")() for axis, name in AXES.items()}
 
 
 def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, version: str) -> None:
-    """Refuse the layouts whose shards cannot be told apart, in megatron-core ``version``."""
+    """Refuse the layouts whose shards megatron-core ``version`` does not let us distinguish."""
     if why := list(unread(lambda name: getattr(args, name, None))):
         raise RefusedRun("\n".join(why))
     if place["cp_size"] > 1 and Version(version) < Version("0.13"):
@@ -47,32 +46,25 @@ def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, v
 
 
 def is_expert(name: str) -> bool:
-    """Whether a native name is an expert's. Experts lie across other ranks; Megatron marks them so only where expert parallelism is on."""
-    return ".experts." in name
+    """Return whether a native name is an expert's."""
+    return ".experts." in name  # Megatron marks experts only where expert parallelism is on
 
 
 def is_split(name: str, parameter: torch.nn.Parameter) -> bool:
-    """Whether tensor-parallel ranks each hold a part of a parameter; otherwise it is replicated."""
+    """Return whether tensor-parallel ranks each hold a part of a parameter, and no replica."""
     return bool(getattr(parameter, "tensor_model_parallel", False)) or is_expert(name)
 
 
 def cut(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int]) -> Cut:
-    """The part of a parameter that a tensor-parallel rank holds; the whole where it is replicated.
-
-    The name table knows the axis: up to Megatron 0.18 Transformer Engine marks every axis of an expert 0.
-    """
+    """Return a tensor-parallel rank's part of a parameter, or WHOLE."""
     axis = "etp" if is_expert(name) else "tp"
+    # the axis is left to the name table: up to Megatron 0.18 Transformer Engine marks every axis of an expert 0
     return Cut(None, place[axis], place[f"{axis}_size"]) if is_split(name, parameter) else WHOLE
 
 
 def is_counted(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int], *, flat: bool) -> bool:
-    """Whether this rank accounts for its part of a parameter, and not another rank that holds the same part.
-
-    Of data- and context-parallel copies the first rank's counts, unless a distributed optimizer gave each rank its own range
-    (``flat``). Of tensor-parallel copies the first rank's counts. Of a tied embedding the first pipeline stage's counts, and not the last
-    stage's, which Megatron marks ``shared``.
-    """
-    if getattr(parameter, "shared", False):
+    """Return whether this rank is the first of those that hold its part; ``flat`` where a distributed optimizer gave each rank a range."""
+    if getattr(parameter, "shared", False):  # Megatron's mark of the last stage's copy of a tied embedding
         return False
     tensor, data = ("etp", ("edp",)) if is_expert(name) else ("tp", ("dp", "cp"))
     first = place[tensor] == 0 or is_split(name, parameter)

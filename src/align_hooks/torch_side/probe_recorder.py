@@ -1,12 +1,11 @@
-"""What the points of a model put out in one step, seen by hooks of its modules.
+"""The values of a model's points in one step, seen by hooks of its modules.
 
-A module's forward hook sees what it puts out or is given. Only the steps that were selected have such hooks. A gradient is read by a hook
-of the tensor itself, which autograd calls with the sum over all users of the tensor; it adds no node to the graph. Module backward hooks,
-which other tools use, do: they put a node of their own before every module, gradients are then added in another order, and the run changes
-in its last bits.
+Forward hooks of modules, put in place on selected steps only, see inputs and outputs. A hook of the tensor itself, which autograd calls
+with the sum over all users of the tensor, reads the gradient and adds no node to the graph. The module backward hooks of other tools put a
+node before every module: gradients are then added in another order, and the run changes in its last bits.
 
-Where activations are recomputed, a module is called twice. The first call is the forward pass, without gradients; the second is inside
-the backward pass, and only its gradients are read.
+Where activations are recomputed, a module is called twice: in the forward pass, without gradients, and inside the backward pass, where only
+gradients are read.
 """
 
 from __future__ import annotations
@@ -36,52 +35,53 @@ from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
-from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, given, is_given
+from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
-    """Says of a point whether its numbers are asked for."""
+    """Return a predicate of names: whether a point is to be recorded."""
     return points.chosen(settings.patterns(FILTER).parts or ("*",))
 
 
 @dataclass
 class ProbeRecorder:
-    """The points of one step. ``sums`` are device vectors by name and micro-batch, ``tensors`` host arrays, ``extents`` what part of each
-    value this rank has. ``calls`` counts a module's calls, in the forward pass and where it is computed again. ``reached`` are the probe
-    points whose module was called, whether or not it showed a value; ``scale`` is what a gradient that flows is too large by."""
+    """The probes and the recorded values of one step."""
 
     session: Session
     place: Mapping[str, int]
     probe_points: Sequence[ProbePoint]
     sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
+    """Device vectors of numbers by name and micro-batch."""
     tensors: dict[tuple[str, int], Array] = field(default_factory=dict)
+    """Host arrays ``[rows, positions, columns]`` by name and micro-batch."""
     extents: dict[str, dict[str, object]] = field(default_factory=dict)
+    """This rank's part of each value."""
     calls: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    """Calls of a probe point's module, in the forward pass and recomputed."""
     reached: set[int] = field(default_factory=set)
+    """Probe points whose module was called, with or without a value."""
     handles: list[Tensor] = field(default_factory=list)
     scale: Tensor | float = 1.0
+    """The factor by which gradients in the backward pass are too large."""
 
     def __post_init__(self) -> None:
         settings = self.session.settings
         self.wanted, self.whole = wanted(settings), points.chosen(settings.patterns(WHOLE).parts)
 
     def begin(self) -> None:
-        """Put the hooks in place, for this step alone. A module's own hooks run first."""
+        """Put the hooks of this step in place, behind the modules' own hooks."""
         for index, probe in enumerate(self.probe_points):
-            if probe.before:
-                hook = functools.partial(self._before, index, probe)
-                self.handles.append(probe.module.register_forward_pre_hook(hook, with_kwargs=True))
-            else:
-                hook = functools.partial(self._after, index, probe)
-                self.handles.append(probe.module.register_forward_hook(hook, with_kwargs=True))
+            register = probe.module.register_forward_pre_hook if probe.before else probe.module.register_forward_hook
+            hook = functools.partial(self._before if probe.before else self._after, index, probe)
+            self.handles.append(register(hook, with_kwargs=True))
 
     def end(self) -> None:
-        """Take the hooks away."""
-        while self.handles:  # one that fails is not tried again, and keeps none of the others in place
+        """Remove the hooks."""
+        while self.handles:  # a removal that fails is not tried again, and prevents no other
             self.handles.pop().remove()
 
     def forget(self) -> None:
-        """Drop what a pass gathered that is repeated."""
+        """Drop the values of a pass that is repeated."""
         for gathered in (self.sums, self.tensors, self.calls):
             gathered.clear()
 
@@ -109,15 +109,13 @@ class ProbeRecorder:
     def pass_on(
         self, index: int, probe: ProbePoint, tensor: Tensor, args: Sequence[Tensor] = (), kwargs: Mapping[str, Tensor] | None = None
     ) -> Tensor:
-        """Take the numbers of a tensor's values, and those of its gradient once it is there. Returns the tensor, or what a teacher gives in
-        its place, whose gradient is then read."""
+        """Record the numbers of a tensor, and later of its gradient; return the tensor, or a teacher's value in its place."""
         recording = self.session.recording
         if tensor is None or self.session.step is None:
             return tensor
         again = torch._C._current_graph_task_id() != -1
-        call = self.calls[index, again]
+        micro_batch, of_micro_batch = divmod(self.calls[index, again], probe.every)
         self.calls[index, again] += 1
-        micro_batch, of_micro_batch = divmod(call, probe.every)
         if of_micro_batch != probe.which:
             return tensor
         sizes: list[int] | None = None
@@ -125,11 +123,11 @@ class ProbeRecorder:
             if points.is_of_experts(probe.values[0].name):
                 sizes = segments(probe, args, kwargs or {})
             if not again and self.records:
-                self._take(probe, tensor.detach(), micro_batch, sizes, "")
+                self._record(probe, tensor.detach(), micro_batch, sizes, "")
         passed = tensor
         if self.session.teacher is not None:
             with recording.must_succeed():
-                passed = self._taught(probe, tensor, micro_batch)
+                passed = self._forced(probe, tensor, micro_batch)
         with recording.isolate_failures("activations"):
             if passed.requires_grad and self.records:
                 passed.register_hook(functools.partial(self._gradient, probe, micro_batch, sizes))
@@ -137,37 +135,39 @@ class ProbeRecorder:
 
     @property
     def records(self) -> bool:
-        """Whether numbers are taken in this step; a step may be forced and not recorded."""
+        """Whether this step is recorded; a step may be forced only."""
         return self.session.recording.wants(ACTIVATIONS)
 
-    def _taught(self, probe: ProbePoint, tensor: Tensor, micro_batch: int) -> Tensor:
-        """What a teacher gives in the place of a tensor; the tensor itself where it gives nothing."""
+    def _forced(self, probe: ProbePoint, tensor: Tensor, micro_batch: int) -> Tensor:
+        """Return the teacher's value in the place of a tensor, or the tensor."""
         teacher, step = self.session.teacher, self.session.step
-        if teacher is None or step not in teacher.steps or not is_given(probe, teacher.forces):
+        if teacher is None or step not in teacher.steps or not is_forced(probe, teacher.forces):
             return tensor
         value, gradient = (self._part(probe.values[0], tensor, micro_batch, suffix) for suffix in ("", GRADIENT))
         teacher.made.add(step)
         return ForcedActivation.apply(tensor, value, gradient * self.scale)
 
     def _part(self, value: ProbeSlice, tensor: Tensor, micro_batch: int, suffix: str) -> Tensor:
-        """A teacher's value, or its gradient, in the layout of a tensor of this rank."""
-        teacher, step, place = self.session.teacher, self.session.step, self.place
+        """Return a teacher's value, or its gradient, in the layout of a tensor of this rank."""
+        teacher, step = self.session.teacher, self.session.step
         assert teacher is not None and step is not None
         rows = get_args().micro_batch_size
-        first = (micro_batch * place["dp_size"] + place["dp"]) * rows
-        whole = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
-        positions = in_rows(tensor, value, rows).shape[0]
-        slices = slices_of(self.place, positions)
-        part = whole if slices is None else whole[:, positions_of(slices)]
-        given = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
-        return given.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else given[..., 0].transpose(0, 1)
+        first = self._first_row(micro_batch, rows)
+        part = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
+        slices = slices_of(self.place, in_rows(tensor, value, rows).shape[0])
+        part = part if slices is None else part[:, positions_of(slices)]
+        forced = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
+        return forced.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else forced[..., 0].transpose(0, 1)
+
+    def _first_row(self, micro_batch: int, rows: int) -> int:
+        return (micro_batch * self.place["dp_size"] + self.place["dp"]) * rows
 
     def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
         with self.session.recording.isolate_failures("activations"):
             if self.records:
-                self._take(probe, gradient.detach(), micro_batch, sizes, GRADIENT)
+                self._record(probe, gradient.detach(), micro_batch, sizes, GRADIENT)
 
-    def _take(self, probe: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
+    def _record(self, probe: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
         for value, part in zip(probe.values, probe.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
             if self.wanted(value.name):
                 name = value.name + suffix
@@ -181,25 +181,24 @@ class ProbeRecorder:
         if free:
             self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
             return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
-        args, place = get_args(), self.place
+        args = get_args()
         shaped = in_rows(part, value, args.micro_batch_size)
         positions, of_rows = shaped.shape[:2]
         slices = slices_of(self.place, positions)
-        cut = value.columns != (0, value.width) or positions < rank_length(self.place)
-        counted = place["tp"] == 0 or cut
+        counted = self.place["tp"] == 0 or value.columns != (0, value.width) or positions < rank_length(self.place)
         self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": slices, "counted": counted}
-        first = (micro_batch * place["dp_size"] + place["dp"]) * of_rows
+        first = self._first_row(micro_batch, of_rows)
         where = tuple(map(tuple, slices or [[0, positions]]))
         rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
         return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
 
     def made(self) -> StepActivations:
-        """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
-        factor = 1.0 / float(self.scale)
+        """Return the values of the step, on the host: one transfer. Raises RefusedRun where no point was seen."""
+        args, factor = get_args(), 1.0 / float(self.scale)
         if not self.sums and self.probe_points:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
-        if not self.sums:  # a stage that has none of the points that are asked for
-            return StepActivations({}, {}, {"length": get_args().seq_length, "scale": factor})
+        if not self.sums:  # a stage without any wanted point
+            return StepActivations({}, {}, {"length": args.seq_length, "scale": factor})
         device = next(iter(self.sums.values())).device
         numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
@@ -211,15 +210,15 @@ class ProbeRecorder:
         for (name, _), array in sorted(self.tensors.items(), key=lambda item: item[0]):
             kept.setdefault(name, []).append(array)
         tensors = {name: np.concatenate(parts) for name, parts in kept.items() if name in whole}
-        args = get_args()
-        extents = unlike(self.extents)
+        found = list(self.extents.values())
+        extents = [extent for index, extent in enumerate(found) if extent not in found[:index]]
         return StepActivations(
             whole,
             tensors,
             {
                 "rows": [args.micro_batch_size] * count,
                 "length": args.seq_length,
-                "extents": list(extents),
+                "extents": extents,
                 "extent_of": {name: extents.index(extent) for name, extent in self.extents.items()},
                 "scale": factor,
                 "unseen": self.unseen(),
@@ -228,8 +227,7 @@ class ProbeRecorder:
         )
 
     def unseen(self) -> list[str]:
-        """The points that were asked for and whose modules were not called in the step, as what is fused or captured passes them; said at
-        the first recorded step, by the first of ranks that are alike."""
+        """Return the wanted points whose modules were not called; print a line at the first recorded step, on one of equal ranks."""
         passed = [probe for index, probe in enumerate(self.probe_points) if index not in self.reached]
         names = [value.name for probe in passed for value in probe.values if self.wanted(value.name)]
         session, first = self.session, ACTIVATIONS.switch not in self.session.recording.captured
@@ -241,28 +239,19 @@ class ProbeRecorder:
 
 @functools.cache
 def columns_on(device: torch.device, columns: tuple[int, int]) -> Tensor:
-    """The signs of columns on a device, made once a run."""
+    """Return the signs of columns on a device, made once a run."""
     return on_device(torch.from_numpy(column_signs(columns)), device)
 
 
 @functools.cache
 def rows_on(device: torch.device, rows: range, slices: tuple[tuple[int, ...], ...], length: int) -> Tensor:
-    """The signs of the tokens of rows at positions on a device, made once a run: 16 bytes for each token of a step on this rank."""
+    """Return the signs of the tokens of rows at positions on a device, made once a run: 16 bytes a token of a step on this rank."""
     where = positions_of([list(bounds) for bounds in slices])
     return on_device(torch.from_numpy(row_signs(places(rows, where, length))), device)
 
 
-def unlike(extents: Mapping[str, Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The extents that there are, each once."""
-    found: list[Mapping[str, object]] = []
-    for extent in extents.values():
-        if extent not in found:
-            found.append(extent)
-    return found
-
-
 def in_rows(part: Tensor, value: ProbeSlice, rows: int) -> Tensor:
-    """A value as ``[positions, rows, columns]``, whatever axes the model gives it."""
+    """Reshape a value of any axes as ``[positions, rows, columns]``."""
     if value.name == points.TOKEN_LOSSES:
         return part.transpose(0, 1).unsqueeze(2)
     if part.dim() == 2:  # tokens in the order position, row
@@ -271,18 +260,18 @@ def in_rows(part: Tensor, value: ProbeSlice, rows: int) -> Tensor:
 
 
 def segments(probe: ProbePoint, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> list[int]:
-    """How many tokens each expert of this rank is given."""
-    counts = given(1, "tokens_per_expert")(args, kwargs, None)
+    """Return the number of tokens of each expert of this rank."""
+    counts = argument(1, "tokens_per_expert")(args, kwargs, None)
     return [int(count) for count in (counts.tolist() if isinstance(counts, torch.Tensor) else counts)]
 
 
 def rank_length(place: Mapping[str, int]) -> int:
-    """Positions of the sequence that this context-parallel rank has."""
+    """Return the number of this context-parallel rank's positions."""
     return int(get_args().seq_length) // place["cp_size"]
 
 
 def slices_of(place: Mapping[str, int], positions: int) -> Slices | None:
-    """The positions [start, stop) of a value with so many of them; None for all of the sequence."""
+    """Return the slices [start, stop) of the sequence in a value of so many ``positions``; None for all of the sequence."""
     args = get_args()
     here = [[0, args.seq_length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], args.seq_length)
     length = rank_length(place)
@@ -294,17 +283,16 @@ def slices_of(place: Mapping[str, int], positions: int) -> Slices | None:
 
 
 class ForcedActivation(torch.autograd.Function):
-    """What a teacher gives in the place of a tensor, as if it were the tensor's own value; and what it gives in the place of the gradient
-    that arrives."""
+    """A teacher's value in the place of a tensor's, and its gradient in the place of the gradient that arrives."""
 
     @staticmethod
     def forward(context: Tensor, tensor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        """The given value."""
+        """Return the teacher's value."""
         context.save_for_backward(gradient)
         return value.clone()
 
     @staticmethod
     def backward(context: Tensor, arrived: Tensor) -> tuple[Tensor, None, None]:
-        """The given gradient."""
+        """Return the teacher's gradient."""
         (gradient,) = context.saved_tensors
         return gradient.to(arrived.dtype), None, None

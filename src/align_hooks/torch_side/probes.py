@@ -1,4 +1,4 @@
-"""The points of a built Megatron model: which module shows each, and how it is cut out of the tensor that the module shows."""
+"""The points of a built Megatron model: the module that shows each, and the columns of the module's tensor that are the point."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class ProbeSlice:
-    """A point in a tensor that a probe point shows: its columns [start, stop) of its whole ``width`` on this rank."""
+    """A point in the tensor of a probe point."""
 
     name: str
     columns: tuple[int, int]
+    """This rank's columns [start, stop)."""
     width: int
+    """The number of columns on all ranks."""
 
 
 Pick: TypeAlias = Callable[[Sequence[Tensor], Mapping[str, Tensor], Tensor], Tensor]
-"""Finds a tensor ``[positions, rows, columns]`` among a module's arguments and its output; None where it is not there."""
+"""Finds a tensor ``[positions, rows, columns]`` among a module's arguments and its output; None where it is missing."""
 Place: TypeAlias = Mapping[str, int]
 """This rank's index and the size along each parallel axis."""
 Split: TypeAlias = Callable[[Tensor], list[Tensor]]
@@ -42,53 +44,55 @@ Split: TypeAlias = Callable[[Tensor], list[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class ProbePoint:
-    """Where the values of a tensor are seen: a ``module``, before or after its call, and how the tensor is found and cut."""
+    """A module whose input or output has the values of points."""
 
     module: Module
     values: tuple[ProbeSlice, ...]
     pick: Pick
     split: Split
     before: bool = False
-    gives: bool = True
-    """Whether what is given in its place reaches all that use the tensor."""
+    """Whether the tensor is an input."""
+    reaches_all: bool = True
+    """Whether all users of the tensor read a replacement made here."""
     every: int = 1
+    """Calls of the module a micro-batch."""
     which: int = 0
-    """How many times the module is called a micro-batch, and which of these calls counts."""
+    """The call that shows the values."""
 
 
 def uncut(tensor: Tensor) -> list[Tensor]:
-    """A tensor of one value."""
+    """Return the only value of a tensor."""
     return [tensor]
 
 
 def output(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
-    """What a module puts out, the first of several."""
+    """Return a module's output, the first of several."""
     return result[0] if isinstance(result, tuple | list) else result
 
 
-def given(position: int, name: str) -> Pick:
-    """An argument of a module, by its position or its name."""
+def argument(position: int, name: str) -> Pick:
+    """Return a pick of a module's argument, by its position or its name."""
     return lambda args, kwargs, result: kwargs[name] if name in kwargs else args[position] if len(args) > position else None
 
 
 def heads(position: int, name: str) -> Pick:
-    """An argument ``[positions, rows, heads, size]``, its heads side by side; None for packed samples, which have no rows."""
-    pick = given(position, name)
+    """Return a pick of an argument ``[positions, rows, heads, size]``; it finds None in packed samples, which have no rows."""
+    pick = argument(position, name)
 
-    def side_by_side(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
+    def with_rows(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
         found = pick(args, kwargs, result)
         return found if found is not None and found.dim() == 4 else None
 
-    return side_by_side
+    return with_rows
 
 
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Place) -> Iterator[ProbePoint]:
-    """The probe points of one chunk of a model."""
+    """Yield the probe points of one chunk of a model."""
     config, args = gpt.config, get_args()
     hidden = config.hidden_size
     predicted = (getattr(args, "mtp_num_layers", None) or 0) if getattr(gpt, "mtp_process", False) else 0
     whole = functools.partial(ProbeSlice, columns=(0, hidden), width=hidden)
-    if gpt.pre_process:  # the last stage may have a copy, for what predicts further tokens alone
+    if gpt.pre_process:  # the last stage's copy of the embedding serves only multi-token prediction
         yield ProbePoint(gpt.embedding, (whole(points.EMBEDDING),), output, uncut, every=predicted + 1)
     for native, module in gpt.named_modules():
         weight = getattr(module, "_parameters", {}).get("weight")
@@ -105,13 +109,12 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
 
 
 def is_elsewhere(native: str, module: Module) -> bool:
-    """Whether a module with a weight has a probe point of another kind, or none: the model's ends, routers, and what is inside experts."""
+    """Return whether a module with a weight has no probe point of a weight: the model's ends, routers, and modules inside experts."""
     return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
 
 
 def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
-    """The probe point of a module that multiplies by a weight: its output has a column for each row of the weight, or is as wide as a
-    norm's."""
+    """Yield the probe point of a module with a weight, whose output has a column for each row of the weight."""
     pieces = [(piece, rows) for piece, rows in zip(fused.parts, fused.blocks.rows, strict=True) if rows]
     values = tuple(ProbeSlice(piece.name.removesuffix(".weight"), piece.box[0], piece.shape[0]) for piece, _ in pieces)
 
@@ -123,14 +126,14 @@ def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
 
 
 def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator[ProbePoint]:
-    """The probe point of a norm that is taken of each of ``count`` heads."""
+    """Yield the probe point of a norm over each of ``count`` heads."""
     (piece,) = fused.parts
     width = piece.shape[0] * count
     yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),), output, uncut)
 
 
 def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
-    """The name of a block, from those of its parameters; None where no family has one."""
+    """Return the name of a block, from the names of its parameters; None where these are of no family."""
     for parameter in layer.parameters():
         fused = names.get(id(parameter))
         found = BLOCK.match(fused.parts[0].name) if fused is not None and not fused.parts[0].own else None
@@ -140,13 +143,14 @@ def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
 
 
 def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
-    """The probe points of a block beside those of its weights."""
-    yield ProbePoint(layer, (whole(f"{block}.input"),), given(0, "hidden_states"), uncut, before=True)
+    """Yield the probe points of a block that no weight shows."""
+    yield ProbePoint(layer, (whole(f"{block}.input"),), argument(0, "hidden_states"), uncut, before=True)
     yield ProbePoint(layer, (whole(block),), output, uncut)
     core = getattr(layer.self_attention, "core_attention", None)
     if core is not None:
         yield from of_core(core, f"{block}.self_attn", config, place)
-    yield ProbePoint(layer.pre_mlp_layernorm, (whole(f"{block}.residual"),), given(0, "hidden_states"), uncut, before=True, gives=False)
+    residual = (whole(f"{block}.residual"),)
+    yield ProbePoint(layer.pre_mlp_layernorm, residual, argument(0, "hidden_states"), uncut, before=True, reaches_all=False)
     if hasattr(layer.mlp, "router"):
         yield from of_experts(layer.mlp, f"{block}.mlp", whole, config, place)
     elif hasattr(layer.mlp, "linear_fc2"):
@@ -154,7 +158,7 @@ def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], conf
 
 
 def of_core(core: Module, attention: str, config: Arguments, place: Place) -> Iterator[ProbePoint]:
-    """What an attention core is given and puts out, heads side by side; tensor-parallel ranks have some heads each."""
+    """Yield the probe points of an attention core's inputs and output, heads side by side; tensor-parallel ranks divide the heads."""
     latent = getattr(config, "multi_latent_attention", False)
     size = config.qk_head_dim + config.qk_pos_emb_head_dim if latent else config.kv_channels
     of_values = config.v_head_dim if latent else config.kv_channels
@@ -167,20 +171,21 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
 
 
 def share(name: str, width: int, place: Place) -> ProbeSlice:
-    """A tensor-parallel rank's part of a value."""
+    """Return a tensor-parallel rank's part of a value."""
     part = width // place["tp_size"]
     return ProbeSlice(name, (place["tp"] * part, (place["tp"] + 1) * part), width)
 
 
 def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
-    """What the second projection of a dense MLP is given."""
+    """Return the probe point of the input of a dense MLP's second projection."""
     width = mlp.linear_fc2.weight.shape[1] * place["tp_size"]
-    return ProbePoint(mlp.linear_fc2, (share(name, width, place),), given(0, "input_"), uncut, before=True)
+    return ProbePoint(mlp.linear_fc2, (share(name, width, place),), argument(0, "input_"), uncut, before=True)
 
 
 def of_experts(mlp: Module, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
-    """The probe points of a layer with experts. What a router makes of its input is seen by a hook of its own (:mod:`.hooks.routing`)."""
+    """Yield the probe points of a layer with experts."""
     experts = config.num_moe_experts
+    # the hook of :mod:`.hooks.routing` passes the router's logits on
     yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate", (0, experts), experts),), lambda args, kwargs, result: None, uncut)
     yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate.weights", (0, experts), experts),), output, uncut)
     if place["etp_size"] == 1 and "permuted_probs" in mlp.experts.forward.__code__.co_varnames:
@@ -195,7 +200,7 @@ def of_experts(mlp: Module, name: str, whole: Callable[[str], ProbeSlice], confi
 
 
 def of_logits(layer: Module, parameters: Parameters, place: Place, predicted: int) -> Iterator[ProbePoint]:
-    """The logits without those of padded rows; the layers that predict further tokens pass the same module first."""
+    """Yield the probe points of the logits, without padded rows; multi-token prediction calls the same module first."""
     rows, padded = parameters.dims.vocabulary, parameters.dims.padded
     part = padded // place["tp_size"]
     start, stop = (min(place["tp"] * part + offset, rows) for offset in (0, part))
@@ -206,16 +211,15 @@ def of_logits(layer: Module, parameters: Parameters, place: Place, predicted: in
 
 
 def token_losses(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
-    """Each token's loss ``[rows, positions]`` as a value one wide; None where the model puts out something else."""
+    """Return each token's loss, ``[rows, positions]``; None where the model returns something else."""
     labels = kwargs.get("labels")
     fits = isinstance(result, torch.Tensor) and labels is not None and result.shape == labels.shape
     return result if fits else None
 
 
-def is_given(probe: ProbePoint, forces: Callable[[str], bool]) -> bool:
-    """Whether a teacher gives the value that a probe point shows: one value, of tokens in their order, of which nothing is read
-    elsewhere."""
+def is_forced(probe: ProbePoint, forces: Callable[[str], bool]) -> bool:
+    """Return whether a teacher replaces a probe point's tensor: one value, of tokens in order, with no users elsewhere."""
     (value, *others) = probe.values
-    if others or not probe.gives or points.is_of_experts(value.name) or value.name.endswith((".gate", ".gate.weights")):
+    if others or not probe.reaches_all or points.is_of_experts(value.name) or value.name.endswith((".gate", ".gate.weights")):
         return False
     return forces(value.name)

@@ -1,8 +1,7 @@
-"""Refusals of Megatron's arguments under the settings, and the changes that a rehearsal makes, from the arguments alone.
+"""Refusals of Megatron's arguments under the settings, and the changes that a rehearsal makes, by the arguments only.
 
-The hook on ``parse_args`` asks for them before anything is built, and the doctor asks for them before a node is taken, so both say the
-same. What is refused and changed is data, in ``refusals.txt``. Imports no framework. :mod:`.hooks.model` refuses by the built model, and
-:mod:`.place` by layouts.
+The hook on ``parse_args`` uses them before anything is built, and the doctor before a node is allocated. The data are in ``refusals.txt``.
+Imports no framework. :mod:`.hooks.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
 from __future__ import annotations
@@ -18,30 +17,25 @@ from align_hooks.torch_side.objects import Argument
 
 Get = Callable[[str], Argument]
 """The value of an argument by the name of its attribute, None where it is not set."""
-
 _TABLES = {head: dict(line.split(" ", 1) for line in lines) for head, lines in sections(Path(__file__).parent / "refusals.txt").items()}
 REHEARSAL: Mapping[str, Argument] = {name: setting(value) for name, value in _TABLES["rehearsal"].items()}
 """Values that a CPU needs."""
 NOT_RECOMPUTED = ("moe_act", "layernorm")
 """Values of ``--recompute-modules`` that only Transformer Engine or the grouped matrix product recompute."""
-
 ACCELERATED, NOT_DETERMINISTIC, UNREAD, HYBRID, CUDA_GRAPHS, QUANTIZED = (
     _TABLES[head] for head in ("accelerated", "not deterministic", "unread", "hybrid", "CUDA graphs", "quantized")
 )
-"""Attribute to flag of what is refused, each on its own condition."""
-
+"""Attribute to flag of refused arguments, by condition."""
 CHECKPOINT = "latest_checkpointed_iteration.txt"
-"""The file by which a directory is known as a checkpoint of Megatron."""
-
+"""The file that marks a directory as a checkpoint of Megatron."""
 SCOPES = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated", "cuda_graph_modules")
-"""Arguments that say how much of an iteration a CUDA graph takes in, by version."""
-
+"""Arguments, by version, for the part of an iteration in a CUDA graph."""
 IN_LAYERS = ("activations", "teacher", "routing", "replay_routing")
 """Settings that need Python inside the layers in every step."""
 
 
 def rehearsal(get: Get) -> dict[str, Argument]:
-    """The changes for a CPU: :data:`REHEARSAL`, and those that depend on the arguments' values."""
+    """Return the changes for a CPU: :data:`REHEARSAL`, and changes that depend on the arguments' values."""
     changes = dict(REHEARSAL)
     if get("moe_token_dispatcher_type") == "flex":
         changes["moe_token_dispatcher_type"] = "alltoall"
@@ -52,7 +46,7 @@ def rehearsal(get: Get) -> dict[str, Argument]:
 
 
 def refusals(settings: Settings, get: Get) -> Iterator[str]:
-    """Why a run with these arguments is refused, a line each; ``get`` reads them as the user set them."""
+    """Yield why a run with these arguments is refused, a line each; ``get`` reads the arguments as the user set them."""
     changes = rehearsal(get) if settings.device == "cpu" else {}
 
     def value(name: str) -> Argument:
@@ -91,7 +85,7 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
 
 
 def _unreachable(settings: Settings, get: Get) -> Iterator[str]:
-    """Why what was asked for cannot be reached on an accelerator, a line each."""
+    """Yield why the settings cannot be fulfilled on an accelerator, a line each."""
 
     def asked(*names: str) -> str:
         return " and ".join(PREFIX + name.upper() for name in names if getattr(settings, name))
@@ -111,7 +105,7 @@ def captured(get: Get) -> list[str]:
 
 
 def unread(get: Get) -> Iterator[str]:
-    """Why shards or gradients would not be where this version looks, a line each."""
+    """Yield why shards or gradients would not be where this version reads them, a line each."""
     flags = [flag for name, flag in UNREAD.items() if get(name)]
     if _is_several(get("num_distributed_optimizer_instances")):
         flags.append("--num-distributed-optimizer-instances above 1")

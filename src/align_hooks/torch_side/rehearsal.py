@@ -1,15 +1,14 @@
 """Megatron on a machine with no accelerator: the CPU answers for CUDA.
 
-Megatron asserts a CUDA device all over and never asks whether the mathematics needs one. This stand-in answers device
-queries, turns streams and events into nothing, lets the CPU's generator be the CUDA generator, and rewrites ``cuda``
-devices to ``cpu`` in every torch call. It changes no arithmetic. What an argument switches off (fused kernels, NCCL) is
-switched off by :mod:`align_hooks.torch_side.hooks.arguments`.
+Megatron asserts a CUDA device all over, though its mathematics needs none. This stand-in answers device queries, makes streams and events
+do nothing, uses the CPU's generator as the CUDA generator, and rewrites ``cuda`` devices to ``cpu`` in every torch call. It changes no
+arithmetic. :mod:`align_hooks.torch_side.hooks.arguments` switches fused kernels and NCCL off.
 
-Modules of Megatron get what their accelerated twins have, so that sequence and context parallelism train, and a model starts from the
-same weights however it is cut.
+Megatron's plain modules get the abilities of the accelerated ones, so that sequence and context parallelism train, and a model starts from
+the same weights however it is cut.
 
-Seams: the end of ``import torch``, because Megatron binds names of ``torch.cuda`` while it is imported, and the ends of the imports of the
-modules that refuse.
+Patch points: the end of ``import torch``, because Megatron binds names of ``torch.cuda`` while it is imported, and the ends of the imports
+of the modules that refuse.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ CONSTANT = (
     ("cpu", ("get_device_name",)),
     ((8, 0), ("get_device_capability",)),
 )
-"""Answers of ``torch.cuda`` that are the same whatever is asked, each with the functions that give it."""
+"""Constant answers of ``torch.cuda``, each with its functions."""
 
 
 def _answering(value: object) -> Function:
@@ -63,7 +62,7 @@ class _Stream:
 
 
 def install(session: TorchSession, torch: ModuleType) -> None:
-    """Put the stand-in over ``torch.cuda``; journalled, so that it can be undone."""
+    """Replace ``torch.cuda`` by the stand-in, logged for undoing."""
     # Dynamo would compile around the rewriting of devices below; Megatron's jitted helpers run eagerly without it.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     replace = session.ledger.replace
@@ -112,24 +111,20 @@ def install(session: TorchSession, torch: ModuleType) -> None:
 
 
 def _type_as_cuda(original: Callable[..., object], tensor: Tensor, *args: object, **kwargs: object) -> object:
-    """Megatron's clipping asserts the type names of CUDA tensors."""
+    """Return the name of a CUDA tensor's type, which Megatron's clipping asserts."""
     name = original(tensor, *args, **kwargs)
     return name.replace("torch.", "torch.cuda.", 1) if isinstance(name, str) and "cuda" not in name else name
 
 
 def _of_the_host(torch: ModuleType, original: Function, loader: object, *args: object, **kwargs: object) -> None:
-    """Build a data loader without a pinning thread, which would talk to the driver, and with a generator of its own.
-
-    A loader seeds itself from the host's generator. On a device dropout draws from another generator; here both would be one, and a
-    resumed run would draw other masks.
-    """
-    if kwargs.get("generator") is None:
+    """Build a data loader without a pinning thread, which would talk to the driver, and with its own generator."""
+    if kwargs.get("generator") is None:  # the host's is dropout's here too, so a resumed run would draw other masks
         kwargs["generator"] = torch.Generator().manual_seed(torch.initial_seed())
     original(loader, *args, **kwargs | {"pin_memory": False})
 
 
 def _with_plain_sizes(original: Function, *args: Tensor, **kwargs: Tensor) -> Result:
-    """Megatron fetches the sizes of an expert's share from the device as numbers, and on the host keeps a tensor, which torch refuses."""
+    """Convert split sizes to numbers: Megatron fetches them from a device, but keeps a host tensor, which torch refuses."""
     for name in ("output_split_sizes", "input_split_sizes"):
         if hasattr(kwargs.get(name), "tolist"):
             kwargs[name] = kwargs[name].tolist()
@@ -137,7 +132,7 @@ def _with_plain_sizes(original: Function, *args: Tensor, **kwargs: Tensor) -> Re
 
 
 def _device_mode(torch: ModuleType) -> contextlib.AbstractContextManager[object]:
-    """A torch function mode that rewrites ``cuda`` devices in the arguments of every torch call."""
+    """Return a torch function mode that rewrites ``cuda`` devices in the arguments of every torch call."""
     from torch.overrides import TorchFunctionMode
 
     def to_cpu(value: object) -> object:
@@ -160,17 +155,14 @@ def _device_mode(torch: ModuleType) -> contextlib.AbstractContextManager[object]
     return CudaMeansCpu()
 
 
-def past(session: TorchSession) -> contextlib.AbstractContextManager[object]:
-    """Where our own reading of tensors goes past the mode, which takes longer than most of its calls; outside of a rehearsal nothing.
-
-    The mode asks Python about every call of torch and every attribute of a tensor: a hundred tensors that are looked at ten times are
-    7 ms, which no accelerator has.
-    """
+def bypass_device_rewriting(session: TorchSession) -> contextlib.AbstractContextManager[object]:
+    """Return a context for our own reading of tensors, outside the mode of a rehearsal."""
+    # the mode costs Python at every call of torch and every attribute of a tensor: 7 ms for a hundred tensors read ten times
     if session.settings.device != "cpu":
         return contextlib.nullcontext()
     import torch
 
-    return contextlib.nullcontext() if not hasattr(torch._C, "DisableTorchFunction") else torch._C.DisableTorchFunction()
+    return torch._C.DisableTorchFunction() if hasattr(torch._C, "DisableTorchFunction") else contextlib.nullcontext()
 
 
 def install_helpers(session: TorchSession, utils: ModuleType) -> None:
@@ -184,16 +176,15 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
 
 
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
-    """Let 0.12 to 0.16 start without nvcc: they ask for its version, and then have no kernel to build."""
+    """Let 0.12 to 0.16 start without nvcc, whose version they read although they build no kernel."""
     session.ledger.replace(fused_kernels, "load", _answering(None))
 
 
 def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
     """Let torch's norms work under ``--sequence-parallel``, as Megatron's fused norm and Transformer Engine's do.
 
-    A norm is taken of each token alone, so a part of the sequence changes no norm. It changes the gradient of the norm's weights, which
-    Megatron sums over the tensor-parallel ranks where the weights are marked. Torch's norms are refused for want of that mark alone.
-    """
+    A norm is of one token, so a part of the sequence changes only the gradient of the norm's weights, which Megatron sums over
+    tensor-parallel ranks where the weights are marked. Torch's norms are refused only for want of this mark."""
 
     def new(original: Function, cls: type, config: Config, *args: object, **kwargs: object) -> Module:
         if not config.sequence_parallel:
@@ -213,13 +204,11 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     """Let Megatron's own attention work under ``--context-parallel-size``, which it leaves to Transformer Engine.
 
     A query's row of the scores needs every key and no other query. So the keys and values of all ranks are gathered, as Transformer
-    Engine does for ``--cp-comm-type all_gather``. All else is Megatron's own: the rows of the mask that its
-    ``get_batch_on_this_cp_rank`` left this rank belong to this rank's queries. A sliding window stays refused: Megatron makes its mask
-    from the number of queries.
+    Engine does for ``--cp-comm-type all_gather``; Megatron's ``get_batch_on_this_cp_rank`` leaves this rank the mask rows of its queries.
+    A sliding window stays refused: Megatron makes its mask from the number of queries.
 
-    Let it also take the sizes of latent attention's heads, ``k_channels`` and ``v_channels``, which Transformer Engine's takes: its
-    arithmetic goes by the sizes of the tensors that it is given, but for the width of what it puts out.
-    """
+    The sizes of latent attention's heads, ``k_channels`` and ``v_channels``, are accepted as by Transformer Engine's attention: the
+    arithmetic follows the sizes of the inputs, and only the width of the output does not."""
 
     def init_whole(
         init: Function,
@@ -247,7 +236,7 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
 
 
 def _whole_sequence(part: Tensor) -> Tensor:
-    """Keys or values of all context-parallel ranks, in order: of 2n chunks rank r has the r-th from the front and from the back."""
+    """Gather keys or values of all context-parallel ranks, in order: of 2n chunks rank r has the r-th from the front and from the back."""
     import torch
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
@@ -260,11 +249,8 @@ def _whole_sequence(part: Tensor) -> Tensor:
 
 
 def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
-    """Keep the numbers that Megatron draws to warm up its kernels from moving the weights that are drawn next.
-
-    On an accelerator another generator draws them. Their count depends on the tensor-parallel size, on which the weights of
-    ``--use-cpu-initialization`` must not depend.
-    """
+    """Restore the generator after Megatron's warm-up of kernels, which on an accelerator draws from another generator."""
+    # the number of draws depends on the tensor-parallel size, on which weights of --use-cpu-initialization must not depend
 
     def warm_up(original: Function, *args: object, **kwargs: object) -> None:
         from torch.random import fork_rng

@@ -1,4 +1,4 @@
-"""The routers of a built Megatron model: their names, the experts that they chose, and experts that are chosen for them."""
+"""The routers of a built Megatron model: their names, their choices of experts, and recorded choices in their place."""
 
 from __future__ import annotations
 
@@ -24,33 +24,30 @@ from align_hooks.torch_side.session import TorchSession
 
 REPLAY = f"{PREFIX}REPLAY_ROUTING"
 OTHERWISE = {"sinkhorn": "--moe-router-load-balancing-type sinkhorn", "quantile_balancing": "quantile balancing"}
-"""Ways of Megatron to choose experts that are no choice of the highest scores."""
+"""Megatron's ways to choose experts other than by the highest scores."""
 
 
 def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Module, str]:
-    """The routers of this rank, each with the name of its weight without ``.weight``."""
+    """Map this rank's routers to the names of their weights without ``.weight``."""
     names = {id(parameter.model): next(iter(parameter.whole.pieces)) for parameter in parameters if len(parameter.whole.pieces) == 1}
     routers = (module for chunk in chunks for module in chunk.modules() if isinstance(module, TopKRouter))
     return {router: names[id(router.weight)].removesuffix(".weight") for router in routers if id(router.weight) in names}
 
 
 def routing_map_of(router: Module, weights: torch.Tensor, routing_map: torch.Tensor) -> torch.Tensor:
-    """The bool map ``[tokens, experts]`` of a router's own choice, from the ``weights`` and the map that it returned: where other experts
-    were given to the tokens it is another, and where experts are filled up to their capacity the map has tokens that weigh nothing."""
-    own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), GivenExperts) else None
+    """Return the bool map ``[tokens, experts]`` of a router's own choice, from the weights and the map that the router returned."""
+    own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), RecordedExperts) else None
     if own is not None:
         return torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
+    # experts filled up to their capacity have tokens of weight 0
     return routing_map.bool() & (weights != 0) if router.config.moe_pad_expert_input_to_capacity else routing_map
 
 
 def own_tokens(routing_map: torch.Tensor, tokens: int, place: Mapping[str, int]) -> torch.Tensor:
-    """Return the rows of a map ``[tokens, experts]`` that are this rank's own ``tokens``.
-
-    With ``--moe-token-dispatcher-type alltoall_seq`` a router gathers the logits of all tensor-parallel ranks, one rank's tokens behind the
-    other's as ``gather_from_sequence_parallel_region`` has them, and every rank makes the same map of all.
-    """
+    """Return the rows of a map ``[tokens, experts]`` that are this rank's own ``tokens``."""
     if len(routing_map) == tokens:
         return routing_map
+    # with --moe-token-dispatcher-type alltoall_seq a router gathers the logits of all tensor-parallel ranks, rank after rank
     if len(routing_map) != tokens * place["tp_size"]:
         raise RefusedRun(
             f"a router chose the experts of {len(routing_map)} tokens, this rank has {tokens}; choose another token dispatcher"
@@ -59,7 +56,7 @@ def own_tokens(routing_map: torch.Tensor, tokens: int, place: Mapping[str, int])
 
 
 def are_captured() -> bool:
-    """Return whether CUDA graphs replay the layers with experts: a router is then seen while its graph is captured, and never again."""
+    """Return whether CUDA graphs replay the layers with experts; a hook of a router then runs only while its graph is captured."""
     args = get_args()
     return bool(args.num_experts and captured(lambda name: getattr(args, name, None)))
 
@@ -77,7 +74,7 @@ def refuse_unrouted(session: TorchSession) -> None:
 
 
 def chosen_by(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
-    """Of a bool map ``[tokens, experts]`` the experts of each token, int16 ``[tokens, experts a token]``, ascending, -1 for none."""
+    """Convert a bool map ``[tokens, experts]`` to each token's experts, int16 ``[tokens, experts a token]``, ascending, -1 for none."""
     experts = routing_map.shape[1]
     backwards = torch.arange(experts, 0, -1, dtype=torch.int16, device=routing_map.device)
     highest = torch.where(routing_map.bool(), backwards, torch.zeros_like(backwards)).topk(router.topk, dim=1).values
@@ -85,7 +82,7 @@ def chosen_by(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
 
 
 def routed_slices(session: TorchSession) -> Slices | None:
-    """The positions [start, stop) of the sequence that this rank routes; None for all of them."""
+    """Return the slices [start, stop) of the sequence that this rank routes; None for all positions."""
     place, args = session.place, get_args()
     cut = place["tp_size"] if args.sequence_parallel else 1
     if place["cp_size"] == 1 and cut == 1:
@@ -95,36 +92,31 @@ def routed_slices(session: TorchSession) -> Slices | None:
 
 
 def choices(session: TorchSession) -> StepChoices | None:
-    """The experts of all tokens of the step that ended, on the host. Raises RefusedRun where this rank has routers and none was passed."""
-    if session.routers and not session.current.attempt.chosen_experts:
+    """Return the experts of the ended step's tokens, on the host; raise RefusedRun where this rank has routers and none was seen."""
+    chosen = session.current.attempt.chosen_experts
+    if session.routers and not chosen:
         raise RefusedRun(f"{PREFIX}ROUTING: no router was seen to choose in this step; a captured graph replays it without Python")
-    experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.current.attempt.chosen_experts.items()}
-    rows = [len(part) for part in next(iter(session.current.attempt.chosen_experts.values()), [])]
-    return StepChoices(experts, rows, routed_slices(session))
+    experts = {name: to_numpy(torch.cat(parts)) for name, parts in chosen.items()}
+    return StepChoices(experts, [len(part) for part in next(iter(chosen.values()), [])], routed_slices(session))
 
 
-class GivenExperts:
-    """Stands in the place of a router's ``router_replay``, by which Megatron asks for experts that were chosen before.
-
-    ``own`` are the experts that the router would have chosen in its last forward pass, where others were given: what is recorded stays the
-    run's own. ``get_replay_topk`` is called once a forward pass. Where activations are recomputed, each micro-batch has a second pass, with
-    gradients, in the same order.
-    """
+class RecordedExperts:
+    """Takes the place of a router's ``router_replay``, of which Megatron requests experts once a forward pass."""
 
     def __init__(self, session: TorchSession, replay: RoutingReplay, router: Module, name: str) -> None:
         self.session, self.replay, self.router, self.name = session, replay, router, name
-        self.own: torch.Tensor | None = None
+        self.own: torch.Tensor | None = None  # the router's own choice in the last replayed pass, for the record
         self.facts = Router(int(router.config.num_moe_experts), int(router.topk))
 
     def get_replay_topk(self, scores, topk, num_groups=None, group_topk=None, default_compute_topk=None):  # type: ignore[no-untyped-def]
-        """The scores of the experts that the recorded run chose, and these; the router's own choice in a step that is not replayed."""
+        """Return scores and numbers of the recorded experts, or the router's own choice in a step that is not replayed."""
         session, step = self.session, self.session.step
         own = default_compute_topk(scores, topk, num_groups=num_groups, group_topk=group_topk)
         self.own = None
         if step is None or step not in self.replay.steps or not self.router.training:
             return own
         self.own = own[1]
-        pass_of = (self.name, torch.is_grad_enabled())
+        pass_of = (self.name, torch.is_grad_enabled())  # recomputed micro-batches have a second pass, with gradients, in the same order
         experts = self.experts(step, session.current.attempt.passes[pass_of], len(scores))
         session.current.attempt.passes[pass_of] += 1
         self.replay.made.add(step)
@@ -132,7 +124,7 @@ class GivenExperts:
         return scores.gather(1, chosen), chosen
 
     def experts(self, step: int, micro_batch: int, tokens: int) -> Array:
-        """The experts of one micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the router's order: position, row."""
+        """Return the experts of a micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the order position, row."""
         place, rows = self.session.place, get_args().micro_batch_size
         first = (micro_batch * place["dp_size"] + place["dp"]) * rows
         layer = self.replay.experts(step, self.name, self.facts)[first : first + rows]
@@ -148,8 +140,7 @@ class GivenExperts:
 
 
 def give_experts(session: TorchSession, planned: range) -> None:
-    """Let every router of this rank ask for the recorded experts in the ``planned`` steps; refuses, before training, what cannot be
-    replayed."""
+    """Give every router of this rank the recorded experts in the ``planned`` steps; refuse, before training, what cannot be replayed."""
     args, replay = get_args(), session.routing
     if replay is None:
         return
@@ -161,10 +152,9 @@ def give_experts(session: TorchSession, planned: range) -> None:
         if router.config.moe_router_fusion:
             router.config.moe_router_fusion = False
             session.override("moe_router_fusion", True, False, f"{REPLAY}: the fused router asks for no recorded experts")
-    given = {router: GivenExperts(session, replay, router, name) for router, name in session.routers.items()}
-    ramping = getattr(args, "rampup_batch_size", None)
+    replays = {router: RecordedExperts(session, replay, router, name) for router, name in session.routers.items()}
     rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
-    tokens = None if ramping else rows * args.seq_length
-    session.check_routing({item.name: item.facts for item in given.values()}, planned, tokens)
-    for router, item in given.items():
+    tokens = None if getattr(args, "rampup_batch_size", None) else rows * args.seq_length
+    session.check_routing({item.name: item.facts for item in replays.values()}, planned, tokens)
+    for router, item in replays.items():
         router.router_replay = item

@@ -1,11 +1,10 @@
 """The guide's ``seed_all`` for PyTorch, corrected.
 
-The guide's snippet sets PYTHONHASHSEED in a running interpreter, where it has no effect; the launcher starts the interpreter again
-instead. The snippet's ``torch.backends.cudnn.enable`` is a typo and sets nothing. Megatron seeds everything again from ``--seed``, and
-overwrites what a call before ``pretrain()`` seeded. ``ALIGN_HOOKS_SEED`` therefore becomes Megatron's own seed, which keeps its offsets
-for pipeline and data-parallel ranks and its tensor-parallel trackers.
+The guide's snippet sets PYTHONHASHSEED in a running interpreter, without effect; the launcher starts the interpreter again instead. The
+snippet's ``torch.backends.cudnn.enable`` is a typo and sets nothing. Megatron seeds everything again from ``--seed``, so
+``ALIGN_HOOKS_SEED`` becomes Megatron's own seed, with its offsets for pipeline and data-parallel ranks and its tensor-parallel trackers.
 
-``torch.npu`` is there when the script, or MindSpeed, has imported torch_npu. It is not imported here: without it no NPU is in use.
+``torch.npu`` exists once the script, or MindSpeed, has imported torch_npu; without it no NPU is in use.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seed python, numpy, torch and every accelerator. For patches; call it where nothing seeds again afterwards, and on NPUs after
-    torch_npu was imported."""
+    """Seed python, numpy, torch and every accelerator; for patches, after the last other seeding and the import of torch_npu."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # CUDA included
@@ -27,8 +25,7 @@ def seed_all(seed: int) -> None:
 
 
 def set_deterministic() -> None:
-    """Ask torch for deterministic kernels, on an NPU too, and for deterministic collectives where no variable says otherwise; the
-    environment variables must have been set at start."""
+    """Switch torch's deterministic kernels on, those of an NPU included; the environment variables must have been set at start."""
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
@@ -37,7 +34,7 @@ def set_deterministic() -> None:
 
 
 def read_back() -> dict[str, object]:
-    """The switches as torch holds them now; of an NPU that is in use also its seed, and whether it may take 32-bit floats as HF32."""
+    """Return torch's present switches; of an NPU in use also its seed, and whether it may compute 32-bit floats as HF32."""
     switches = {
         "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled(),
         "torch.backends.cudnn.deterministic": torch.backends.cudnn.deterministic,

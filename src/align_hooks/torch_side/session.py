@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TorchSession(Session):
-    """The built objects of a Megatron run, and what the step under way gathers until it ends."""
+    """The built objects of a Megatron run, and the values of the step under way."""
 
     parameters: Parameters | None = None
     optimizer: Optimizer = None
@@ -34,23 +34,23 @@ class TorchSession(Session):
     routers: dict[Module, str] = field(default_factory=dict)
     """The modules that choose experts, with their names."""
     probe_points: Sequence[ProbePoint] = ()
-    """Where the points of the model are seen that are wanted."""
+    """The probe points of recorded and forced points."""
     buffers: Buffers | None = None
-    """What a checkpoint holds of the model beside parameters."""
+    """The model's persistent buffers; None before the first step."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
     said: set[Unseen] = field(default_factory=set)
-    """What of a batch was not seen and has been said."""
+    """Reasons for missing parts of a batch that have been printed."""
     digests: bool | None = None
-    """Whether the device takes the tokens' digest rightly; None before that was tried."""
+    """Whether the device computes the tokens' digest correctly; None before the first test."""
     current: CurrentStep = field(default_factory=CurrentStep)
 
     def see_unseen(self, reasons: Iterable[Unseen]) -> None:
-        """Keep what of the step's batch was not seen, for its row, and say what is new in a line, of ranks that are alike from the first:
-        only ranks of the last stage see what is done with token losses, and rank 0 may be none of them."""
+        """Keep why parts of the step's batch are missing, for its row, and print new reasons."""
         unseen = self.current.unseen
         unseen.update(reasons)
         new, self.said = unseen - self.said, self.said | unseen
+        # one of equal ranks prints: only the last stage sees what becomes of token losses, and rank 0 may not be in it
         if not any(self.place.get(axis, 0) for axis in ("dp", "tp", "cp")):
             for reason in known(reason.value for reason in new):
                 say(f"align_hooks: rank {self.launch.rank}: {rendered(reason.words)}", sys.stdout)

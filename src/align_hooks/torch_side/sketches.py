@@ -1,9 +1,8 @@
-"""The sketches of :mod:`align_hooks.record.format.sketch` of all pieces of all tensors, in a number of calls that grows with their
-elements alone.
+"""The sketches of :mod:`align_hooks.record.format.sketch` of all pieces, in a number of calls that grows only with their elements.
 
-Pieces of one width are put below each other, small ones by a copy and large ones as they lie, in blocks of whole turns of rows with zeros
-where a piece has none. All rows of a block then have the same columns, so that a block is multiplied by one set of signs, and its sums over
-columns are one call. Which block takes which elements, and the signs, are made once, when tensors come that lie otherwise than the last.
+Pieces of one width are stacked, small pieces by a copy and large pieces in place, in blocks of full row tiles, padded with zeros. All rows
+of a block then have the same columns: one set of signs multiplies the block, and one call sums its columns. The blocks and their signs are
+planned once for tensors of the same types and pieces.
 """
 
 from __future__ import annotations
@@ -22,40 +21,40 @@ from align_hooks.record.format.sketch import BLOCK, PROJECTIONS, TURNS, Slab, co
 from align_hooks.torch_side.arrays import has_fp64
 
 ON_DEVICE = 1 << 24
-"""Elements of a block on an accelerator, where a call costs more than memory does."""
-
-
+"""Elements of a block on an accelerator, where calls cost more than memory."""
 Source: TypeAlias = tuple[int | None, int, int]
 """Elements [start, stop) of a tensor, by its index; with None as many zeros."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Elements that are taken in one call, while it is being filled: ``sources`` one after the other. ``turns`` are the rows by sixteen of
-    each of its ``owners``, ``rows`` the signs of these rows."""
+    """Consecutive elements for one call, while the block is being filled."""
 
     sources: list[Source] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
+    """The number of row tiles of each owner."""
     rows: list[Array] = field(default_factory=list)
+    """The signs of each owner's rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionColumns:
-    """The signs of a block's columns, fp32 ``[TURNS, columns]``. ``lanes`` are the sums that they go into, where these do not follow each
-    other as :attr:`Slab.is_in_lanes` has it."""
+    """The signs of a block's columns, and the projection of each column."""
 
     signs: torch.Tensor
+    """fp32 ``[TURNS, columns]``."""
     lanes: torch.Tensor | None
+    """The projection of each column; None where columns are in lanes (:attr:`Slab.is_in_lanes`)."""
 
     @classmethod
     def of(cls, slab: Slab, device: torch.device) -> ProjectionColumns:
-        """Those of a slab."""
+        """Make the columns of a slab on a device."""
         lanes = None if slab.is_in_lanes else torch.from_numpy(slab.columns % PROJECTIONS).to(device)
         return cls(torch.from_numpy(column_signs(slab.columns)).to(device, torch.float32), lanes)
 
     def sums(self, block: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
-        """The sums of each row, ``[turns, TURNS, PROJECTIONS]``, of a block ``[turns, TURNS, columns]``."""
+        """Return the sums of each row, ``[turns, TURNS, PROJECTIONS]``, of a block ``[turns, TURNS, columns]``."""
         signed = block * self.signs
         if self.lanes is None:
             return signed.view(len(block), TURNS, -1, PROJECTIONS).sum(dim=2, dtype=wide)
@@ -65,15 +64,17 @@ class ProjectionColumns:
 
 @dataclass(frozen=True, slots=True)
 class ReadyBlock:
-    """A block that is ready: signs of its rows, fp32 ``[turns, TURNS, 1]``, and the turns of each owner, both on the device."""
+    """A filled block, with its signs on the device."""
 
     sources: Sequence[Source]
     columns: ProjectionColumns
     rows: torch.Tensor
+    """The signs of rows, fp32 ``[turns, TURNS, 1]``."""
     turns: torch.Tensor
+    """The number of row tiles of each owner."""
 
     def sums(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The sums of each of its owners, ``[owners, TURNS · PROJECTIONS]``; of a device that has no fp64, of each of its turns."""
+        """Return the sums of each owner, ``[owners, TURNS · PROJECTIONS]``; of each row tile where the device has no fp64."""
         parts = [self._part(tensors, *source) for source in self.sources]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         wide = torch.float64 if has_fp64(joined.device) else torch.float32
@@ -84,7 +85,7 @@ class ReadyBlock:
             return by_turn
         if len(self.turns) == 1:
             return by_turn.sum(dim=0, keepdim=True)
-        # Unless it is unsafe, the host waits for the device to hold the lengths against the rows, which they add up to as they were made.
+        # without "unsafe" the host waits for the device to check that the lengths add up to the rows, which they do by construction
         return torch.segment_reduce(by_turn, "sum", lengths=self.turns, axis=0, unsafe=True)
 
     def _part(self, tensors: Sequence[torch.Tensor], index: int | None, start: int, stop: int) -> torch.Tensor:
@@ -96,20 +97,22 @@ class ReadyBlock:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The signed sums of a step, left on the device: ``numbers`` ``[blocks' owners · TURNS · PROJECTIONS]``, ``owners`` the piece of each,
-    ``names`` of the pieces."""
+    """The signed sums of a step, on the device."""
 
     numbers: torch.Tensor
+    """``[owners of all blocks · TURNS · PROJECTIONS]``."""
     owners: Array
+    """The piece of each block's owner."""
     names: Sequence[str]
+    """The names of the pieces."""
 
     def named(self, numbers: Array, squared: dict[str, float]) -> dict[str, list[float]]:
-        """Canonical name to sketch, from ``numbers`` on the host and the squared sum of each name."""
+        """Map canonical names to sketches, from ``numbers`` on the host and the squared sum of each name."""
         return named(numbers, self.owners, self.names, squared)
 
 
 class SketchPlan:
-    """Which elements go into which block, for tensors of given parameters."""
+    """The blocks of the elements of given parameters."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -118,7 +121,7 @@ class SketchPlan:
         self._names: list[str] = []
 
     def sketches(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> Sketches:
-        """Take the signed sums of tensors, each with its pieces; nothing comes to the host."""
+        """Compute the signed sums of tensors, each with its pieces, on the device."""
         flat = [tensor.detach().reshape(-1) for tensor in tensors]
         known = (tuple(fused), tuple((tensor.dtype, tensor.device) for tensor in tensors))
         if self._of != known:
@@ -128,7 +131,7 @@ class SketchPlan:
         return Sketches(torch.cat(sums) if sums else torch.zeros(0, dtype=torch.float64), self._owners, self._names)
 
     def _make(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> None:
-        """Fill blocks with the pieces, those of the same columns and type together."""
+        """Fill blocks with the pieces, grouped by columns, type and device."""
         shards = [(index, shard, runs) for index, each in enumerate(fused) for shard, runs in with_runs(each)]
         self._names = [shard.name for _, shard, _ in shards]
         filling: dict[object, tuple[Slab, torch.device, list[Block]]] = {}
@@ -150,7 +153,7 @@ class SketchPlan:
 
 
 def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[ElementRange]]]:
-    """The pieces of a parameter of which this rank holds any element, each with its runs."""
+    """Yield the pieces of which this rank holds an element, each with its runs."""
     runs: dict[int, list[ElementRange]] = {}
     for run in fused.runs():
         runs.setdefault(run.piece, []).append(run)
@@ -158,8 +161,7 @@ def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[ElementRange]]]:
 
 
 def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, int, int]], size: int) -> None:
-    """Put the elements of a slab, those of ``sources`` one after the other, into the last of ``blocks`` and into new ones of about ``size``
-    elements."""
+    """Put a slab's elements, consecutive in ``sources``, into the last of ``blocks`` and into new blocks of about ``size`` elements."""
     turn = slab.turn
     first, last = slab.start // turn, -(-slab.stop // turn)
     padded: list[Source] = [(None, 0, slab.start - first * turn), *sources, (None, 0, last * turn - slab.stop)]
@@ -169,9 +171,9 @@ def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, i
         count = min(last - first, most)
         if not blocks or sum(blocks[-1].turns) + count > most:  # a piece is torn only where it is larger: its blocks are then views
             blocks.append(Block())
-        taken, rest = split(rest, count * turn)
+        head, rest = split(rest, count * turn)
         block = blocks[-1]
-        block.sources += taken
+        block.sources += head
         block.owners.append(owner)
         block.turns.append(count)
         block.rows.append(row_signs(np.arange(first * TURNS, (first + count) * TURNS)))
@@ -179,12 +181,12 @@ def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, i
 
 
 def split(sources: list[Source], size: int) -> tuple[list[Source], list[Source]]:
-    """The first ``size`` elements of sources, and the others."""
-    taken: list[Source] = []
+    """Return the first ``size`` elements of sources, and the others."""
+    head: list[Source] = []
     for number, (index, start, stop) in enumerate(sources):
         if stop - start > size:
             middle = start + size
-            return [*taken, (index, start, middle)] if size else taken, [(index, middle, stop), *sources[number + 1 :]]
-        taken.append((index, start, stop))
+            return [*head, (index, start, middle)] if size else head, [(index, middle, stop), *sources[number + 1 :]]
+        head.append((index, start, stop))
         size -= stop - start
-    return taken, []
+    return head, []

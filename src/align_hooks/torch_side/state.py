@@ -1,13 +1,11 @@
-"""What a step of a Megatron run starts from beside weights and moments (:mod:`align_hooks.record.format.state`, and of its random
-generators :mod:`align_hooks.record.format.random_states`).
+"""The state at a step's start beside weights and moments (:mod:`~align_hooks.record.format.state` and its ``random_states``).
 
-All of it is what a checkpoint holds: the samples consumed, which are the data sampler's position, the scheduler's and the optimizer's
-counts, the loss scaler's, and buffers. The numbers lie on the host. Buffers are copied on the device, for a step may move them, and come to
-the host with everything else when the step has ended.
+A checkpoint holds all of it: the samples consumed, which are the data sampler's position, the counts of scheduler, optimizer and loss
+scaler, and buffers. Counts are on the host. Buffers are copied on the device, for a step may change them, and come to the host when the
+step has ended.
 
-Dropout draws from the device's generator, inside tensor parallelism from the states that Megatron's tracker keeps beside it. Data sets draw
-from numpy's and torch's generators. The state of a CUDA generator is a seed and an offset, which lie on the host. While a CUDA graph is
-captured with a generator its state may not be read, and it is left out.
+Dropout draws from the device's generator, under tensor parallelism from the states of Megatron's tracker; data sets draw from numpy's and
+torch's generators. The state of a CUDA generator, a seed and an offset on the host, may not be read while a CUDA graph is captured with it.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
 from align_hooks.torch_side.optimizer import chain, updates_made
 
 MOST = 1 << 22
-"""Elements of buffers that are copied; a model with more keeps something else in them."""
+"""Most elements of buffers to copy; a model with more keeps other things in them."""
 SCALERS = {GROWTH: "_growth_tracker", HYSTERESIS: "_hysteresis_tracker"}
 """The counts of ``DynamicGradScaler``; a constant scale has none."""
 
 
 def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor | float | str]:
-    """The numbers that a step starts from; what is counted on the device is left there."""
+    """Return the counts at a step's start; counts of the device stay there."""
     state: dict[str, torch.Tensor | float | str] = {SAMPLES: float(get_args().consumed_train_samples)}
     if (steps := getattr(schedule, "num_steps", None)) is not None:
         state[SCHEDULER] = float(steps)
@@ -45,19 +43,20 @@ def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What a checkpoint holds of a model and is no parameter: each buffer's name, its module and the module's name for it."""
+    """The persistent buffers of a model."""
 
     places: tuple[tuple[str, Module, str], ...]
+    """Each buffer's name, its module and the module's name for it."""
 
     @classmethod
     def of(cls, chunks: Sequence[Module]) -> Buffers:
-        """The buffers of a model's chunks; none where there are too many elements of them."""
+        """Find the buffers of a model's chunks; none where these have too many elements."""
         places = tuple(_persistent(chunks))
         elements = sum(getattr(module, key).numel() for _, module, key in places)
         return cls(places if elements <= MOST else ())
 
     def copies(self) -> dict[str, torch.Tensor]:
-        """A copy of each, by name."""
+        """Return a copy of each buffer, by name."""
         return {name: getattr(module, key).detach().clone() for name, module, key in self.places}
 
 
@@ -70,12 +69,12 @@ def _persistent(chunks: Sequence[Module]) -> Iterator[tuple[str, Module, str]]:
 
 
 def generators() -> dict[str, str]:
-    """Name of each generator to the digest of its state, read at the start of every step. Reading moves none and waits for no device."""
+    """Map each generator to the digest of its state, at the start of a step, without advancing it or waiting for a device."""
     return of_python_and_numpy() | generators_at_micro_batch()
 
 
 def generators_at_micro_batch() -> dict[str, str]:
-    """The same for torch's generators alone, from which a forward pass draws."""
+    """Map torch's generators, from which a forward pass draws, to the digests of their states."""
     return {name: digest(state.numpy().tobytes()) for name, state in _states()}
 
 

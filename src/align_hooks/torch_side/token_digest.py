@@ -1,7 +1,7 @@
-"""The digest of the tokens of a step, added up on the device over its micro-batches (:mod:`align_hooks.record.format.token_digest`).
+"""The digest of a step's tokens, added up on the device over micro-batches (:mod:`align_hooks.record.format.token_digest`).
 
-A device may add integers in another way than it says (an NPU that casts them to fp32 would keep 24 bits). So the digest of a batch that is
-known is taken there once, and where that is wrong, none is recorded.
+A device may add integers inexactly (an NPU that casts them to fp32 would keep 24 bits). So the device digests a known batch once, and where
+the result is wrong, no digest is recorded.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from align_hooks.torch_side.arrays import on_device
 from align_hooks.torch_side.objects import Tensor
 
 LEAST = 64
-"""Multipliers that are made at once: so many, or a power of two more."""
+"""Fewest multipliers made at once; more are made in powers of two."""
 KNOWN = np.arange(3 * 100).reshape(3, 100) * 2_657 % 200_003
-"""A batch of ids as large as any vocabulary has."""
+"""A batch of ids as large as those of any vocabulary."""
 OF_KNOWN = digest(KNOWN)
 
 
 @dataclass
 class TokenDigest:
-    """The ``total`` of the ``rows`` seen so far, int64, left on the device; None before the first."""
+    """The digest of the rows seen so far, on the device."""
 
     total: Tensor | None = None
+    """int64; None before the first row."""
     rows: int = 0
 
     def add(self, tokens: object) -> None:
-        """Add the tokens of a micro-batch, integers ``[rows, sequence]``; of anything else nothing is known."""
+        """Add the tokens of a micro-batch, integers ``[rows, sequence]``; ignore anything else."""
         if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             return
         before, self.rows = self.rows, self.rows + len(tokens)
@@ -40,11 +41,11 @@ class TokenDigest:
         self.total = number if self.total is None else self.total + number
 
     def upper(self) -> Tensor | None:
-        """The bits of the total that fp64 holds; None where no tokens were seen."""
+        """Return the bits of the total that fp64 holds; None before the first row."""
         return None if self.total is None else self.total >> (64 - BITS)
 
     def of_known(self) -> Tensor | None:
-        """The digest of :data:`KNOWN` on the same device."""
+        """Return the digest of :data:`KNOWN` on the same device."""
         if self.total is None:
             return None
         made = TokenDigest()
@@ -53,7 +54,7 @@ class TokenDigest:
 
 
 def first(count: int, begin: int, device: torch.device) -> Tensor:
-    """The first multipliers of positions or of rows, ``[count]`` on a device."""
+    """Return the first multipliers of positions or of rows, ``[count]`` on a device."""
     return _made(max(LEAST, 1 << (count - 1).bit_length()), begin, device)[:count]
 
 

@@ -32,7 +32,7 @@ def test_whatever_is_changed_it_is_read_or_refused_in_a_line(seed: str, tmp_path
         else:
             rewritten(file, random.choice(BY_KIND.get(file.suffix, ANY))(random, file.read_bytes()))
         try:
-            [value.read() if value.whole else value.parts for value in points_of(read_dump(dump)).values]
+            [value.read() if value.has_numbers else value.parts for value in points_of(read_dump(dump)).values]
         except AlignHooksError as error:
             said.append(str(error))
         shutil.rmtree(dump)

@@ -1,5 +1,5 @@
-"""Quantities that no single name says: what each side works out from several, as the frameworks do.
+"""Quantities that each side computes from several settings, as the frameworks do; UNSET where a setting is missing.
 
-Megatron's are ``validate_args`` and ``core_transformer_config_from_args`` of ``megatron.training``; MindFormers' are ``LlamaConfig`` with
-``llama_layer``, the newer ``TransformerConfig``, and ``base_trainer``. Each returns UNSET where something it needs is not said.
+Megatron's are ``validate_args`` and ``core_transformer_config_from_args`` of ``megatron.training``; MindFormers'
+``LlamaConfig`` with ``llama_layer``, the newer ``TransformerConfig``, and ``base_trainer``.
 """

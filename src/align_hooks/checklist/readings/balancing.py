@@ -1,36 +1,35 @@
 """The loss that balances experts: among which tokens each side counts choices, which choices it counts, and how much the loss weighs.
 
-Both frameworks average, over experts, how often an expert is chosen times its mean score. They part in what the frequency is taken over,
-and a name of one is another thing in the other: what MindFormers calls ``sub_seq_aux_loss`` is ``aux_loss`` of Megatron-LM, and its
-``seq_aux_loss`` is no ``seq_aux_loss`` of Megatron-LM. Of Megatron-LM 0.19 ``moe/router.py`` says so in ``_apply_aux_loss``,
-``_apply_seq_aux_loss`` and ``_apply_global_aux_loss``, of MindFormers 1.9 ``moe/router.py`` in ``_expert_load_balancing``.
+Both frameworks average, over experts, how often an expert is chosen times its mean score. The frequencies are of other tokens,
+and names differ: MindFormers' ``sub_seq_aux_loss`` is Megatron-LM's ``aux_loss``, and ``seq_aux_loss`` is not the same loss
+(``moe/router.py``: Megatron-LM 0.19, ``_apply_aux_loss`` and its neighbours; MindFormers 1.9, ``_expert_load_balancing``).
 """
 
 from __future__ import annotations
 
 from align_hooks.checklist.defaults import default, family
-from align_hooks.checklist.meaning import Balanced, Counts, Shares, Words
+from align_hooks.checklist.meaning import Balanced, Counts, Shares, Unchosen, Words
 from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, is_older_core, is_on, value_of
-from align_hooks.checklist.row import UNSET, Read, is_new, model, text
+from align_hooks.checklist.row import UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 GLOBAL = "global_aux_loss"
 OF_MEGATRON = ("aux_loss", "seq_aux_loss", GLOBAL)
 OF_MINDFORMERS = ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")
-"""What a newer model may be told; the first is its default."""
+"""A newer model's types; the first is its default."""
 WITHOUT_A_LOSS = ("none", "sinkhorn", "quantile_balancing", "softmax_topk", "sparsemixer_topk")
 """Types of Megatron-LM and MindSpeed-LLM that add no loss."""
 KIND = model("moe_router_load_balancing_type")
 LAYOUT = ("use_parallel", "parallel.parallel_mode", "parallel_config.model_parallel", "parallel_config.context_parallel")
-"""What cuts a micro-batch before MindFormers' router."""
+"""Settings that cut a micro-batch before MindFormers' router."""
 
 
-def alone(value: Setting) -> Setting:
-    """The only value of a list of one; everything else stays as it is."""
+def single(value: Setting) -> Setting:
+    """Return the only value of a list of one; else the value unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -38,8 +37,8 @@ def alone(value: Setting) -> Setting:
 
 
 def megatron_balancing(c: Configuration) -> Setting:
-    """A micro-batch, each sequence by itself, or all ranks with the micro-batches before: no layout cuts a sequence for any of them."""
-    kind = text(alone(mindspeed.balances(c)))
+    """Return a micro-batch, single sequences, or all ranks with the step's earlier micro-batches; no layout cuts sequences."""
+    kind = text(single(mindspeed.balances(c)))
     rows = value_of(c, ("micro_batch_size",))
     if kind == "seq_aux_loss":
         return Balanced(1, kind=kind)
@@ -50,7 +49,7 @@ def megatron_balancing(c: Configuration) -> Setting:
 
 
 def ranks_of_megatron(c: Configuration) -> int:
-    """The data-parallel size; one where a whole step is one micro-batch.
+    """Return the data-parallel size; one where a step is one micro-batch.
 
     :raises Unknown: nothing says it.
     """
@@ -63,12 +62,12 @@ def ranks_of_megatron(c: Configuration) -> int:
 
 
 def mindformers_balancing(c: Configuration) -> Setting:
-    """What stands on one device, what stands on a tensor-parallel group, or all devices with the micro-batches before.
+    """Return the tokens of one device, of a tensor-parallel group, or of all devices with the step's earlier micro-batches.
 
-    Tensor and context parallelism cut every sequence before the router: ``sub_seq_aux_loss`` counts each piece apart, ``seq_aux_loss``
-    those of context parallelism alone. Older models count what stands on one device, which ``use_seq_parallel`` cuts.
+    Tensor and context parallelism cut every sequence before the router: ``sub_seq_aux_loss`` counts each piece separately,
+    ``seq_aux_loss`` those of context parallelism. Older models count on one device, which ``use_seq_parallel`` cuts.
     """
-    kind = text(alone(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
+    kind = text(single(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
     rows, (tensor, context) = training.mindformers_micro_batch(c), _cuts(c)
     if kind not in (OF_MINDFORMERS if is_new(c) else OF_MEGATRON) or not are_numbers(rows):
         return kind
@@ -85,7 +84,7 @@ def _is_parallel(c: Configuration) -> bool:
 
 
 def _cuts(c: Configuration) -> tuple[int, int]:
-    """Into how many pieces tensor and context parallelism cut a sequence; data parallelism alone has neither."""
+    """Return into how many pieces tensor and context parallelism cut a sequence; pure data parallelism has neither."""
     if is_new(c) and (not _is_parallel(c) or training.is_data_parallel(c)):
         return 1, 1
     tensor, context = (value_of(c, (f"parallel_config.{name}",), 1) for name in ("model_parallel", "context_parallel"))
@@ -93,9 +92,8 @@ def _cuts(c: Configuration) -> tuple[int, int]:
 
 
 def no_loss_is_wanted(reference: Configuration, candidate: Configuration) -> Words | None:
-    """How a loss balances says nothing where the reference adds none, or the candidate can add none; its weight is another row."""
-    weight = (mindformers_weight if reference.side == MINDFORMERS else megatron_weight)(reference)
-    if weight == 0:
+    """Return why the kind of loss need not agree: the reference adds none, or the candidate can add none."""
+    if (mindformers_weight if reference.side == MINDFORMERS else megatron_weight)(reference) == 0:
         return message("harmless.no_loss_wanted")
     without = candidate.side == MINDFORMERS and not is_new(candidate) and family(candidate) not in DEEPSEEK
     return message("harmless.no_loss_possible") if without else None
@@ -105,35 +103,29 @@ def no_loss_is_wanted(reference: Configuration, candidate: Configuration) -> Wor
 
 
 def megatron_weight(c: Configuration) -> Setting:
-    """Weight of the load-balancing loss, 0 where there is none.
-
-    The mean scores of ``global_aux_loss`` are divided by the tokens of all data-parallel ranks, and gradients are averaged over these
-    ranks once more: it weighs as many times less as there are ranks.
-    """
+    """Return the weight of the load-balancing loss, 0 without one."""
     kind = mindspeed.balances(c)
     if kind in WITHOUT_A_LOSS:
         return 0.0
-    weight = alone(value_of(c, ("moe_aux_loss_coeff",), 0.0))
-    return weight / ranks_of_megatron(c) if text(alone(kind)) == GLOBAL and are_numbers(weight) and weight else weight
+    # mean scores of global_aux_loss are divided by the tokens of all ranks, and gradients are averaged over these again
+    weight = single(value_of(c, ("moe_aux_loss_coeff",), 0.0))
+    return weight / ranks_of_megatron(c) if text(single(kind)) == GLOBAL and are_numbers(weight) and weight else weight
 
 
 def mindformers_weight(c: Configuration) -> Setting:
-    """Weight of the load-balancing loss, 0 where there is none.
-
-    Of older models DeepSeek's alone add one, whose weight stands in a list beside its type; nobody's reads ``aux_loss_factor``.
-    """
+    """Return the weight of the load-balancing loss, 0 without one."""
     c.find(model("router_aux_loss_coef", "aux_loss_alpha"))
-    if family(c) in DEEPSEEK:
+    if family(c) in DEEPSEEK:  # the only older models with one, as a list beside its type; aux_loss_factor is never read
         return listed_loss("expert")(c)
-    return alone(value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff")))
+    return single(value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff")))
 
 
 # ---- which choices are counted
 
 
 def megatron_counts(c: Configuration) -> Setting:
-    """Megatron-LM counts what the scores alone would choose (``compute_routing_scores_for_aux_loss``); core 0.12, which MindSpeed-LLM
-    stands on too, counted what was chosen."""
+    """Return the choices that Megatron-LM counts: by scores, in core 0.12 and MindSpeed-LLM as routed."""
+    # compute_routing_scores_for_aux_loss is not in core 0.12, on which MindSpeed-LLM is built
     biased = value_of(c, ("moe_router_enable_expert_bias",), False)
     groups, chosen = (mindspeed.groups(name)(c) for name in ("moe_router_num_groups", "moe_router_group_topk"))
     older = mindspeed.of_mindspeed(c) or is_older_core(c)
@@ -141,7 +133,7 @@ def megatron_counts(c: Configuration) -> Setting:
 
 
 def mindformers_counts(c: Configuration) -> Setting:
-    """MindFormers counts what was chosen, which is what the scores alone choose where no bias and no group takes part."""
+    """Return what MindFormers counts: choices as routed, which without bias and groups are those by scores."""
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias"))
     groups = mindformers_groups("moe_router_num_groups", "n_group", "n_groups")(c)
     chosen = mindformers_groups("moe_router_group_topk", "topk_group")(c)
@@ -151,7 +143,7 @@ def mindformers_counts(c: Configuration) -> Setting:
 
 
 def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
-    """Whether experts may be chosen that the scores alone would not choose."""
+    """Return whether experts may be chosen that the scores only would not choose."""
     return biased is True or (are_numbers(groups, chosen) and 0 < chosen < groups)
 
 
@@ -159,21 +151,17 @@ def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
 
 
 def shares(c: Configuration) -> Setting:
-    """What the loss of further tokens is divided by, whose labels are rolled, so that there are fewer: by these, unless every token counts
-    alike, where MindFormers divides by those of the main loss, as core 0.12 of Megatron-LM did; 0.19 divides by these in any case
-    (``process_mtp_loss``)."""
+    """Return what the loss of further tokens is divided by."""
+    # labels are rolled, so fewer: MindFormers and core 0.12 divide by the main loss's where every token counts alike,
+    # core 0.19 always by the rolled ones (process_mtp_loss)
     recorded = c.fact("training.per_token_loss")
     alike = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
     by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or is_older_core(c)
     return Shares.ALL_TOKENS if alike is True and by_all else Shares.OWN_TOKENS
 
 
-def in_groups(of_megatron: Setting, of_mindformers: Setting) -> Read:
-    """What a side does with groups that are not chosen, which shows only where a bias can make a score fall below it."""
-
-    def read(c: Configuration) -> Setting:
-        newer = c.side == MINDFORMERS and is_new(c)
-        biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias")) if newer else False
-        return of_mindformers if biased is True else of_megatron
-
-    return read
+def unchosen_groups(c: Configuration) -> Setting:
+    """Return the score of groups that are not chosen, which shows only where a bias can make a score fall below it."""
+    newer = c.side == MINDFORMERS and is_new(c)
+    biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias")) if newer else False
+    return Unchosen.ZERO if biased is True else Unchosen.LOWEST

@@ -1,4 +1,4 @@
-"""Data sets and sequences, as each side works them out."""
+"""Data sets and sequences, as each side reads them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LOADER = "train_dataset.data_loader"
 RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")
 """Settings of a data set that switch on ``use_eod_attn_mask_compression``."""
 COLUMNS = ("train_dataset.construct_args_key", "train_dataset.input_columns")
-"""What is fed to the model by name; without the first MindFormers takes the second for it."""
+"""The columns that the model is given; without the first MindFormers reads the second."""
 HANDLERS = f"{LOADER}.handler"
-"""What makes samples of the text of ``HFDataLoader`` and ``CommonDataLoader``, one behind the other."""
+"""The handlers, one behind the other, that make samples of text for ``HFDataLoader`` and ``CommonDataLoader``."""
 STRATEGY = "parallel.dataset_strategy"
 BY_DEFAULT = ["input_ids", "labels", "loss_mask", "position_ids"]
 """Columns without a mask, where nothing lists them (1.9, ``trainer/base_trainer.py:921``)."""
 LENGTHS = "actual_seq_len"
-"""The column of where documents end, which a compressed mask is made of."""
+"""The column of the ends of documents, of which a compressed mask is made."""
 AS_IT_STANDS = ("MindDataset", "TFRecordDataset", "NumpyDataloader")
-"""Data sets that give out what the file holds."""
+"""Data sets that return what the file holds."""
 MEGATRON_FILES = "bin"
 """The format of Megatron's data, a ``.bin`` with an ``.idx`` beside it."""
 OF_MEGATRON = "BlendedMegatronDatasetDataLoader"
@@ -36,16 +36,16 @@ OF_MEGATRON = "BlendedMegatronDatasetDataLoader"
 READS = {OF_MEGATRON: MEGATRON_FILES, "IndexedDataLoader": MEGATRON_FILES, "MindDataset": "mindrecord", "TFRecordDataset": "tfrecord"}
 """MindFormers' readers, and the format that each reads."""
 FORMATS = {"mindrecord": "mindrecord", "tfrecord": "tfrecord", "json": "json", "jsonl": "json", "parquet": "parquet", "csv": "csv"}
-"""Endings of names that tell a format whatever reads them."""
+"""Endings of names to the format, whatever reads it."""
 PATHS = (f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.dataset_files", f"{LOADER}.path")
-"""Where MindFormers' readers are told their data; ``dataset_dir`` takes effect before ``dataset_files``."""
+"""MindFormers' keys of the data's path; ``dataset_dir`` takes effect before ``dataset_files``."""
 SHUFFLES = {
     **{"MindDataset": True, "TFRecordDataset": True, "MultiSourceDataLoader": True, "BaseMultiModalDataLoader": True},
     **{OF_MEGATRON: False, "IndexedDataLoader": False, "HFDataLoader": False, "CommonDataLoader": False},
     **{"SFTDataLoader": False, "TrainingDataLoader": False, "ToolAlpacaDataLoader": False, "NumpyDataloader": False},
 }
-"""Whether a reader shuffles where nothing says it: MindSpore's own do (2.9, ``dataset/engine/datasets_standard_format.py``), those of
-MindFormers as their ``__new__`` has it (1.5 to 2.1, ``dataset/dataloader``). ``ADGenDataLoader`` wants to be told."""
+"""Whether a reader shuffles by default: MindSpore's (2.9, ``datasets_standard_format.py``) and MindFormers' (1.5 to 2.1, their
+``__new__`` in ``dataset/dataloader``); ``ADGenDataLoader`` has no default."""
 SHUFFLED_IN_1_3 = ("CommonDataLoader",)
 """Readers that shuffled by themselves in 1.3 (``dataset/dataloader/common_dataloader.py:37``)."""
 BLANK = re.compile(r"\byour\b|\bpath[_/ -]to\b|\byour[_-]|[_-]here\b|\bx{3,}|\*{3}|[<>{}$]", re.IGNORECASE)
@@ -53,52 +53,49 @@ BLANK = re.compile(r"\byour\b|\bpath[_/ -]to\b|\byour[_-]|[_-]here\b|\bx{3,}|\*{
 
 
 def replayed(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Data settings mean nothing where a run was fed the other's batches."""
+    """Return why settings of data need not agree: a run replayed the other's batches."""
     return message("harmless.replayed") if any(c.fact("settings.replay_batches") for c in (reference, candidate)) else None
 
 
 def ids_unread(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Ids of positions mean nothing where positions are turned: each side turns by where a token stands in the sample.
-
-    MindFormers reads them where ``use_eod_reset`` starts anew at the end of a document, and MindSpeed-LLM wherever they start anew
-    (``apply_rotary_pos_emb_thd``), for it packs samples then.
-    """
+    """Return why ids of positions need not agree: each side turns a token by its place in the sample."""
     if unused := replayed(reference, candidate):
         return unused
     sides = (reference, candidate)
     turned = all(positions(c) in ("rope", "partial_rope", "none") for c in sides)
+    # MindFormers reads the ids with use_eod_reset; MindSpeed-LLM packs samples where these restart (apply_rotary_pos_emb_thd)
     read = any(is_on(c, *model("use_eod_reset")) or (of_mindspeed(c) and is_on(c, "reset_position_ids")) for c in sides)
     return message("harmless.ids_unread") if turned and not read else None
 
 
 def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
-    """Where data come from and how they are ordered means nothing to two runs whose recorded batches are the same."""
+    """Return that data need not agree where the recorded batches of two runs are the same; else None."""
     _, alike = side_by_side(*looks)
     return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:
-    """The data of Megatron's training; none of its mock data."""
+    """Return the path of Megatron's training data; None for mock data."""
     return value_of(c, ("data_path", "train_data_path"), None)
 
 
 def path_of_mindformers(c: Configuration) -> Setting:
-    """The data of MindFormers' reader, wherever it is told."""
+    """Return the path of MindFormers' data under any of its keys."""
     return next((value for key in PATHS if (value := value_of(c, (key,), None)) not in (None, "", [])), None)
 
 
 def reader(c: Configuration) -> str:
-    """The class that reads MindFormers' data; one of Megatron's data has a table of its own."""
+    """Return the class that reads MindFormers' data; that of Megatron's data has a table of its own."""
     return str(value_of(c, (f"{LOADER}.type",), OF_MEGATRON if has(c, f"{LOADER}.config.") else ""))
 
 
 def keeps_documents(c: Configuration) -> Words | None:
-    """Return why a reader cannot be told what the end of a document does; None where it can."""
+    """Return why a reader has no setting for the end of a document; None where it has."""
     return message("cannot.reader", reader=reader(c)) if reader(c) in AS_IT_STANDS else None
 
 
 def format_of(c: Configuration) -> str:
-    """The format of a side's data, by the ending of its name, else by what reads it; empty where neither tells."""
+    """Return the format of a side's data, by its name's ending, else by its reader; empty where not known."""
     path, by = (path_of_mindformers(c), reader(c)) if c.side == MINDFORMERS else (path_of_megatron(c), OF_MEGATRON)
     parts = path if isinstance(path, list | tuple) else str(path).split()
     named = next((str(part) for part in parts if not are_numbers(plain(part))), "")
@@ -107,14 +104,14 @@ def format_of(c: Configuration) -> str:
 
 
 def other_format(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Names of files of different formats say nothing of what they hold."""
+    """Return why names of data files cannot be compared: they are of different formats."""
     formats = [format_of(c) for c in (reference, candidate)]
     return message("by_hand.other_format") if all(formats) and formats[0] != formats[1] else None
 
 
 def megatron_order(c: Configuration) -> Setting:
-    """The order of Megatron's samples: of its data set, which shuffles by the seed, unless its loader shuffles once more. MindSpeed-LLM
-    shuffles instructions anew in each epoch (``tasks/preprocess/decoder_packed_mtf_dataset.py``)."""
+    """Return the order of Megatron's samples: the data set's, which its seed shuffles, unless its loader shuffles too."""
+    # MindSpeed-LLM shuffles instructions in each epoch (decoder_packed_mtf_dataset.py)
     if of_mindspeed(c) and is_on(c, "is_instruction_dataset"):
         return Order.OF_THE_DATA if is_on(c, "no_shuffle") else Order.INSTRUCTIONS
     kind = value_of(c, ("dataloader_type",), "single")
@@ -122,7 +119,7 @@ def megatron_order(c: Configuration) -> Setting:
 
 
 def mindformers_order(c: Configuration) -> Setting:
-    """The order of MindFormers' samples: as its reader has them, or shuffled, which each class does or does not where nothing says it."""
+    """Return the order of MindFormers' samples, by ``shuffle`` or the default of the reader's class."""
     kind = reader(c)
     shuffled: Setting = SHUFFLES.get(kind, UNSET) if is_since(c.version, 1, 5) or kind not in SHUFFLED_IN_1_3 else True
     shuffled = value_of(c, (f"{LOADER}.shuffle",), shuffled)
@@ -130,7 +127,7 @@ def mindformers_order(c: Configuration) -> Setting:
 
 
 def other_rule(reference: Configuration, candidate: Configuration) -> Words | None:
-    """A seed says nothing of data that the other side orders by another rule: of Megatron's data set, and of another reader."""
+    """Return why seeds need not agree: one side's data are ordered by Megatron's data set, the other's by another reader."""
     if unused := replayed(reference, candidate):
         return unused
     kinds = [c.side == MINDFORMERS and reader(c) != OF_MEGATRON for c in (reference, candidate)]
@@ -138,7 +135,7 @@ def other_rule(reference: Configuration, candidate: Configuration) -> Words | No
 
 
 def blend(value: Setting) -> Setting:
-    """A data set by its name without its folder, which differs between clusters; several data sets with their parts of the whole."""
+    """Return a data set's name without its folder, which differs between clusters; of several with their shares."""
     if value in ("", None, []) or is_blank(value):
         return UNSET
     parts: list[tuple[float, Setting]] = []
@@ -150,45 +147,41 @@ def blend(value: Setting) -> Setting:
             parts.append((weight, PurePosixPath(token).name if isinstance(token, str) else token))
     if len(parts) < 2:
         return parts[0][1] if parts else None
-    whole = sum(part for part, _ in parts) or 1.0
-    return [f"{part / whole:.6g} {name}" for part, name in parts]
+    total = sum(part for part, _ in parts) or 1.0
+    return [f"{part / total:.6g} {name}" for part, name in parts]
 
 
 def seed_of_data(c: Configuration) -> Setting:
-    """The seed by which MindFormers shuffles: of its reader of Megatron's data where none is set, of other readers that of the run, which
-    ``check_dataset_config`` gives them."""
+    """Return the default seed of MindFormers' shuffling: 1234 for Megatron's data, else the run's (``check_dataset_config``)."""
     if reader(c) == OF_MEGATRON:
         return 1234
     return value_of(c, ("seed",), UNSET) if mindformers_order(c) is Order.SHUFFLED else UNSET
 
 
 def padding_of_megatron(c: Configuration) -> Setting:
-    """The id of the padding of Megatron's data: the tokenizer's, which NullTokenizer alone can be told.
-
-    ``GPTDataset`` leaves labels with it out of the loss, and has 0 in the place of such tokens (core 0.19, ``gpt_dataset.py:277``).
-    """
+    """Return the id of the padding of Megatron's data, the tokenizer's, which only NullTokenizer has a flag for."""
+    # GPTDataset leaves such labels out of the loss, and replaces such tokens by 0 (core 0.19, gpt_dataset.py:277)
     return value_of(c, ("null_tokenizer_pad_id",), -1) if value_of(c, ("tokenizer_type",)) == "NullTokenizer" else UNSET
 
 
 def padding_of_mindformers(c: Configuration) -> Setting:
-    """The same of MindFormers' reader of Megatron's data (1.9, ``dataset/blended_datasets/gpt_dataset.py:217``); what reads a file as it
-    stands has none."""
+    """Return the same id of MindFormers' reader of Megatron's data (1.9, ``gpt_dataset.py:217``); -1 where data stay unchanged."""
     return -1 if reader(c) in (OF_MEGATRON, *AS_IT_STANDS) else UNSET
 
 
 def no_padding(value: Setting) -> Setting:
-    """An id below 0 is that of no token."""
+    """Return an id; -1 for any that no token has."""
     value = plain(value)
     return max(int(value), -1) if are_numbers(value) else value
 
 
 def is_blank(value: Setting) -> bool:
-    """Whether a path is one that somebody is to fill in."""
+    """Return whether a path is a blank to be filled in."""
     return BLANK.search(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) is not None
 
 
 def sequence(c: Configuration) -> Setting:
-    """The model's sequence length; the data set's own is another key, which must be the same."""
+    """Return the model's sequence length; both where the data's is another."""
     of_model, of_data = value_of(c, model("seq_length")), value_of(c, (f"{LOADER}.config.seq_length",), of_handlers)
     if UNSET not in (of_model, of_data) and of_model != of_data:
         return TwoLengths(of_model, of_data)
@@ -196,21 +189,21 @@ def sequence(c: Configuration) -> Setting:
 
 
 def of_handlers(c: Configuration) -> Setting:
-    """The sequence length that the handlers of a reader make; the first that is not the model's, where they differ."""
+    """Return the sequence length of a reader's handlers, the first that is not the model's."""
     handlers = known(c, HANDLERS)
-    told = [one["seq_length"] for one in handlers if isinstance(one, dict) and "seq_length" in one] if isinstance(handlers, list) else []
-    return next((length for length in told if length != value_of(c, model("seq_length"))), told[0] if told else UNSET)
+    lengths = [one["seq_length"] for one in handlers if isinstance(one, dict) and "seq_length" in one] if isinstance(handlers, list) else []
+    return next((length for length in lengths if length != value_of(c, model("seq_length"))), lengths[0] if lengths else UNSET)
 
 
 def resets(c: Configuration) -> Setting:
-    """Whether attention stops at the end of a document: by a compressed mask, or by one that the data set makes and the model is fed."""
+    """Return whether attention stops at the end of a document, by a compressed mask or by the data set's."""
     compressed = any(value_of(c, (key,), False) is True for key in (*RESETS, *model("use_eod_attn_mask_compression")))
-    made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True and "attention_mask" in fed(c)
+    made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True and "attention_mask" in model_columns(c)
     return compressed or (made and value_of(c, (f"{LOADER}.config.reset_attention_mask",), False) is True)
 
 
-def lengths_fed(c: Configuration, *, on: bool) -> Edits:
-    """Return the edits by which the lengths of documents are a column of what is fed, or none, where a YAML lists columns or layouts."""
+def length_column_edits(c: Configuration, *, on: bool) -> Edits:
+    """Return the edits that add the column of documents' lengths, or take it out, where a YAML lists columns or layouts."""
     listed = {key: columns for key in COLUMNS if isinstance(columns := known(c, key), list) and (LENGTHS in columns) is not on}
     edits = {key: [*columns, LENGTHS] if on else [name for name in columns if name != LENGTHS] for key, columns in listed.items()}
     columns, layouts = known(c, COLUMNS[1]) or [*BY_DEFAULT, *([] if on else [LENGTHS])], known(c, STRATEGY)
@@ -219,8 +212,8 @@ def lengths_fed(c: Configuration, *, on: bool) -> Edits:
     return edits
 
 
-def fed(c: Configuration) -> list[str]:
-    """Names of what a batch gives to the model; the reader of Megatron's data gives a loss mask where nothing says it."""
+def model_columns(c: Configuration) -> list[str]:
+    """Return the columns that the model is given; the reader of Megatron's data has a loss mask by default."""
     for key in COLUMNS:
         columns = value_of(c, (key,), None)
         if isinstance(columns, list):

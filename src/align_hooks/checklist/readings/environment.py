@@ -12,11 +12,10 @@ PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7
 
 
 def variable(name: str) -> Read:
-    """A reading of an environment variable; None where it is known not to be set."""
+    """Return a reading of an environment variable; None where it is known not to be set."""
 
     def read(c: Configuration) -> Setting:
-        value = c.environment.get(name)
-        if value is None:
+        if (value := c.environment.get(name)) is None:
             return None if c.facts is not None and name in (c.facts.get("environment") or {}) else UNSET
         return value.value
 
@@ -24,17 +23,12 @@ def variable(name: str) -> Read:
 
 
 def version(package: str) -> Read:
-    """A reading of a package with its version, as a record holds it."""
-
-    def read(c: Configuration) -> Setting:
-        versions = c.fact("versions") or {}
-        return f"{package} {versions[package]}" if package in versions else UNSET
-
-    return read
+    """Return a reading of a package with its version, as a record holds it."""
+    return lambda c: f"{package} {c.fact('versions')[package]}" if package in (c.fact("versions") or {}) else UNSET
 
 
 def paired(c: Configuration) -> Setting:
-    """The MindSpore that a record names, and whether its MindFormers was released with it."""
+    """Return the MindSpore that a record names, and whether its MindFormers was released with it."""
     versions = c.fact("versions") or {}
     mindformers, mindspore = versions.get("mindformers"), versions.get("mindspore")
     if not mindformers or not mindspore:
@@ -43,13 +37,13 @@ def paired(c: Configuration) -> Setting:
 
 
 def deterministic_megatron(c: Configuration) -> Setting:
-    """Whether torch was deterministic, or was asked to be."""
+    """Return whether torch was deterministic, or was asked to be."""
     on, asked = (c.fact("determinism") or {}).get("torch.are_deterministic_algorithms_enabled"), is_on(c, "deterministic_mode")
     return asked if on is None else bool(on)
 
 
 def deterministic_mindformers(c: Configuration) -> Setting:
-    """Whether MindSpore was deterministic, or was asked to be."""
+    """Return whether MindSpore was deterministic, or was asked to be."""
     on = (c.fact("determinism") or {}).get("mindspore.get_context(deterministic)")
     asked = any(value_of(c, (name,), False) in (True, "ON") for name in ("train_precision_sync", "context.deterministic"))
     return asked if on is None else on == "ON"

@@ -1,4 +1,4 @@
-"""Experts, their router and its losses, as each side works them out."""
+"""Experts, their router and its losses, as each side computes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.meaning import Drops, ExpertLayers, Words
 from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DENSE
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, holds_of_all, value_of
+from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, all_sides, are_numbers, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, Read, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -19,23 +19,23 @@ MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 
 
 def megatron_experts(c: Configuration) -> Setting:
-    """Experts of a layer; None in a dense model."""
+    """Return the experts of a layer; None in a dense model."""
     return value_of(c, ("num_experts",), None) or None
 
 
 def mindformers_experts(c: Configuration) -> Setting:
-    """Experts of a layer; None in a dense model, which older models write as 1."""
+    """Return the experts of a layer; None in a dense model, which older models write as 1."""
     number = value_of(c, EXPERT_NUM, default("num_moe_experts"))
     return UNSET if number is UNSET else None if not number or (number == 1 and not is_new(c)) else number
 
 
 def expert_layers(c: Configuration) -> Setting:
-    """Which layers have experts; UNSET where it cannot be told."""
+    """Return which layers have experts; UNSET where that is not known."""
     return in_runs(_in_mindformers(c) if c.side == MINDFORMERS else _in_megatron(c))
 
 
 def _in_megatron(c: Configuration) -> Setting:
-    """One digit a layer from ``--moe-layer-freq``; none in a dense model."""
+    """Return one digit a layer from ``--moe-layer-freq``; none in a dense model."""
     if mindspeed.of_mindspeed(c):
         return mindspeed.sparse_layers(c) if megatron_experts(c) else ""
     layers = value_of(c, ("num_layers", "encoder_num_layers"))
@@ -43,10 +43,9 @@ def _in_megatron(c: Configuration) -> Setting:
 
 
 def _in_mindformers(c: Configuration) -> Setting:
-    """One digit a layer from ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model."""
+    """Return one digit a layer from ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model."""
     dense = value_of(c, model("first_k_dense_replace"), default("first_k_dense_replace")) if is_new(c) else _dense_at_first(c)
-    every = value_of(c, model("moe_layer_freq"), 1)
-    layers = value_of(c, LAYERS, default("num_layers"))
+    every, layers = value_of(c, model("moe_layer_freq"), 1), value_of(c, LAYERS, default("num_layers"))
     if (experts := mindformers_experts(c)) in (None, UNSET):
         return "" if experts is None else UNSET
     if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
@@ -55,7 +54,7 @@ def _in_mindformers(c: Configuration) -> Setting:
 
 
 def _dense_at_first(c: Configuration) -> Setting:
-    """How many layers of an older model have no experts: of DeepSeek's one by default, which it writes True; of others none."""
+    """Return the layers of an older model before its experts: 1, which is written True, by default in DeepSeek's; else 0."""
     dense = value_of(c, ("moe_config.first_k_dense_replace",), FIRST_DENSE)
     return (dense if are_numbers(dense) else int(bool(dense))) if family(c) in DEEPSEEK else 0
 
@@ -64,14 +63,14 @@ PART = re.compile(r"(?:\[(?P<listed>[01](?:,[01])*)\]|\((?P<grouped>[^()]*)\))(?
 
 
 def in_runs(digits: Setting) -> Setting:
-    """Digits, 1 for a layer with experts, as layers in a row that are alike."""
+    """Return digits, 1 for a layer with experts, as runs of alike layers."""
     if not isinstance(digits, str):
         return digits
     return ExpertLayers(tuple((kind == "1", len(list(run))) for kind, run in itertools.groupby(digits)))
 
 
 def _layers(every: Setting, layers: Setting) -> Setting:
-    """One digit a layer, from a frequency, a list, or Megatron's ``([0]+[1]*3)*2``; UNSET where it cannot be told."""
+    """Return one digit a layer, from a frequency, a list, or Megatron's ``([0]+[1]*3)*2``; UNSET where not known."""
     if not are_numbers(layers) or layers > LONGEST:
         return UNSET
     if isinstance(every, int):
@@ -82,7 +81,7 @@ def _layers(every: Setting, layers: Setting) -> Setting:
 
 
 def _unfold(pattern: str) -> Setting:
-    """Lists of 0 and 1 that are added and repeated, as Megatron evaluates them; UNSET for any other text. Nothing is executed."""
+    """Return added and repeated lists of 0 and 1 as Megatron evaluates them, executing nothing; UNSET for any other text."""
     digits = ""
     while pattern:
         part = PART.match(pattern)
@@ -98,13 +97,12 @@ def _unfold(pattern: str) -> Setting:
 
 
 def megatron_expert_ffn(c: Configuration) -> Setting:
-    """Hidden size of one expert; that of a dense layer where none is set."""
+    """Return the hidden size of an expert, by default a dense layer's."""
     return value_of(c, ("moe_ffn_hidden_size",), megatron_ffn)
 
 
 def mindformers_expert_ffn(c: Configuration) -> Setting:
-    """Hidden size of one expert; older models give an expert that of a dense layer, but DeepSeek's with shared experts, and newer
-    families have defaults."""
+    """Return the hidden size of an expert; newer families have defaults, and DeepSeek's older models with shared experts one."""
     size = value_of(c, model("moe_intermediate_size", "moe_ffn_hidden_size"))
     if not is_new(c):
         own = family(c) in DEEPSEEK and value_of(c, ("moe_config.shared_expert_num",), 0)
@@ -113,7 +111,7 @@ def mindformers_expert_ffn(c: Configuration) -> Setting:
 
 
 def megatron_shared_ffn(c: Configuration) -> Setting:
-    """Hidden size of all shared experts together, None without any; MindSpeed-LLM works it out of their number, unless it is set."""
+    """Return the hidden size of all shared experts, None without any; MindSpeed-LLM may compute it of their number."""
     together = value_of(c, ("moe_shared_expert_intermediate_size",), None)
     if together is not None or not (count := value_of(c, ("n_shared_experts",), None)):
         return together
@@ -121,7 +119,7 @@ def megatron_shared_ffn(c: Configuration) -> Setting:
 
 
 def mindformers_shared_ffn(c: Configuration) -> Setting:
-    """Hidden size of all shared experts together, None without any: unless it is set, their number times the size of an expert."""
+    """Return the hidden size of all shared experts, None without any; by default their number times an expert's."""
     together = value_of(c, model("moe_shared_expert_intermediate_size"), None)
     count = value_of(c, (*model("n_shared_experts", "shared_expert_num"), "moe_config.shared_expert_num"), default("shared_expert_num"))
     size = mindformers_expert_ffn(c)
@@ -131,7 +129,7 @@ def mindformers_shared_ffn(c: Configuration) -> Setting:
 
 
 def mindformers_score(c: Configuration) -> Setting:
-    """How the router scores; the older names are a Boolean for the sigmoid."""
+    """Return the router's score function; older models have a Boolean for the sigmoid."""
     function = value_of(c, model("moe_router_score_function"))
     sigmoid = value_of(c, (*model("use_gating_sigmoid"), "moe_config.use_gating_sigmoid"))
     of_hugging_face = value_of(c, model("scoring_func"), default("moe_router_score_function"))
@@ -141,17 +139,16 @@ def mindformers_score(c: Configuration) -> Setting:
 
 
 def bias_is_moved(c: Configuration) -> Setting:
-    """Whether MindFormers moves the bias of the experts after a step, which a callback does and nothing else."""
+    """Return whether MindFormers moves the experts' bias after a step, which only a callback does."""
     callbacks = value_of(c, ("callbacks",), [])
     if not isinstance(callbacks, list):
         return UNSET
-    return any(isinstance(callback, dict) and callback.get("type") == MOVES_THE_BIAS for callback in callbacks)
+    return any(isinstance(one, dict) and one.get("type") == MOVES_THE_BIAS for one in callbacks)
 
 
 def megatron_normalised(c: Configuration) -> Setting:
-    """Whether the weights of a token's experts add up to one: after the choice for softmax, always for a sigmoid of several."""
-    by_type = mindspeed.weights_add_up(c) if mindspeed.of_mindspeed(c) else UNSET
-    if by_type is not UNSET:
+    """Return whether the weights of a token's experts add up to one: softmax after the choice, a sigmoid of several."""
+    if (by_type := mindspeed.weights_add_up(c) if mindspeed.of_mindspeed(c) else UNSET) is not UNSET:
         return by_type
     if value_of(c, ("moe_router_score_function",), "softmax") == "sigmoid":
         return value_of(c, ("moe_router_topk",), 2) > 1
@@ -159,12 +156,12 @@ def megatron_normalised(c: Configuration) -> Setting:
 
 
 def mindformers_normalised(c: Configuration) -> Setting:
-    """``norm_topk_prob``; ``moe_router_pre_softmax`` has no effect."""
+    """Return ``norm_topk_prob``; ``moe_router_pre_softmax`` has no effect."""
     return value_of(c, (*model("norm_topk_prob"), "moe_config.norm_topk_prob"), default("norm_topk_prob"))
 
 
 def listed_loss(kind: str) -> Read:
-    """Weight of one kind of load-balancing loss, by expert, by device or by what is sent; only DeepSeek's older models add any."""
+    """Return a reading of the weight of one kind of load-balancing loss, which only DeepSeek's older models add."""
 
     def read(c: Configuration) -> Setting:
         kinds, weights = (value_of(c, (f"moe_config.aux_loss_{name}",), []) for name in ("types", "factors"))
@@ -177,7 +174,7 @@ def listed_loss(kind: str) -> Read:
 
 
 def mindformers_groups(field: str, *names: str) -> Read:
-    """How many groups of experts there are, or are chosen; older models read neither unless ``topk_method`` chooses among groups."""
+    """Return a reading of the groups of experts, or of those chosen; older models need a ``topk_method`` of groups."""
 
     def read(c: Configuration) -> Setting:
         if is_new(c):
@@ -190,22 +187,20 @@ def mindformers_groups(field: str, *names: str) -> Read:
 
 
 def mindformers_capacity(c: Configuration) -> Setting:
-    """Capacity factor of an expert, None where no token is dropped: no factor above 0 means none, and newer models drop no token."""
-    factor = value_of(
-        c, (*model("capacity_factor", "moe_expert_capacity_factor"), "moe_config.capacity_factor"), None if is_new(c) else 1.1
-    )
-    gathered = value_of(c, ("moe_config.use_gmm",), False)
-    return None if is_new(c) or gathered or (are_numbers(factor) and factor <= 0) else factor
+    """Return the capacity factor of an expert, None where no token is dropped, as in newer models and with a factor of 0."""
+    keys = (*model("capacity_factor", "moe_expert_capacity_factor"), "moe_config.capacity_factor")
+    factor, grouped = value_of(c, keys, None if is_new(c) else 1.1), value_of(c, ("moe_config.use_gmm",), False)
+    return None if is_new(c) or grouped or (are_numbers(factor) and factor <= 0) else factor
 
 
 def megatron_dropping(c: Configuration) -> Setting:
-    """Which tokens an expert that is full drops."""
+    """Return which tokens an expert that is full drops."""
     drops = value_of(c, ("moe_expert_capacity_factor",), None) is not None
     return value_of(c, ("moe_token_drop_policy",), "probs") if drops else Drops.NOTHING
 
 
 def mindformers_dropping(c: Configuration) -> Setting:
-    """Which tokens an expert that is full drops; ``enable_sdrop`` drops by position, and without it first choices stay before second."""
+    """Return which tokens a full expert drops: by position with ``enable_sdrop``, else second choices first."""
     policy = value_of(c, (*model("moe_token_drop_policy", "enable_sdrop"), "moe_config.enable_sdrop"), False)
     if mindformers_capacity(c) is None:
         return Drops.NOTHING
@@ -213,10 +208,9 @@ def mindformers_dropping(c: Configuration) -> Setting:
 
 
 def no_dense_layer(reference: Configuration, candidate: Configuration) -> Words | None:
-    """The size of a dense layer says nothing where every layer has experts, whose size is another row."""
+    """Return why the size of a dense layer need not agree: every layer has experts."""
 
     def sparse(c: Configuration) -> Setting:
-        runs = expert_layers(c)
-        return isinstance(runs, ExpertLayers) and runs.sparse and not runs.dense
+        return isinstance(runs := expert_layers(c), ExpertLayers) and runs.sparse and not runs.dense
 
-    return message("harmless.no_dense_layer") if holds_of_all(sparse, reference, candidate) else None
+    return message("harmless.no_dense_layer") if all_sides(sparse, reference, candidate) else None

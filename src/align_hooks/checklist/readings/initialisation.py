@@ -1,40 +1,40 @@
-"""How each side makes its first weights, beside the standard deviation that both are told."""
+"""How each side spreads its first weights beside the standard deviation that both have a setting for."""
 
 from __future__ import annotations
 
 from align_hooks.checklist.change import named
 from align_hooks.checklist.meaning import Spread, Words
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import Unstated, holds_of_all, value_of
+from align_hooks.checklist.readings.lookup import Unstated, all_sides, value_of
 from align_hooks.checklist.readings.training import loads
 from align_hooks.checklist.row import UNSET, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Message, Side, message
 
 HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
-"""What makes layers of several kinds of one Megatron-LM model; each adds to the residual once, not twice."""
+"""Settings of layers of several kinds in one Megatron-LM model; each adds to the residual once, not twice."""
 RULES = model("param_init_std_rules")
 
 
 def megatron_spread(c: Configuration) -> Setting:
-    """``scaled_init_method_normal`` of Megatron-LM, in every release and in MindSpeed-LLM; Xavier's initialisation takes its place."""
+    """Return the spread of ``scaled_init_method_normal``, as in MindSpeed-LLM; Xavier's initialisation replaces it."""
     if value_of(c, ("init_method_xavier_uniform",), False):
         return Spread.ALIKE
     return Spread.BY_DEPTH_ONCE if any(value_of(c, (name,), None) for name in HYBRID) else Spread.BY_DEPTH
 
 
 def both_draw(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Two files that load no weights do not say whether ALIGN_HOOKS_LOAD_WEIGHTS gives both the same ones; where it does not, each draws
-    its own, and no setting makes MindFormers spread them as Megatron-LM does."""
+    """Return why first weights are checked by hand: two files do not say whether ALIGN_HOOKS_LOAD_WEIGHTS gives both the same."""
     sides = (reference, candidate)
-    files = holds_of_all(lambda c: c.facts is None and not loads(c), *sides)
-    apart = {c.side == MINDFORMERS for c in sides} == {True, False}
+    files = all_sides(lambda c: c.facts is None and not loads(c), *sides)
+    both_frameworks = {c.side == MINDFORMERS for c in sides} == {True, False}
+    # where each draws its own, no setting makes MindFormers spread them as Megatron-LM does
     usual = all(megatron_spread(c) is Spread.BY_DEPTH for c in sides if c.side != MINDFORMERS)
-    return message("by_hand.first_weights") if files and apart and usual else None
+    return message("by_hand.first_weights") if files and both_frameworks and usual else None
 
 
 def load_too(reference: Configuration, candidate: Configuration) -> tuple[str, Message] | None:
-    """How to make first weights not count where one side loads its own: by the other side's key for the same weights."""
+    """Return the key and words for the weights that only one side loads; None where both or none do."""
     drawing = [(side, c) for side, c in zip(Side, (reference, candidate), strict=True) if not loads(c)]
     if len(drawing) != 1 or reference.side == candidate.side:
         return None
@@ -44,7 +44,7 @@ def load_too(reference: Configuration, candidate: Configuration) -> tuple[str, M
 
 
 def mindformers_spread(c: Configuration) -> Setting:
-    """The newer models divide as Megatron-LM does, but not the second layer of an expert (``FFNGroupedGEMM``); the older ones never.
+    """Return how newer models divide: as Megatron-LM, but not an expert's second layer (``FFNGroupedGEMM``); older ones never.
 
     :raises Unknown: the YAML gives weights a standard deviation of their own, by name.
     """

@@ -14,12 +14,11 @@ class Unstated(Unknown):
 
 
 def value_of(configuration: Configuration, keys: Sequence[str], otherwise: Setting = UNSET) -> Setting:
-    """The value of the first key that is set; else ``otherwise``, a value or a function of the configuration.
+    """Return the value of the first key that is set; else ``otherwise``, a value or a function of the configuration.
 
     :raises Unknown: the key is set, and its value is not known.
     """
-    value = configuration.find(tuple(keys))
-    if value is not None:
+    if (value := configuration.find(tuple(keys))) is not None:
         return plain(value.value)
     return otherwise(configuration) if callable(otherwise) else otherwise
 
@@ -30,8 +29,8 @@ def known(configuration: Configuration, name: str) -> Setting:
     return None if value is None or value.unknown else value.value
 
 
-def holds_of_all(reading: Read, *sides: Configuration) -> bool:
-    """Return whether a reading is true of every side: it is not where one is known to be false, whatever is not known of another.
+def all_sides(reading: Read, *sides: Configuration) -> bool:
+    """Return whether a reading is true of every side; False where it is false of one, whatever is not known of another.
 
     :raises Unknown: it is not known of a side, and true of all others.
     """
@@ -48,36 +47,36 @@ def holds_of_all(reading: Read, *sides: Configuration) -> bool:
 
 
 def are_numbers(*values: Setting) -> bool:
-    """Whether all of some values are numbers to work with."""
+    """Return whether all of some values are numbers to work with."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def is_on(configuration: Configuration, *keys: str) -> bool:
-    """Whether the first key that is set is set to True."""
+    """Return whether the first key that is set is set to True."""
     value = configuration.find(keys)
     return value is not None and value.value is True
 
 
 def is_off(configuration: Configuration, *keys: str) -> bool:
-    """Whether the first key that is set is set to False."""
+    """Return whether the first key that is set is set to False."""
     value = configuration.find(keys)
     return value is not None and value.value is False
 
 
 def has(configuration: Configuration, prefix: str) -> bool:
-    """Whether a section is there at all."""
+    """Return whether a section is there at all."""
     return any(name.startswith(prefix) for name in configuration.values)
 
 
 def is_older_core(configuration: Configuration) -> bool:
-    """Whether :data:`OLDER_CORE` or an older one made a record, or is to read a script; the newest does where that is not known."""
+    """Return whether :data:`OLDER_CORE` or an older one made a record, or is to read a script; the newest does where that is not known."""
     known = configuration.version or (configuration.fact("versions") or {}).get("megatron-core", "")
     found = re.match(r"(\d+)\.(\d+)", str(known))
     return found is not None and (int(found[1]), int(found[2])) <= OLDER_CORE
 
 
 def is_since(version: str, *since: int) -> bool:
-    """Whether a version is that one or a later one; one that cannot be told is."""
+    """Return whether a version is that one or a later one; one that is not known is."""
     numbers = re.findall(r"\d+", version)[:2]
     return len(numbers) < 2 or tuple(map(int, numbers)) >= since
 

@@ -1,7 +1,4 @@
-"""What MindSpeed-LLM builds from its own arguments, where it is another thing than Megatron-LM builds from the same.
-
-Rules are those of its latest release, 26.1. Where an older release differs, the rule says so.
-"""
+"""What MindSpeed-LLM builds otherwise than Megatron-LM; rules are of release 26.1 where they name no other."""
 
 from __future__ import annotations
 
@@ -24,74 +21,71 @@ POST_TRAINING = "posttrain_gpt.py"
 
 
 def of_mindspeed(c: Configuration) -> bool:
-    """Whether a side is MindSpeed-LLM."""
+    """Return whether a side is MindSpeed-LLM."""
     return c.fork == MINDSPEED_LLM
 
 
 def layer_module(c: Configuration) -> str:
-    """The last name of the module that ``--spec`` takes the layers from; empty without one."""
+    """Return the last name of the module that ``--spec`` takes the layers from; empty without one."""
     words = str(value_of(c, ("spec",), "") or "").strip("[]").split()
     return words[0].strip("'\",").rpartition(".")[2] if words else ""
 
 
 def layers_of_its_own(c: Configuration) -> Setting:
-    """What ``--spec`` names, None where its layers are Megatron-LM's."""
+    """Return the module of ``--spec``; None where its layers are Megatron-LM's."""
     return None if of_mindspeed(c) and layer_module(c) in ORDINARY else value_of(c, ("spec",), None)
 
 
 def latent(c: Configuration) -> Setting:
-    """Whether attention is latent; of MindSpeed-LLM ``--spec`` alone decides it, for its layers without one have plain attention."""
-    flagged = value_of(c, ("multi_latent_attention",), False)
+    """Return whether attention is latent, which only ``--spec`` decides in MindSpeed-LLM."""
+    flagged = value_of(c, ("multi_latent_attention",), False)  # read also where it does not count, for it is covered then
     return layer_module(c) in LATENT if of_mindspeed(c) else flagged
 
 
 def normalises_queries(c: Configuration) -> Setting:
-    """Whether queries and keys are normalised. MindSpeed-LLM's ``pretrain_gpt.py`` passes the flag on to the layers of ``--spec`` alone."""
+    """Return whether queries and keys are normalised; MindSpeed-LLM's ``pretrain_gpt.py`` does it with ``--spec`` only."""
     flagged = value_of(c, ("qk_layernorm",), False)
     passed_on = not of_mindspeed(c) or bool(layer_module(c)) or c.program.endswith(POST_TRAINING)
     return flagged if passed_on else False
 
 
 def idle_layers(c: Configuration) -> frozenset[int]:
-    """Layers, counted from 0, that do nothing: ``--noop-layers 61,62,63``."""
+    """Return the layers, counted from 0, that do nothing: ``--noop-layers 61,62,63``."""
     written = value_of(c, ("noop_layers",), None) if of_mindspeed(c) else None
     return frozenset(int(layer) for layer in str(written).strip("[](){} ").split(",")) if written is not None else frozenset()
 
 
 def layers(c: Configuration) -> Setting:
-    """Layers of a model, without those that do nothing."""
+    """Return the number of layers without those that do nothing."""
     written = value_of(c, ("num_layers", "encoder_num_layers"))
     return written - sum(0 <= layer < written for layer in idle_layers(c)) if are_numbers(written) else written
 
 
 def sparse_layers(c: Configuration) -> Setting:
-    """One digit a layer, 1 where it has experts: all of them, unless ``--first-k-dense-replace`` is there, with which the frequency counts.
-
-    A frequency alone is read by nobody. Up to 2.1 neither is ``--first-k-dense-replace`` without a frequency.
-    """
+    """Return one digit a layer, 1 for experts: all layers, unless ``--first-k-dense-replace`` is set, with which the frequency counts."""
+    # nobody reads a frequency by itself, nor, up to 2.1, --first-k-dense-replace without a frequency
     dense, every = value_of(c, ("first_k_dense_replace",), None), value_of(c, ("moe_layer_freq",), 1)
     written = value_of(c, ("num_layers", "encoder_num_layers"))
     if not are_numbers(written) or written > LONGEST or (dense and not are_numbers(dense, every)):
         return UNSET
-    idle = idle_layers(c)
-    real = [layer for layer in range(int(written)) if layer not in idle]
+    real = sorted(set(range(int(written))) - idle_layers(c))
     if not dense or not every:
         return "1" * len(real)
     return "".join("1" if layer >= dense and layer % every == 0 else "0" for layer in real)
 
 
 def interleaved(c: Configuration) -> Setting:
-    """Whether neighbours are turned together; ``--use-glm-rope`` does so too (``_process_partial_rope``)."""
+    """Return whether neighbours are turned together, as ``--use-glm-rope`` does too (``_process_partial_rope``)."""
     return bool(value_of(c, ("rotary_interleaved",), False) or value_of(c, ("use_glm_rope",), False))
 
 
 def scaling_type(c: Configuration) -> Setting:
-    """``--rope-scaling-type``; None where rotary positions are not scaled."""
+    """Return ``--rope-scaling-type``; None where rotary positions are not scaled."""
     return value_of(c, ("rope_scaling_type",), None) if of_mindspeed(c) else None
 
 
 def rope_scaling(c: Configuration) -> Setting:
-    """The scaling with its factor, or none: ``plm`` is plain rotary positions in spite of its name, and YaRN has rows of its own."""
+    """Return the scaling with its factor, or none, as for ``plm``, which is plain RoPE; YaRN has rows of its own."""
     kind = scaling_type(c)
     if kind in (None, "plm", "yarn"):
         return "none"
@@ -100,13 +94,13 @@ def rope_scaling(c: Configuration) -> Setting:
 
 
 def bounds(c: Configuration, keys: Mapping[str, Sequence[str]]) -> Mapping[str, Setting]:
-    """The bounds of Llama 3.1's scaling that are set, by the field of each."""
+    """Return the bounds of Llama 3.1's scaling that are set, by field."""
     held = {field: value_of(c, names, None) for field, names in keys.items()}
     return {field: float(value) if are_numbers(value) else value for field, value in held.items() if value is not None}
 
 
 def yarn_factor(c: Configuration) -> Setting:
-    """The factor of YaRN. Without latent attention it is how much longer the model's positions are than the original ones, since 2.3."""
+    """Return YaRN's factor; without latent attention, since 2.3, the model's longest positions over the original ones."""
     longest, original = value_of(c, ("max_position_embeddings",)), value_of(c, ("rope_scaling_original_max_position_embeddings",))
     if of_mindspeed(c) and scaling_type(c) == "yarn" and not latent(c) and are_numbers(longest, original) and original:
         return longest / original
@@ -114,7 +108,7 @@ def yarn_factor(c: Configuration) -> Setting:
 
 
 def yarn_original(c: Configuration) -> Setting:
-    """The length that YaRN stretches: of Megatron-LM 4096, which cannot be configured."""
+    """Return the length that YaRN stretches: of Megatron-LM 4096, which cannot be configured."""
     return value_of(c, ("rope_scaling_original_max_position_embeddings",)) if of_mindspeed(c) else 4096
 
 
@@ -124,12 +118,12 @@ def all_dimensions(c: Configuration) -> Setting:
 
 
 def yarn_scale(name: str, otherwise: float | Read) -> Read:
-    """A scale of YaRN, which MindSpeed-LLM has under a name of its own."""
+    """Return a reading of a scale of YaRN, which MindSpeed-LLM names otherwise."""
     return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
 
 
 def balances(c: Configuration) -> Setting:
-    """How the router balances; of MindSpeed-LLM ``--seq-aux`` says that it is by sequence, where its type is none or by groups."""
+    """Return how the router balances; ``--seq-aux`` of MindSpeed-LLM means by sequence where the type is none or by groups."""
     kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss")
     if not of_mindspeed(c) or kind not in ("none", "noaux_tc", "group_limited_greedy"):
         return kind
@@ -138,10 +132,8 @@ def balances(c: Configuration) -> Setting:
 
 
 def weights_add_up(c: Configuration) -> Setting:
-    """Whether the weights of a token's experts add up to one, where MindSpeed-LLM has a type of routing of its own; else UNSET.
-
-    ``--norm-topk-prob`` is read by some types only; with the type ``none`` nobody reads it.
-    """
+    """Return whether the weights of a token's experts add up to one by MindSpeed-LLM's own types of routing; else UNSET."""
+    # some types only read --norm-topk-prob, and not "none"
     kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
     if kind in ("softmax_topk", "group_limited_greedy") or (asked and kind == "aux_loss"):
         return bool(asked)
@@ -149,15 +141,15 @@ def weights_add_up(c: Configuration) -> Setting:
 
 
 def weights_scale(c: Configuration) -> Setting:
-    """What the weights are multiplied by. Dividing by their sum, which ``--norm-topk-prob`` does afterwards, takes it back."""
+    """Return the factor of the weights; dividing by their sum, as ``--norm-topk-prob`` does afterwards, undoes it."""
     scale = value_of(c, ("moe_router_topk_scaling_factor",), None)
     kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
-    taken_back = kind == "pai_megatron_aux_loss" or (asked and kind in ("aux_loss", "group_limited_greedy"))
-    return None if of_mindspeed(c) and taken_back else scale
+    undone = kind == "pai_megatron_aux_loss" or (asked and kind in ("aux_loss", "group_limited_greedy"))
+    return None if of_mindspeed(c) and undone else scale
 
 
 def groups(name: str) -> Read:
-    """How many groups of experts there are, or are chosen: some types of routing read none, and one has a group a rank by default."""
+    """Return a reading of the groups of experts, or of those chosen: some types of routing read none, one has a group a rank."""
 
     def read(c: Configuration) -> Setting:
         kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss") if of_mindspeed(c) else ""
@@ -170,11 +162,11 @@ def groups(name: str) -> Read:
 
 
 def jitter(c: Configuration) -> Setting:
-    """How far the router's input is jittered; ``--input-jitter`` of MindSpeed-LLM switches it off."""
+    """Return how far the router's input is jittered; ``--input-jitter`` of MindSpeed-LLM switches it off."""
     return value_of(c, ("moe_input_jitter_eps",), None) if value_of(c, ("input_jitter",), True) else None
 
 
 def extra_loss_scale(c: Configuration) -> Setting:
-    """Weight of the loss of further tokens; 0.3 with ``--num-nextn-predict-layers``, which MindSpeed-LLM 2.0 has, else 0.1."""
+    """Return the weight of the loss of further tokens: 0.3 with MindSpeed-LLM 2.0's ``--num-nextn-predict-layers``, else 0.1."""
     older = value_of(c, ("num_nextn_predict_layers",), None)
     return value_of(c, ("mtp_loss_scaling_factor", "mtp_loss_scale"), 0.1 if older is None else 0.3)

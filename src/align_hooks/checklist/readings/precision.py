@@ -1,4 +1,4 @@
-"""Types that things are computed, added up and held in, loss scales and kernels, as each side works them out."""
+"""Types of computation, reduction and weights, loss scales and kernels, as each side sets them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from align_hooks.messages import message
 
 
 def megatron_compute(c: Configuration) -> Setting:
-    """bfloat16 with ``--bf16``, float16 with ``--fp16``, else float32 (the guide says float16, which is a mistake)."""
+    """Return bfloat16 with ``--bf16``, float16 with ``--fp16``, else float32 (the guide says float16, which is a mistake)."""
     return "bfloat16" if value_of(c, ("bf16",), False) is True else "float16" if value_of(c, ("fp16",), False) is True else "float32"
 
 
 def mindformers_compute(c: Configuration) -> Setting:
-    """``compute_dtype``, by its one name."""
+    """Return ``compute_dtype`` under its one name."""
     return dtype(value_of(c, model("compute_dtype"), default("compute_dtype")))
 
 
 def megatron_gradient_type(c: Configuration) -> Setting:
-    """The type in which gradients are added up and reduced."""
+    """Return the type in which gradients are added up and reduced."""
     compute = megatron_compute(c)
     asked, lower = value_of(c, ("accumulate_allreduce_grads_in_fp32",), False), value_of(c, ("grad_reduce_in_bf16",), False)
     main = dtype(value_of(c, ("main_grads_dtype",), "float32"))
@@ -33,53 +33,51 @@ def megatron_gradient_type(c: Configuration) -> Setting:
 
 
 def mindformers_parameter_type(c: Configuration) -> Setting:
-    """The type that weights are held in; their gradients are reduced in it too."""
+    """Return the type that weights are held in; their gradients are reduced in it too."""
     return dtype(value_of(c, model("param_init_type", "params_dtype"), default("params_dtype")))
 
 
 def megatron_softmax_type(c: Configuration) -> Setting:
-    """float32 where it is asked for, in a fused or flash kernel, or where everything is; else the compute type."""
+    """Return float32 where that is asked for, in a fused or flash kernel, or where all is; else the compute type."""
     asked = value_of(c, ("attention_softmax_in_fp32",), False) or value_of(c, ("apply_query_key_layer_scaling",), False)
     flash, fused = megatron_flash(c), value_of(c, ("masked_softmax_fusion",), True)
     return "float32" if asked or flash or fused else megatron_compute(c)
 
 
 def mindformers_softmax_type(c: Configuration) -> Setting:
-    """float32 in a flash kernel; else ``softmax_compute_dtype``."""
+    """Return float32 in a flash kernel; else ``softmax_compute_dtype``."""
     compute = dtype(value_of(c, model("softmax_compute_type", "softmax_compute_dtype"), default("softmax_compute_dtype")))
     return "float32" if value_of(c, model("use_flash_attention"), default("use_flash_attention")) is True else compute
 
 
 def megatron_residual(c: Configuration) -> Setting:
-    """The type in which the residual is added."""
+    """Return the type in which the residual is added."""
     return "float32" if value_of(c, ("fp32_residual_connection",), False) else megatron_compute(c)
 
 
 def mindformers_residual(c: Configuration) -> Setting:
-    """The type in which the residual is added; older models name it ``residual_dtype``."""
-    older = dtype(value_of(c, model("residual_dtype")))
-    if older is not UNSET:
+    """Return the type in which the residual is added; older models name it ``residual_dtype``."""
+    if (older := dtype(value_of(c, model("residual_dtype")))) is not UNSET:
         return older
     return "float32" if value_of(c, model("fp32_residual_connection"), False) else mindformers_compute(c)
 
 
 def mindformers_router_type(c: Configuration) -> Setting:
-    """``moe_router_dtype`` or ``router_dense_type``; older models compute in float32 where it is float16."""
+    """Return ``moe_router_dtype`` or ``router_dense_type``; older models compute in float32 for float16."""
     keys = (*model("router_dense_type", "moe_router_dtype"), "moe_config.router_dense_type")
     type_of_router = dtype(value_of(c, keys, default("moe_router_dtype")))
     return "float32" if type_of_router == "float16" and not is_new(c) else type_of_router
 
 
 def megatron_loss_scale(c: Configuration) -> Setting:
-    """A fixed number, or where a dynamic one starts."""
-    fixed = value_of(c, ("loss_scale",), None)
-    if fixed is not None:
+    """Return a fixed number, or where a dynamic one starts."""
+    if (fixed := value_of(c, ("loss_scale",), None)) is not None:
         return float(fixed)
     return Dynamic(float(value_of(c, ("initial_loss_scale",), 2**32))) if megatron_compute(c) == "float16" else 1.0
 
 
 def mindformers_loss_scale(c: Configuration) -> Setting:
-    """``scale_sense``: a number, or a cell that moves it."""
+    """Return ``scale_sense``: a number, or a cell that moves it."""
     prefix = "runner_wrapper.scale_sense"
     kind, start = value_of(c, (f"{prefix}.type",)), value_of(c, (f"{prefix}.loss_scale_value", "runner_wrapper.loss_scale_value"), 65536)
     fixed = value_of(c, (prefix,))
@@ -94,21 +92,20 @@ def mindformers_loss_scale(c: Configuration) -> Setting:
 
 
 def flash_as_built(c: Configuration) -> Setting:
-    """Whether the built model has a flash or fused attention core; None where nothing was recorded."""
+    """Return whether the built model has a flash or fused attention core; None where nothing was recorded."""
     classes = c.fact("classes")
     return None if classes is None else any("flash" in str(name).lower() or "TEDotProduct" in str(name) for name in classes)
 
 
 def mindformers_flash(c: Configuration) -> Setting:
-    """Whether flash attention computes the attention."""
+    """Return whether flash attention computes the attention."""
     built = flash_as_built(c)
     return value_of(c, model("use_flash_attention"), default("use_flash_attention")) if built is None else built
 
 
 def megatron_flash(c: Configuration) -> Setting:
-    """Whether a flash or fused kernel computes the attention; ``auto`` chooses one on a GPU with Transformer Engine."""
-    built = flash_as_built(c)
-    if built is not None:
+    """Return whether a flash or fused kernel computes the attention; ``auto`` chooses one on a GPU with Transformer Engine."""
+    if (built := flash_as_built(c)) is not None:
         return built
     fast = str(value_of(c, ("attention_backend",), "auto")).rpartition(".")[2] in ("flash", "fused", "auto")
     local = bool(c.fork) or value_of(c, ("transformer_impl",), "transformer_engine") == "local"  # MindSpeed has --use-flash-attn alone
@@ -116,28 +113,27 @@ def megatron_flash(c: Configuration) -> Setting:
 
 
 def megatron_router_type(c: Configuration) -> Setting:
-    """The type that the router computes in; ``--router-gating-in-fp32`` is MindSpeed-LLM's name for float32."""
+    """Return the type that the router computes in; ``--router-gating-in-fp32`` is MindSpeed-LLM's name for float32."""
     return "float32" if value_of(c, ("router_gating_in_fp32",), False) else value_of(c, ("moe_router_dtype",), megatron_compute)
 
 
 def own_type(c: Configuration, own: Sequence[str], older: Setting) -> Setting:
-    """The type that a kind of weight is held and updated in, by keys of its own with a default in ``older`` models; None where it is that
-    of all weights."""
+    """Return the type of a kind of weight by its ``own`` keys, with a default in ``older`` models; None for that of all weights."""
     return None if older is not None and is_new(c) else dtype(value_of(c, own, older))
 
 
 def held_as_all(c: Configuration, own: Sequence[str], older: Setting) -> bool:
-    """Whether a kind of weight is held in the type of all weights, which has a row."""
+    """Return whether a kind of weight is held in the type of all weights, which has a row."""
     return c.side != MINDFORMERS or own_type(c, own, older) is None
 
 
 def megatron_loss_type(c: Configuration) -> Setting:
-    """Logits are cast to float32 before the cross entropy unless ``--fp16-lm-cross-entropy``."""
+    """Return the type of the cross entropy: float32 unless ``--fp16-lm-cross-entropy``."""
     return "float16" if value_of(c, ("fp16_lm_cross_entropy",), False) else "float32"
 
 
 def built_types(c: Configuration) -> Setting:
-    """Kind of weight to the type that it is computed with, as a record holds it; UNSET for a configuration alone."""
+    """Return the types in which a record's layers compute, by layer; UNSET without a record."""
     layers = c.fact("layers")
     if not isinstance(layers, dict) or not layers:
         return UNSET
@@ -145,20 +141,18 @@ def built_types(c: Configuration) -> Setting:
 
 
 def types_where_both_have_them(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Layers that one side lacks are no difference of types."""
+    """Return why types need not agree: they do in the layers that both sides have."""
     ours, theirs = built_types(reference), built_types(candidate)
-    shared = ours.keys() & theirs.keys()
-    return message("harmless.same_types") if shared and not _unlike(ours, theirs) else None
+    return message("harmless.same_types") if ours.keys() & theirs.keys() and not _differing(ours, theirs) else None
 
 
-def _unlike(reference: Setting, candidate: Setting) -> list[str]:
+def _differing(reference: Setting, candidate: Setting) -> list[str]:
     return [name for name in reference if name in candidate and reference[name] != candidate[name]]
 
 
-def types_apart(reference: Setting, candidate: Setting) -> Words | None:
-    """Which layers compute in other types."""
-    names = _unlike(reference, candidate)
-    if not names:
+def type_differences(reference: Setting, candidate: Setting) -> Words | None:
+    """Return which layers compute in other types."""
+    if not (names := _differing(reference, candidate)):
         return message("apart.no_layer_in_common")
     first = {"name": names[0], "reference": str(reference[names[0]]), "candidate": str(candidate[names[0]])}
     return message("apart.types_and_more", more=len(names) - 1, **first) if len(names) > 1 else message("apart.types", **first)

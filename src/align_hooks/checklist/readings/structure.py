@@ -1,4 +1,4 @@
-"""Sizes, activation, biases, positions and vocabulary of a model, as each side works them out."""
+"""Sizes, activation, biases, positions and vocabulary of a model, as each side computes them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,20 @@ from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, L
 from align_hooks.checklist.meaning import RopeWavelengths, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import (
-    FFN,
-    GROUPS,
-    HEADS,
-    Unstated,
-    are_numbers,
-    has,
-    holds_of_all,
-    is_off,
-    is_older_core,
-    value_of,
-)
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, Unstated, all_sides, are_numbers, has, is_off, is_older_core, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 CHATGLM_BASE = 10000
 YARN = "yarn"
-"""What both frameworks call the scaling of YaRN."""
+"""The name of YaRN's scaling in both frameworks."""
+ORIGINAL = model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor")))
+"""Keys of the length that YaRN stretches."""
 
 
 def megatron_ffn(c: Configuration) -> Setting:
-    """``--ffn-hidden-size``, or four times the hidden size, two thirds of it in multiples of 64 with SwiGLU."""
+    """Return ``--ffn-hidden-size``, or four times the hidden size, two thirds of it in multiples of 64 with SwiGLU."""
     size = value_of(c, ("ffn_hidden_size",))
     if size is not UNSET or not are_numbers(hidden := value_of(c, ("hidden_size",))):
         return size
@@ -39,48 +30,44 @@ def megatron_ffn(c: Configuration) -> Setting:
 
 
 def mindformers_ffn(c: Configuration) -> Setting:
-    """``intermediate_size``; of an older model without one ``multiple_of`` and ``ffn_dim_multiplier`` make it, GPT-2's ``expand_ratio``."""
-    size = value_of(c, FFN)
-    if size is not UNSET:
+    """Return ``intermediate_size``; older models compute it by ``multiple_of`` and ``ffn_dim_multiplier``, GPT-2 by ``expand_ratio``."""
+    if (size := value_of(c, FFN)) is not UNSET:
         return size
-    if family(c) == GPT2:
-        hidden = value_of(c, model("hidden_size"), default("hidden_size"))
-        return hidden * value_of(c, model("expand_ratio"), 4) if are_numbers(hidden) else UNSET
-    if is_new(c) or family(c) != LLAMA:
+    if is_new(c) or family(c) not in (LLAMA, GPT2):
         return default("ffn_hidden_size")(c)
     hidden = value_of(c, model("hidden_size"), default("hidden_size"))
+    if family(c) == GPT2:
+        return hidden * value_of(c, model("expand_ratio"), 4) if are_numbers(hidden) else UNSET
     multiple, factor = value_of(c, model("multiple_of"), 256), value_of(c, model("ffn_dim_multiplier"), None)
     if not are_numbers(hidden, multiple):
         return UNSET
-    size = 4 * hidden if factor is None else int((factor + 0.01) * (4 * hidden))
-    size = int(2 * size / 3)
+    size = int(2 * (4 * hidden if factor is None else int((factor + 0.01) * (4 * hidden))) / 3)
     return int(multiple * ((size + multiple - 1) // multiple))
 
 
 def megatron_groups(c: Configuration) -> Setting:
-    """``--num-query-groups``, which counts only with ``--group-query-attention``; else one a head."""
+    """Return ``--num-query-groups``, which counts only with ``--group-query-attention``; else one a head."""
     if mindspeed.latent(c) or not value_of(c, ("group_query_attention",), False):
         return value_of(c, ("num_attention_heads",))
     return value_of(c, ("num_query_groups",), 1)
 
 
 def mindformers_heads(c: Configuration) -> Setting:
-    """Attention heads."""
+    """Return the number of attention heads."""
     return value_of(c, HEADS, default("num_attention_heads"))
 
 
 def mindformers_groups(c: Configuration) -> Setting:
-    """Key and value heads; one a head where nothing is said. Latent attention has none of its own."""
+    """Return the key and value heads, one a head by default; latent attention has none of its own."""
     if mindformers_mla(c):
         return mindformers_heads(c)
-    groups = value_of(c, GROUPS)
-    if groups is UNSET and are_numbers(heads := mindformers_heads(c)):
+    if (groups := value_of(c, GROUPS)) is UNSET and are_numbers(heads := mindformers_heads(c)):
         return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
     return groups
 
 
 def ungrouped(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Where every head of either side has a key and a value of its own, their number is that of the heads, which is another row."""
+    """Return why key and value heads need not agree: each side has one a head, whose number is another row."""
     sides = (reference, candidate)
     heads = [mindformers_heads(c) if c.side == MINDFORMERS else value_of(c, ("num_attention_heads",)) for c in sides]
     groups = [mindformers_groups(c) if c.side == MINDFORMERS else megatron_groups(c) for c in sides]
@@ -88,23 +75,21 @@ def ungrouped(reference: Configuration, candidate: Configuration) -> Words | Non
 
 
 def no_interpolation(factor: Setting) -> Setting:
-    """A factor of 1 changes no position."""
+    """Return an interpolation factor; None for 1, which changes no position."""
     return None if plain(factor) == 1 else plain(factor)
 
 
 def megatron_head_dim(c: Configuration) -> Setting:
-    """``--kv-channels``, or the hidden size divided by the heads."""
-    size = value_of(c, ("kv_channels",))
-    if size is not UNSET:
+    """Return ``--kv-channels``, or the hidden size divided by the heads."""
+    if (size := value_of(c, ("kv_channels",))) is not UNSET:
         return size
     hidden, heads = (value_of(c, (name,)) for name in ("hidden_size", "num_attention_heads"))
     return hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
 
 def mindformers_head_dim(c: Configuration) -> Setting:
-    """``head_dim``; older models divide the hidden size by the heads, and newer families have defaults."""
-    size = value_of(c, model("head_dim", "kv_channels"))
-    if size is not UNSET or c.unread:
+    """Return ``head_dim``, a newer family's default, or the hidden size divided by the heads."""
+    if (size := value_of(c, model("head_dim", "kv_channels"))) is not UNSET or c.unread:
         return size
     if (of_family := HEAD_DIM.get(family(c) or "")) is not None:
         return of_family
@@ -113,25 +98,22 @@ def mindformers_head_dim(c: Configuration) -> Setting:
 
 
 def megatron_activation(c: Configuration) -> Setting:
-    """The activation function; of a fused GELU with a bias, which is Megatron's default, the one with the tangent."""
-    for name, gated in mindspeed.GATED.items():
-        if value_of(c, (name,), False):
-            return f"gated {gated}"
-    for name in ("swiglu", "squared_relu", "quick_geglu"):
-        if value_of(c, (name,), False):
-            return name.replace("_", " ")
+    """Return the activation function; of a fused GELU with a bias, which is Megatron's default, the one with the tangent."""
+    names = {name: f"gated {gated}" for name, gated in mindspeed.GATED.items()}
+    names |= {name: name.replace("_", " ") for name in ("swiglu", "squared_relu", "quick_geglu")}
+    if (named := next((words for name, words in names.items() if value_of(c, (name,), False)), None)) is not None:
+        return named
     fused = value_of(c, ("bias_gelu_fusion",), True) and value_of(c, ("add_bias_linear",), True)
     return "gelu (tanh)" if value_of(c, ("openai_gelu",), False) or fused else "gelu"
 
 
 def mindformers_activation(c: Configuration) -> Setting:
-    """``hidden_act`` with ``gated_linear_unit``; older models know SwiGLU alone, but GPT-2, whose GELU is the one with the tangent."""
-    if family(c) == GPT2:
-        act = text(value_of(c, model("hidden_act"), default("hidden_act")))
-        return "gelu (tanh)" if act == "gelu" else act
-    if not is_new(c):
+    """Return ``hidden_act`` with ``gated_linear_unit``; older models have SwiGLU only, but for GPT-2."""
+    if not is_new(c) and family(c) != GPT2:
         return "swiglu" if family(c) in (*OLDER, *OLDER_DEFAULTS) else UNSET
     act = text(value_of(c, model("hidden_act"), default("hidden_act")))
+    if family(c) == GPT2:  # whose GELU is the one with the tangent
+        return "gelu (tanh)" if act == "gelu" else act
     gated = value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
     if UNSET in (act, gated):
         return UNSET
@@ -142,35 +124,35 @@ def mindformers_activation(c: Configuration) -> Setting:
 
 
 def megatron_gated(c: Configuration) -> Setting:
-    """Whether the MLP multiplies by a gate."""
+    """Return whether the MLP multiplies by a gate."""
     return any(value_of(c, (name,), False) for name in ("swiglu", "quick_geglu", *mindspeed.GATED))
 
 
 def mindformers_gated(c: Configuration) -> Setting:
-    """Whether the MLP multiplies by a gate."""
+    """Return whether the MLP multiplies by a gate."""
     act = text(value_of(c, model("hidden_act"), ""))
     return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
 
 
 def megatron_qkv_bias(c: Configuration) -> Setting:
-    """Queries, keys and values have a bias with ``--add-qkv-bias``, and where linear layers have one."""
+    """Return whether queries, keys and values have a bias: with ``--add-qkv-bias``, and where linear layers have one."""
     return bool(value_of(c, ("add_qkv_bias",), False) or value_of(c, ("add_bias_linear",), True))
 
 
 def mindformers_qkv_bias(c: Configuration) -> Setting:
-    """Queries, keys and values have a bias of their own, or that of all linear layers of a newer model."""
-    alone = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), default("add_qkv_bias"))
+    """Return whether queries, keys and values have a bias: their own, or that of all linear layers of a newer model."""
+    own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), default("add_qkv_bias"))
     linear = value_of(c, model("add_bias_linear"), default("add_bias_linear")) if is_new(c) else False
-    return UNSET if UNSET in (alone, linear) else bool(alone or linear)
+    return UNSET if UNSET in (own, linear) else bool(own or linear)
 
 
 def megatron_tied(c: Configuration) -> Setting:
-    """Whether the embedding is the output layer too, which is Megatron's default."""
+    """Return whether the embedding is the output layer too, which is Megatron's default."""
     return not value_of(c, ("untie_embeddings_and_output_weights",), False)
 
 
 def mindformers_tied(c: Configuration) -> Setting:
-    """``tie_word_embeddings``. The key that sounds like Megatron's is a field that the training graph does not read."""
+    """Return ``tie_word_embeddings``; the training graph does not read the key that sounds like Megatron's."""
     opposite = value_of(c, model("untie_embeddings_and_output_weights"))
     tied = value_of(c, model("tie_word_embeddings"), default("tie_word_embeddings"))
     if family(c) in (*MLA, "telechat3"):
@@ -179,7 +161,7 @@ def mindformers_tied(c: Configuration) -> Setting:
 
 
 def multiple_of_rows(c: Configuration) -> Setting:
-    """What Megatron pads a vocabulary to a multiple of."""
+    """Return the number that Megatron pads a vocabulary to a multiple of."""
     return value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
 
 
@@ -188,15 +170,10 @@ PATCHED = ("patch_tokenizer_type", "extra_vocab_size")
 
 
 def megatron_padded_vocabulary(c: Configuration) -> Setting:
-    """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size.
-
-    Megatron-DeepSpeed may be told them by ``--pad-vocab-size-to``.
-    """
-    recorded = c.fact("padded_vocabulary")
-    if recorded is not None:
+    """Return the rows of the embedding: the vocabulary padded to a multiple, or Megatron-DeepSpeed's ``--pad-vocab-size-to``."""
+    if (recorded := c.fact("padded_vocabulary")) is not None:
         return recorded
-    padded = value_of(c, ("padded_vocab_size", "pad_vocab_size_to"))
-    if padded is not UNSET:
+    if (padded := value_of(c, ("padded_vocab_size", "pad_vocab_size_to"))) is not UNSET:
         return padded
     if (patched := next((name for name in PATCHED if name in c.values), None)) is not None:
         raise Unstated(message("untold.patched_tokenizer", place=c.values[patched].where))
@@ -207,39 +184,36 @@ def megatron_padded_vocabulary(c: Configuration) -> Setting:
 
 
 def no_multiple(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Megatron's rows are a multiple, whatever its tokenizer's vocabulary is; rows of the other side that are none are others."""
+    """Return why embeddings differ whatever Megatron's vocabulary is: MindFormers' rows are no multiple, as Megatron's are."""
     for one, other in ((reference, candidate), (candidate, reference)):
         if one.side == MINDFORMERS or other.side != MINDFORMERS or value_of(one, ("pad_vocab_size",), True) is False:
             continue
-        multiple = multiple_of_rows(one)
-        rows = mindformers_rows(other)
+        multiple, rows = multiple_of_rows(one), mindformers_rows(other)
         if megatron_padded_vocabulary(one) is UNSET and are_numbers(rows, multiple) and rows % multiple:
             return message("apart.no_multiple", rows=rows, multiple=multiple)
     return None
 
 
 def mindformers_vocabulary(c: Configuration) -> Setting:
-    """``vocab_size`` as it stands: the embedding has so many rows. ChatGLM2 calls it ``padded_vocab_size``, which no other model reads."""
+    """Return ``vocab_size``, the rows of the embedding; ChatGLM2 only calls it ``padded_vocab_size``."""
     names = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))
     return value_of(c, model(*names), default("vocab_size"))
 
 
 def mindformers_rows(c: Configuration) -> Setting:
-    """Rows of the embedding; of a record those that were built."""
+    """Return the rows of the embedding; of a record those that were built."""
     recorded = c.fact("padded_vocabulary")
     return recorded if recorded is not None else mindformers_vocabulary(c)
 
 
 def padded_size_alone(reference: Configuration, candidate: Configuration) -> Words | None:
-    """MindFormers has no size without padding, or that of what fed it: rows of the embedding are what can be held against each other."""
+    """Return why vocabularies need not agree: MindFormers knows none without padding; rows of the embedding are compared."""
     rows = [mindformers_rows(c) if c.side == MINDFORMERS else megatron_padded_vocabulary(c) for c in (reference, candidate)]
-    if UNSET in rows or MINDFORMERS not in (reference.side, candidate.side):
-        return None
-    return message("harmless.padded_size")
+    return None if UNSET in rows or MINDFORMERS not in (reference.side, candidate.side) else message("harmless.padded_size")
 
 
 def megatron_positions(c: Configuration) -> Setting:
-    """Which positions the model sees. Positions that YaRN scales are rotary ones, and latent attention has no others."""
+    """Return the kind of positions; those that YaRN scales are rotary, as all of latent attention."""
     if mindspeed.latent(c) or value_of(c, ("use_rotary_position_embeddings",), False):
         return "rope"
     kind = text(value_of(c, ("position_embedding_type",), "learned_absolute"))
@@ -247,7 +221,7 @@ def megatron_positions(c: Configuration) -> Setting:
 
 
 def megatron_has_yarn(c: Configuration) -> bool:
-    """Whether YaRN scales positions. Megatron-LM's latent attention has it unless ``--rope-type`` says otherwise."""
+    """Return whether YaRN scales positions. Megatron-LM's latent attention has it unless ``--rope-type`` says otherwise."""
     if mindspeed.of_mindspeed(c):
         return bool(mindspeed.scaling_type(c) == YARN and megatron_positions(c) == "rope")
     if mindspeed.latent(c):
@@ -256,16 +230,13 @@ def megatron_has_yarn(c: Configuration) -> bool:
 
 
 def mindformers_positions(c: Configuration) -> Setting:
-    """Which positions the model sees. Positions that YaRN scales are rotary ones."""
+    """Return the kind of positions; those that YaRN scales are rotary."""
     kind = _mindformers_kind(c)
     return "rope" if kind == YARN else kind
 
 
 def _mindformers_kind(c: Configuration) -> Setting:
-    """Positions by the name that MindFormers has for them, YaRN among them.
-
-    A ``rope_scaling`` of a newer model names its own type, and some older models have but one.
-    """
+    """Return MindFormers' name of the positions, YaRN among them; ``rope_scaling`` of a newer model has its own."""
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
     kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
     extended = value_of(c, model("extend_method"), default("extend_method"))
@@ -278,7 +249,7 @@ def _mindformers_kind(c: Configuration) -> Setting:
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
-    """YaRN, whose numbers have rows of their own; Llama 3.1's scaling with its factor; or none."""
+    """Return YaRN, whose numbers have rows of their own; Llama 3.1's scaling with its factor; or none."""
     if megatron_has_yarn(c):
         return YARN
     if mindspeed.of_mindspeed(c) and mindspeed.scaling_type(c) is not None:
@@ -291,7 +262,7 @@ BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scalin
 
 
 def mindformers_rope_scaling(c: Configuration) -> Setting:
-    """YaRN, whose numbers have rows of their own; another scaling with its factor; or none. Older models know PI and NTK, Megatron not."""
+    """Return YaRN, whose numbers have rows of their own; another scaling with its factor; or none."""
     if _mindformers_kind(c) == YARN:
         return YARN
     kind = value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none")
@@ -307,21 +278,20 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
 
 
 def mindformers_mla(c: Configuration) -> Setting:
-    """Whether attention is latent; some families are nothing else."""
+    """Return whether attention is latent; some families are nothing else."""
     latent = value_of(c, model("multi_latent_attention"), default("multi_latent_attention"))
     return True if family(c) in MLA and latent is UNSET else latent
 
 
 def stretched(factor: Setting, scale: Setting) -> Setting:
-    """What latent attention multiplies its scores by beside 1/√(head size): the square of YaRN's ``_yarn_get_mscale``, the same function on
-    both sides."""
+    """Return latent attention's factor of scores beside 1/√(head size): YaRN's ``_yarn_get_mscale`` squared, on both sides."""
     if not are_numbers(factor, scale) or factor <= 0:
         return UNSET
     return (0.1 * scale * math.log(factor) + 1.0) ** 2 if factor > 1 else 1.0
 
 
 def megatron_stretch(c: Configuration) -> Setting:
-    """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
+    """Return that factor by ``--mscale-all-dim``, in core 0.12 by ``--mscale``; MindSpeed-LLM's is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
     name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", mindspeed.all_dimensions)
@@ -329,7 +299,7 @@ def megatron_stretch(c: Configuration) -> Setting:
 
 
 def mindformers_stretch(c: Configuration) -> Setting:
-    """By ``mscale`` and ``rotary_scaling_factor``, with plain rotary positions too, where the factor is 40 unless it is set."""
+    """Return that factor by ``mscale`` and ``rotary_scaling_factor``, which is 40 by default, with plain RoPE too."""
     if not is_new(c) or c.unread:
         return UNSET
     factor = value_of(c, model("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"), 40.0)
@@ -337,26 +307,25 @@ def mindformers_stretch(c: Configuration) -> Setting:
 
 
 def mindformers_qk_norm(c: Configuration) -> Setting:
-    """Whether queries and keys are normalised; Qwen3 does it whatever its YAML says."""
+    """Return whether queries and keys are normalised; Qwen3 does it whatever its YAML says."""
     normalised = value_of(c, model("qk_layernorm", "use_qk_norm"), default("qk_layernorm"))
     return True if family(c) in ("qwen3", "qwen3_moe") else normalised
 
 
 def positions(c: Configuration) -> Setting:
-    """Which positions the model of either side sees."""
+    """Return the kind of positions of either side."""
     return (mindformers_positions if c.side == MINDFORMERS else megatron_positions)(c)
 
 
 def window(c: Configuration) -> Setting:
-    """How far attention looks back; None for all of the sequence."""
-    size = c.find(model("sliding_window", "window_size"))
-    if size is None and c.unread:
+    """Return how far attention looks back; None for all of the sequence."""
+    if (size := c.find(model("sliding_window", "window_size"))) is None and c.unread:
         return UNSET
     return None if size is None or is_off(c, *model("use_sliding_window")) else size.value
 
 
 def window_pair(size: Setting) -> Setting:
-    """A window as how many tokens attention looks back and ahead: Megatron's ``128,0``, a pair, or one number back; None for all."""
+    """Return a window as how many tokens attention looks back and ahead: Megatron's ``128,0``, a pair, or one number back; None for all."""
     if isinstance(size, str) and re.fullmatch(r"[(\[]?-?\d+(, *-?\d+)?[)\]]?", size):
         size = [int(number) for number in re.findall(r"-?\d+", size)]
     if isinstance(size, int):
@@ -368,34 +337,31 @@ def window_pair(size: Setting) -> Setting:
 
 
 def no_table_of_positions(reference: Configuration, candidate: Configuration) -> Words | None:
-    """How long sequences may be says nothing about those that are shorter, unless positions are learned."""
-    turned = holds_of_all(lambda c: positions(c) != "learned_absolute", reference, candidate)
+    """Return why the longest sequence need not agree: no side learns its positions."""
+    turned = all_sides(lambda c: positions(c) != "learned_absolute", reference, candidate)
     return message("harmless.not_learned") if turned else None
 
 
 def older_does_not_stretch(reference: Configuration, candidate: Configuration) -> Words | None:
-    """An older model without YaRN has none of its numbers, not even by default, and its scaling says so already."""
+    """Return why YaRN's numbers need not agree: an older model without YaRN has none, which its scaling says."""
     older = [c for c in (reference, candidate) if c.side == MINDFORMERS and not is_new(c)]
     return message("harmless.not_stretched") if any(_mindformers_kind(c) not in (YARN, UNSET) for c in older) else None
 
 
 def nothing_turned(reference: Configuration, candidate: Configuration) -> Words | None:
-    """How positions are turned says nothing of a model that turns none."""
+    """Return why the turning of positions need not agree: a side turns none."""
     turned = ("rope", "partial_rope", "mrope", UNSET)
-    return None if holds_of_all(lambda c: positions(c) in turned, reference, candidate) else message("harmless.not_turned")
+    return None if all_sides(lambda c: positions(c) in turned, reference, candidate) else message("harmless.not_turned")
 
 
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Latent attention has sizes of its own for its heads."""
-
-    def has_sizes(c: Configuration) -> Setting:
-        return (mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) is not True
-
-    return None if holds_of_all(has_sizes, reference, candidate) else message("harmless.latent")
+    """Return why sizes of heads need not agree: latent attention has its own."""
+    plain = all_sides(lambda c: (mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) is not True, reference, candidate)
+    return None if plain else message("harmless.latent")
 
 
 def mindformers_base(c: Configuration) -> Setting:
-    """The base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the one name that it reads (``glm2_modules.py``)."""
+    """Return the base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the only name that it reads."""
     if family(c) != CHATGLM:
         return value_of(c, model("theta", "rope_theta", "rotary_base"), default("rotary_base"))
     ratio = value_of(c, model("rope_ratio"), 1)
@@ -403,17 +369,15 @@ def mindformers_base(c: Configuration) -> Setting:
 
 
 def mindformers_longest(c: Configuration) -> Setting:
-    """How long sequences may be; of older models the sequence length where nothing is said."""
-    longest = value_of(c, model("max_position_embedding", "max_position_embeddings"))
-    if longest is not UNSET and longest:
+    """Return how long sequences may be; of older models the sequence length where nothing is said."""
+    if (longest := value_of(c, model("max_position_embedding", "max_position_embeddings"))) is not UNSET and longest:
         return longest
     return default("max_position_embeddings")(c) if is_new(c) else value_of(c, model("seq_length"), default("seq_length"))
 
 
 def mindformers_original(c: Configuration) -> Setting:
-    """The length that YaRN stretches; with a ``rope_scaling`` that names none it is the sequence's."""
-    original = value_of(c, model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor"))))
-    if original is not UNSET:
+    """Return the length that YaRN stretches; the sequence's with a ``rope_scaling`` that has none."""
+    if (original := value_of(c, ORIGINAL)) is not UNSET:
         return original
     scaled = has(c, f"{MODEL}rope_scaling.")
     return value_of(c, model("seq_length"), default("seq_length")) if scaled else mindformers_longest(c)

@@ -6,7 +6,6 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.readings.control import of_callback
 from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
@@ -18,9 +17,8 @@ NOT_THERE = message("note.no_such_setting")
 
 
 def megatron_only(name: str, otherwise: Setting = None) -> CheckRow:
-    """A setting of Megatron's that MindFormers has no counterpart of."""
-    key = name.replace("-", "_")
-    return harmless(name, Says((key,), otherwise), Says(note=NOT_THERE))
+    """Return the row of a setting of Megatron's that MindFormers has no counterpart of."""
+    return harmless(name, Says((name.replace("-", "_"),), otherwise), Says(note=NOT_THERE))
 
 
 CONTROL = (
@@ -33,19 +31,19 @@ CONTROL = (
             note=message("note.length"),
             tries=tries.length,
         ),
-        unless=read.ends_earlier,
+        harmless_if=read.ends_earlier,
     ),
     harmless(
         "train-samples",
         Says(("train_samples", "train_iters"), read=read.samples),
         Says(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=read.samples, note=message("note.whole_batches")),
-        unless=read.ends_earlier,
+        harmless_if=read.ends_earlier,
     ),
     harmless(
         "log-interval",
         Says(("log_interval",), 100),
         Says(("callbacks",), None, note=message("note.per_print_times")),
-        form=of_callback("MFLossMonitor", "per_print_times"),
+        form=read.of_callback("MFLossMonitor", "per_print_times"),
     ),
     megatron_only("eval-iters", 100),
     megatron_only("eval-interval"),
@@ -54,7 +52,7 @@ CONTROL = (
         "save-interval",
         Says(("save_interval",), None),
         Says(("callbacks",), None, note=message("note.save_checkpoint_steps")),
-        form=of_callback("CheckpointMonitor", "save_checkpoint_steps"),
+        form=read.of_callback("CheckpointMonitor", "save_checkpoint_steps"),
     ),
     megatron_only("non-persistent-save-interval"),
     megatron_only("non-persistent-ckpt-type"),
@@ -71,7 +69,7 @@ CONTROL = (
         "exit-interval",
         Says(("exit_interval",), None),
         Says(("callbacks", "runner_config.stop_step"), None, note=message("note.stop_step")),
-        form=of_callback("TrainCallBack", "stop_step"),
+        form=read.of_callback("TrainCallBack", "stop_step"),
     ),
     megatron_only("exit-duration-in-mins"),
 )

@@ -10,7 +10,7 @@ from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.training import shares
-from align_hooks.checklist.row import UNSET, CheckRow, Effect, Form, Read, RowGroup, Says, Tries, Unless, model
+from align_hooks.checklist.row import UNSET, CheckRow, Effect, Explain, Form, Read, RowGroup, Says, Tries, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -21,16 +21,18 @@ BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.
 
 
 def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> CheckRow:
-    """A setting of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
+    """Return the row of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
     mindformers = Says(keys, None) if keys else Says()
     return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed, tries: Tries | None = None) -> CheckRow:
-    """What the end of a document within a sample does."""
+def documents(
+    name: str, *keys: str, read: Read | None = None, harmless_if: Explain = readings.replayed, tries: Tries | None = None
+) -> CheckRow:
+    """Return the row of what the end of a document within a sample does."""
     names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
     mindformers = Says(names, otherwise, read, tries=tries, cannot=readings.keeps_documents)
-    return row(name, Says((name,), False), mindformers, unless=unless)
+    return row(name, Says((name,), False), mindformers, harmless_if=harmless_if)
 
 
 DATA = (
@@ -47,8 +49,8 @@ DATA = (
         Says(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
         Says(readings.PATHS, read=readings.path_of_mindformers, tries=tries.nothing),
         form=readings.blend,
-        unless=readings.replayed,
-        unsure=readings.other_format,
+        harmless_if=readings.replayed,
+        uncertain_if=readings.other_format,
         batches=readings.same_batches,
         by_hand=BATCHES,
     ),
@@ -57,7 +59,7 @@ DATA = (
         Says(("split",), tries=tries.split),
         Says((f"{LOADER}.config.split",), tries=tries.split),
         form=shares,
-        unless=readings.replayed,
+        harmless_if=readings.replayed,
         batches=readings.same_batches,
         by_hand=BATCHES,
     ),
@@ -70,7 +72,7 @@ DATA = (
             beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
             tries=tries.seed_of_data,
         ),
-        unless=readings.other_rule,
+        harmless_if=readings.other_rule,
         batches=readings.same_batches,
         by_hand=BATCHES,
     ),
@@ -83,12 +85,12 @@ DATA = (
         ),
         Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
         form=None,
-        unless=readings.replayed,
+        harmless_if=readings.replayed,
         batches=readings.same_batches,
         way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
     ),
-    documents("reset_position_ids", unless=readings.ids_unread),
+    documents("reset_position_ids", harmless_if=readings.ids_unread),
     documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets, tries=tries.stops),
     documents("eod_mask_loss"),
     harmless(
@@ -114,7 +116,7 @@ DATA = (
             model("pad_token_id", "eos_token_id"), read=hidden.hidden, tries=hidden.tries, note=message("note.hides"), beside=hidden.MASKS
         ),
         form=None,
-        unless=hidden.no_such_token,
+        harmless_if=hidden.no_such_token,
         batches=hidden.counted,
         way_out=message("way_out.hidden"),
         by_hand=message("by_hand.hidden"),
@@ -124,7 +126,7 @@ DATA = (
         Says(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
         Says((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
         form=readings.no_padding,
-        unless=readings.replayed,
+        harmless_if=readings.replayed,
         batches=readings.same_batches,
         by_hand=BATCHES,
     ),

@@ -11,17 +11,17 @@ from align_hooks.messages import Argument, Message, message, terms
 
 row = partial(CheckRow, group=RowGroup.ENVIRONMENT)
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
-"""Rows whose differences change the rounding alone, or nothing."""
+"""Rows whose differences change the rounding only, or nothing."""
 
 
 def switched(name: str, advice: Message, keeps: Keeps) -> CheckRow:
-    """A variable that either side may set; it changes nothing that is computed but its order."""
+    """Return the row of a variable that either side may set and that changes only the order of computation."""
     either = Says(read=variable(name))
     return rounding(name, either, either, form=None, advice=Recommendation(advice, keeps))
 
 
 def megatron_variable(name: str, advice: Argument, *kept: str | None) -> CheckRow:
-    """A variable on which it depends whether a GPU repeats itself to the bit."""
+    """Return the row of a variable on which a GPU's bitwise repeatability depends."""
     keeps = Recommendation(advice, lambda value: value in kept)
     return rounding(name, Says(read=variable(name)), Says(), form=None, advice=keeps)
 

@@ -6,25 +6,25 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Drops, Printed, Unchosen
+from align_hooks.checklist.meaning import Drops, Printed
 from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
-from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, dtype, is_new, model, plain, text
+from align_hooks.checklist.row import NEVER, CheckRow, Effect, Recommendation, RowGroup, Says, dtype, is_new, model, plain, text
 from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.EXPERTS, when="expert_num")
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
-"""Rows whose differences change the rounding alone, or nothing. All hold of models with experts, unless ``when`` says otherwise."""
+"""Rows whose differences change the rounding only, or nothing. All hold of models with experts, unless ``when`` says otherwise."""
 
 
 def keys(*names: str, older: str) -> tuple[str, ...]:
-    """Keys of ``model_config``, and names of the older models' ``moe_config``, which counts at the top of the YAML."""
+    """Return keys of ``model_config``, and names of the older models' ``moe_config``, which counts at the top of the YAML."""
     return (*model(*names), *(f"moe_config.{name}" for name in older.split()))
 
 
 def of_groups(kind: str, name: str) -> CheckRow:
-    """A load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
+    """Return a load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
     mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
     return row(name, Says((name,), 0.0), mindformers)
 
@@ -190,7 +190,7 @@ EXPERTS = (
             tries=tries.balanced,
         ),
         when="aux_loss_factor",
-        unless=balancing.no_loss_is_wanted,
+        harmless_if=balancing.no_loss_is_wanted,
     ),
     row(
         message("row.choices_that_this_loss_counts"),
@@ -207,15 +207,15 @@ EXPERTS = (
             tries=tries.nothing,
         ),
         when="aux_loss_factor",
-        unless=balancing.no_loss_is_wanted,
+        harmless_if=balancing.no_loss_is_wanted,
         way_out=message("way_out.no_auxiliary_loss"),
     ),
     row(
         message("row.groups_that_are_not_chosen"),
-        Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.lowest")),
-        Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.zero")),
+        Says(read=balancing.unchosen_groups, note=message("note.lowest")),
+        Says(read=balancing.unchosen_groups, note=message("note.zero")),
         when="groups_of_experts",
-        unsure=lambda reference, candidate: message("by_hand.groups_not_chosen"),
+        uncertain_if=lambda reference, candidate: message("by_hand.groups_not_chosen"),
     ),
     of_groups("device", "moe_device_level_aux_loss_coeff"),
     of_groups("comm", "moe_comm_aux_loss_coeff"),
@@ -297,12 +297,8 @@ EXPERTS = (
         Says(("moe_shared_expert_overlap",), False),
         Says(model("moe_shared_expert_overlap"), False),
     ),
-    row(message("row.upcycling"), Says(("moe_use_upcycling",), False), Says(fixed=False, note=message("note.none"))),
-    rounding(
-        message("row.extended_tensor_parallelism_of_experts"),
-        Says(("moe_extended_tp",), False),
-        Says(fixed=False, note=message("note.none")),
-    ),
+    row(message("row.upcycling"), Says(("moe_use_upcycling",), False), NEVER),
+    rounding(message("row.extended_tensor_parallelism_of_experts"), Says(("moe_extended_tp",), False), NEVER),
     harmless(message("row.log_of_every_layer"), Says(("moe_per_layer_logging",), False), Says(model("moe_per_layer_logging"), False)),
     row(
         "mtp_num_layers",
@@ -329,6 +325,6 @@ EXPERTS = (
         Says(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
         Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
-        unsure=lambda reference, candidate: message("by_hand.printed_loss"),
+        uncertain_if=lambda reference, candidate: message("by_hand.printed_loss"),
     ),
 )

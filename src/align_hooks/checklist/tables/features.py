@@ -5,26 +5,26 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
-from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
+from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.lookup import is_on
 from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, model
 from align_hooks.messages import Message, message
 
 row = partial(CheckRow, group=RowGroup.KERNELS_AND_FUSIONS)
 rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
-"""Rows whose differences change the rounding alone, or nothing."""
+"""Rows whose differences change the rounding only, or nothing."""
 OFF = Recommendation(message("advice.off_while_aligning"), lambda on: not on)
 NOT_THERE = message("note.no_such_switch")
 
 
 def megatron_only(name: Message, key: str, otherwise: bool, advice: Recommendation | None = None, when: str = "") -> CheckRow:
-    """A switch of Megatron's that MindFormers has no counterpart of."""
+    """Return the row of a switch of Megatron's that MindFormers has no counterpart of."""
     return rounding(name, Says((key,), otherwise), Says(note=NOT_THERE), when=when, advice=advice)
 
 
 def megatron_recompute(name: str, when: str = "") -> CheckRow:
-    """What Megatron can compute again, and MindFormers has no counterpart of; it changes nothing that is computed."""
+    """Return the row of what only Megatron can compute again, which changes no result."""
     return harmless(name, Says((name.replace("-", "_"),), False), Says(note=NOT_THERE), when=when)
 
 
@@ -56,7 +56,7 @@ FEATURES = (
     megatron_only(message("row.gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
     harmless(
         message("row.overlap_of_the_gradients_reduction"),
-        Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=features.overlap),
+        Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=training.overlap),
         Says(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), read=lambda c: None),
         advice=OFF,
     ),
@@ -65,9 +65,9 @@ FEATURES = (
         "recompute-activations",
         Says(
             ("recompute_activations", "recompute_granularity", "recompute_method", "recompute_num_layers"),
-            read=features.megatron_recomputes,
+            read=training.megatron_recomputes,
         ),
-        Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=features.mindformers_recomputes),
+        Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=training.mindformers_recomputes),
     ),
     megatron_recompute("distribute-saved-activations"),
     megatron_recompute("checkpoint-activations"),

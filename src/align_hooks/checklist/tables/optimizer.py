@@ -1,7 +1,4 @@
-"""The optimizer and its schedules: the guide's optimizer table, and that of the comparison with Megatron-LM.
-
-The settings of the schedule are shown, and judged by what they make of it: the learning rate of every step.
-"""
+"""The guide's table of the optimizer, and the comparison's; a schedule's settings are judged by the rates that they give."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from align_hooks.checklist import mindformers_schedule as schedule
 from align_hooks.checklist import tries
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate
-from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
@@ -33,56 +29,42 @@ STYLES = {
 }
 STYLES |= {alias: STYLES.get(name, name.lower()) for alias, name in read.SCHEDULES.items()}
 """Names of the same shape of a schedule."""
-OF_ONE_CLASS = tuple(
-    key
-    for name in (
-        "decay_start_steps",
-        "decay_start_ratio",
-        "decay_ratio",
-        "keep_steps",
-        "final_steps",
-        "lr_end2",
-        "num_cycles",
-        "t_max",
-        "t_0",
-        "t_mult",
-    )
-    for key in schedule_keys(name)
-)
-"""Keys that one class of schedules or another reads, and the others pass over: the rates of a schedule are compared as they come out."""
+ONE_CLASS = "decay_start_steps decay_start_ratio decay_ratio keep_steps final_steps lr_end2 num_cycles t_max t_0 t_mult"
+OF_ONE_CLASS = tuple(key for name in ONE_CLASS.split() for key in schedule_keys(name))
+"""Keys that only some classes of schedules read; rates are compared as they come out."""
 
 
 def same_schedule(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Settings of two schedules do no harm where they come to the same rate, within float32's rounding, at every step that both make."""
+    """Return why two schedules' settings need not agree: both give the same rate, within float32's rounding, at every step."""
     try:
-        apart = differences(learning_rate(reference), learning_rate(candidate))[1]
+        errors = differences(learning_rate(reference), learning_rate(candidate))[1]
     except Unstated:
         return None
-    return None if (apart > RATE).any() else message("harmless.same_rates")
+    return None if (errors > RATE).any() else message("harmless.same_rates")
 
 
 def same_rates(reference: Configuration, candidate: Configuration) -> Words | None:
-    """The same of the highest rates: two that differ are two schedules, whatever else of these is not known."""
+    """Return why the highest rates need not agree; None where these differ, whatever else is not known."""
     with suppress(Unknown):
         return same_schedule(reference, candidate)
     return None
 
 
 def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
-    """The lowest rates of two schedules do no harm where the schedules are the same, or constant."""
+    """Return why the lowest rates need not agree: the schedules are the same, or constant."""
     kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
     constant = all(kind is not None and STYLES.get(schedule_class(kind.value), kind.value) == "constant" for kind in kinds)
     return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
 
 
 def warms_by_a_part(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Steps of a warm-up are told once: as a part of the schedule where either side has it so."""
+    """Return why steps of warm-up need not agree: a side has them as a part of the schedule, which is another row."""
     by_parts = any(map(_part, (reference, candidate))) and not _may_be_those_steps(reference, candidate)
     return same_schedule(reference, candidate) or (message("harmless.as_a_part") if by_parts else None)
 
 
 def warms_by_steps(reference: Configuration, candidate: Configuration) -> Words | None:
-    """A part of a schedule of unknown length is told as steps, where it may come to those of the other side."""
+    """Return why parts of a schedule need not agree: one of unknown length may come to the other side's steps."""
     by_steps = _may_be_those_steps(reference, candidate)
     return same_schedule(reference, candidate) or (message("harmless.as_steps") if by_steps else None)
 
@@ -92,7 +74,7 @@ def _part(c: Configuration) -> Setting:
 
 
 def _may_be_those_steps(*sides: Configuration) -> bool:
-    """Whether a side warms up by a part of a schedule whose length is not known, and the other by as many steps as that part of its own."""
+    """Return whether a side warms up by a part of an unknown length, and the other by as many steps of its own."""
     of_mindformers = read.mindformers_warmup, read.length_of_schedule
     kinds = [of_mindformers if c.side == MINDFORMERS else (read.megatron_warmup, read.megatron_decay_length) for c in sides]
     for at, other in ((0, 1), (1, 0)):
@@ -103,7 +85,7 @@ def _may_be_those_steps(*sides: Configuration) -> bool:
 
 
 def beta(at: int, advised: float) -> CheckRow:
-    """One of Adam's two betas."""
+    """Return the row of one of Adam's two betas."""
     name, usual = f"beta{at + 1}", (0.9, 0.999)[at]
     return row(
         name,
@@ -115,7 +97,7 @@ def beta(at: int, advised: float) -> CheckRow:
 
 
 def end_of_decay(name: str) -> CheckRow:
-    """The first or last weight decay of one that changes, which only Megatron's does."""
+    """Return the row of the first or last weight decay, where it changes, which only Megatron's does."""
     megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
     return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")))
 
@@ -130,17 +112,9 @@ OPTIMIZER = (
         ),
         Says(
             (
-                "runner_config.batch_size",
-                "parallel_config.data_parallel",
-                "parallel_config.micro_batch_num",
-                "parallel_config.pipeline_stage",
-                "micro_batch_interleave_num",
-                "runner_config.gradient_accumulation_steps",
-                "parallel.parallel_mode",
-                "use_parallel",
-                "device_num",
-                "train_dataset.batch_size",
-                "runner_config.global_batch_size",
+                *("runner_config.batch_size", "parallel_config.data_parallel", "parallel_config.micro_batch_num"),
+                *("parallel_config.pipeline_stage", "micro_batch_interleave_num", "runner_config.gradient_accumulation_steps"),
+                *("parallel.parallel_mode", "use_parallel", "device_num", "train_dataset.batch_size", "runner_config.global_batch_size"),
             ),
             read=read.mindformers_global_batch,
             note=message("note.batch_mindformers"),
@@ -162,13 +136,13 @@ OPTIMIZER = (
         fact="optimizer.groups.0.eps",
         advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
-    row("weight_decay", Says(("weight_decay",), read=decay.strength), Says(("optimizer.weight_decay",), read=decay.strength)),
+    row("weight_decay", Says(("weight_decay",), read=read.decay_strength), Says(("optimizer.weight_decay",), read=read.decay_strength)),
     row(
         message("row.weights_that_decay"),
-        Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        Says(read=decay.decaying, note=message("note.grouped_decay")),
-        tell=decay.apart,
-        unless=decay.without,
+        Says(read=read.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
+        Says(read=read.decaying, note=message("note.grouped_decay")),
+        describe=read.decay_differences,
+        harmless_if=read.nothing_decays,
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
@@ -194,14 +168,14 @@ OPTIMIZER = (
         "lr",
         Says(("lr",)),
         Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
-        unless=same_rates,
+        harmless_if=same_rates,
     ),
     row(
         "lr_decay_style",
         Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
         Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style, beside=OF_ONE_CLASS),
         form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
-        unless=same_schedule,
+        harmless_if=same_schedule,
     ),
     row(
         "min_lr",
@@ -213,19 +187,19 @@ OPTIMIZER = (
             tries=tries.lowest_rate,
         ),
         form=lambda rate: plain(rate) or 0.0,
-        unless=same_end,
+        harmless_if=same_end,
     ),
     row(
         "lr_decay_iters",
         Says(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
         Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
-        unless=same_end,
+        harmless_if=same_end,
     ),
     row(
         "lr_decay_samples",
         Says(("lr_decay_samples",), None),
         Says(fixed=None, note=message("note.counts_in_steps")),
-        unless=lambda reference, candidate: message("harmless.in_steps"),
+        harmless_if=lambda reference, candidate: message("harmless.in_steps"),
     ),
     row(
         "lr_warmup_iters",
@@ -237,16 +211,16 @@ OPTIMIZER = (
             beside=("lr_schedule.warmup_epochs",),
             tries=tries.warm_up,
         ),
-        unless=warms_by_a_part,
+        harmless_if=warms_by_a_part,
     ),
     row(
         "lr_warmup_fraction",
         Says(("lr_warmup_fraction",), None),
         Says(schedule_keys("warmup_ratio"), None, tries=tries.warm_up),
         form=lambda part: plain(part) or 0,
-        unless=warms_by_steps,
+        harmless_if=warms_by_steps,
     ),
-    row("lr_warmup_init", Says(("lr_warmup_init",), 0.0), Says(schedule_keys("warmup_lr_init"), 0.0), unless=same_schedule),
+    row("lr_warmup_init", Says(("lr_warmup_init",), 0.0), Says(schedule_keys("warmup_lr_init"), 0.0), harmless_if=same_schedule),
     row(
         message("row.rates_of_their_own_for_the_embedding_and_output"),
         Says(("decoupled_lr",), None),

@@ -11,13 +11,12 @@ from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.PARALLEL_LAYOUT)
 rounding = partial(row, effect=Effect.ROUNDING)
-"""Rows whose differences change the rounding alone."""
+"""Rows whose differences change the rounding only."""
 
 
 def size(name: str, keys: tuple[str, ...], tries: Tries | None = None, instead: Instead | None = None) -> CheckRow:
-    """Over how many ranks a model is split in one way."""
-    mindformers = Says((f"parallel_config.{name}",), 1, tries=tries)
-    return rounding(name, Says(keys, 1), mindformers, instead=instead)
+    """Return the row of how many ranks split a model in one way."""
+    return rounding(name, Says(keys, 1), Says((f"parallel_config.{name}",), 1, tries=tries), instead=instead)
 
 
 PARALLEL = (
@@ -41,7 +40,7 @@ PARALLEL = (
         "use_seq_parallel",
         Says(("sequence_parallel",), False),
         Says(("parallel_config.use_seq_parallel",), False),
-        unless=read.alone_on_the_tensor,
+        harmless_if=read.one_tensor_rank,
     ),
     rounding(
         "context_parallel",

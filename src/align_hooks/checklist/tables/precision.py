@@ -9,34 +9,36 @@ from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings import precision as read
-from align_hooks.checklist.readings.lookup import holds_of_all
-from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, dtype, model
+from align_hooks.checklist.readings.lookup import all_sides
+from align_hooks.checklist.row import NEVER, CheckRow, Effect, Recommendation, RowGroup, Says, dtype, model
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Message, message
 
 row = partial(CheckRow, group=RowGroup.PRECISION)
 rounding = partial(row, effect=Effect.ROUNDING)
-"""Rows whose differences change the rounding alone."""
+"""Rows whose differences change the rounding only."""
+SCALES = ("scale_sense", *(f"scale_sense.{name}" for name in ("type", "loss_scale_value", "scale_factor")), "loss_scale_value")
+"""Keys of ``runner_wrapper`` for a loss scale."""
+PRECISION_MODES = ("ge_options.global.ge.opSelectImplmode", "precision_mode", "op_precision_mode")
 HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
 
 
 def moment(name: str) -> CheckRow:
-    """The type that one of Adam's two moments is held in."""
+    """Return the row of the type of one of Adam's moments."""
     mindformers = Says(fixed="float32", note=message("note.holds_float32"))
     return rounding(name, Says((name,), "float32"), mindformers, form=dtype)
 
 
 def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., CheckRow] = row) -> CheckRow:
-    """How a dynamic loss scale moves, which only float16 has."""
+    """Return a row of how a dynamic loss scale moves, which only float16 has."""
     return make(name, Says((name,), megatron), mindformers, when="compute_dtype=float16")
 
 
 def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Message | None = None, when: str = "") -> CheckRow:
-    """The type that the weights of one kind are held and updated in, without float32 copies in MindFormers."""
+    """Return the row of the type in which one kind of weight is held and updated, in MindFormers without float32 copies."""
 
-    def unless(*sides: Configuration) -> Words | None:
-        follow = holds_of_all(lambda c: read.held_as_all(c, own, older), *sides)
-        return message("harmless.as_all_weights") if follow else None
+    def harmless_if(*sides: Configuration) -> Words | None:
+        return message("harmless.as_all_weights") if all_sides(lambda c: read.held_as_all(c, own, older), *sides) else None
 
     return row(
         message(f"row.type_of_the_{kind}"),
@@ -49,7 +51,7 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
         ),
         form=dtype,
         when=when,
-        unless=unless,
+        harmless_if=harmless_if,
     )
 
 
@@ -128,8 +130,8 @@ PRECISION = (
         message("row.types_that_the_built_layers_compute_in"),
         Says(read=read.built_types, note=message("note.types_megatron")),
         Says(read=read.built_types, note=message("note.types_mindformers")),
-        tell=read.types_apart,
-        unless=read.types_where_both_have_them,
+        describe=read.type_differences,
+        harmless_if=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
     ),
     rounding(
@@ -145,24 +147,16 @@ PRECISION = (
     rounding(
         "first_last_layers_bf16",
         Says(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),
-        Says(fixed=False, note=message("note.none")),
+        NEVER,
     ),
-    rounding(
-        "use_precision_aware_optimizer", Says(("use_precision_aware_optimizer",), False), Says(fixed=False, note=message("note.none"))
-    ),
+    rounding("use_precision_aware_optimizer", Says(("use_precision_aware_optimizer",), False), NEVER),
     moment("exp_avg_dtype"),
     moment("exp_avg_sq_dtype"),
     rounding(
         "loss_scale",
         Says(("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note=message("note.loss_scale_megatron")),
         Says(
-            (
-                "runner_wrapper.scale_sense",
-                "runner_wrapper.scale_sense.type",
-                "runner_wrapper.scale_sense.loss_scale_value",
-                "runner_wrapper.scale_sense.scale_factor",
-                "runner_wrapper.loss_scale_value",
-            ),
+            tuple(f"runner_wrapper.{name}" for name in SCALES),
             read=read.mindformers_loss_scale,
             tries=tries.loss_scale,
             note=message("note.loss_scale_mindformers"),
@@ -178,14 +172,7 @@ PRECISION = (
     rounding(
         message("row.high_precision_of_operators"),
         Says(),
-        Says(
-            (
-                "context.ascend_config.ge_options.global.ge.opSelectImplmode",
-                "context.ascend_config.precision_mode",
-                "context.ascend_config.op_precision_mode",
-            ),
-            None,
-        ),
+        Says(tuple(f"context.ascend_config.{name}" for name in PRECISION_MODES), None),
         by_hand=message("by_hand.high_precision", command=HIGH_PRECISION),
     ),
 )

@@ -6,7 +6,6 @@ from functools import partial
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision, training
-from align_hooks.checklist.readings import setup as read
 from align_hooks.checklist.readings.lookup import LAYERS, are_numbers
 from align_hooks.checklist.row import CheckRow, Effect, Occasion, Recommendation, RowGroup, Says, model
 from align_hooks.checklist.tables.optimizer import STYLES
@@ -14,7 +13,7 @@ from align_hooks.messages import message
 
 harmless = partial(CheckRow, group=RowGroup.SET_UPS, effect=Effect.NOTHING)
 fault, acceptance = partial(Recommendation, setup=Occasion.FINDING_A_FAULT), partial(Recommendation, setup=Occasion.ACCEPTANCE)
-"""Values that the guide sets for an occasion; both sides are held against them, not against each other."""
+"""Values that the guide sets for an occasion; both sides are compared with them, not with each other."""
 
 SETUP = (
     harmless(
@@ -32,8 +31,8 @@ SETUP = (
     ),
     harmless(
         message("row.no_warm_up"),
-        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.warm),
-        Says(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=read.warm),
+        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=training.warm),
+        Says(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=training.warm),
         advice=fault(message("advice.no_steps"), lambda steps: not steps),
     ),
     harmless(
@@ -44,14 +43,14 @@ SETUP = (
     ),
     harmless(
         message("row.no_dropout"),
-        Says(("attention_dropout", "hidden_dropout"), read=read.dropout),
-        Says(model("attention_dropout", "hidden_dropout"), read=read.dropout),
+        Says(("attention_dropout", "hidden_dropout"), read=training.dropout),
+        Says(model("attention_dropout", "hidden_dropout"), read=training.dropout),
         advice=fault("0", lambda rate: rate == 0),
     ),
     harmless(
         message("row.one_parallel_feature_at_a_time"),
-        Says(read=read.split),
-        Says(read=read.split),
+        Says(read=training.split),
+        Says(read=training.split),
         advice=fault(message("advice.not_split"), lambda ways: not ways.on),
     ),
     harmless(
@@ -62,8 +61,8 @@ SETUP = (
     ),
     harmless(
         message("row.data_parallelism_alone"),
-        Says(read=read.split),
-        Says(read=read.split),
+        Says(read=training.split),
+        Says(read=training.split),
         advice=acceptance(message("advice.data_parallel_only"), lambda ways: not ways.on),
     ),
     harmless(

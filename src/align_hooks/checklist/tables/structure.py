@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
-from align_hooks.checklist.defaults import default, where_told
+from align_hooks.checklist.defaults import default, if_complete
 from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
@@ -22,19 +22,20 @@ NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
 def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> CheckRow:
-    """Something that changes the model and that only Megatron can be told; both do what is its default."""
+    """Return the row of a setting that changes the model and that only Megatron has; MindFormers does its default."""
     otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
     return row(name, Says((name,), otherwise if read is None else UNSET, read), Says(fixed=otherwise, note=note))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> CheckRow:
-    """A size of latent attention."""
+    """Return the row of a size of latent attention."""
     return row(name, Says((name,), otherwise), Says(model(*keys), mindformers), when="multi_latent_attention")
 
 
-def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> CheckRow:
-    """A number by which YaRN scales positions."""
-    return row(name, megatron, Says(model(*keys), mindformers), when=YARN, unless=read.older_does_not_stretch)
+def yarn(name: str, megatron: Says, mindformers: float, *keys: str) -> CheckRow:
+    """Return the row of a number by which YaRN scales positions, with MindFormers' default."""
+    names = keys or (name, f"rope_scaling.{name}", f"scaling_factor.{name}")
+    return row(name, megatron, Says(model(*names), if_complete(mindformers)), when=YARN, harmless_if=read.older_does_not_stretch)
 
 
 YARN = f"rope_scaling={read.YARN}"
@@ -71,7 +72,7 @@ STRUCTURE = (
             note=message("note.ffn_older"),
         ),
         fact="model.intermediate_size",
-        unless=no_dense_layer,
+        harmless_if=no_dense_layer,
     ),
     row("num_heads", Says(("num_attention_heads",)), Says(HEADS, default("num_attention_heads")), fact="model.num_attention_heads"),
     row(
@@ -83,14 +84,14 @@ STRUCTURE = (
         ),
         Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         fact="model.num_key_value_heads",
-        unless=read.ungrouped,
+        harmless_if=read.ungrouped,
     ),
     row(
         "head_dim",
         Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
         Says((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         fact="model.head_dim",
-        unless=read.latent_heads,
+        harmless_if=read.latent_heads,
     ),
     row(
         message("row.sliding_window"),
@@ -171,7 +172,7 @@ STRUCTURE = (
         Says(("vocab_size",)),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         fact="model.vocab_size",
-        unless=read.padded_size_alone,
+        harmless_if=read.padded_size_alone,
     ),
     row(
         message("row.rows_of_the_embedding"),
@@ -185,7 +186,7 @@ STRUCTURE = (
         ),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         fact="padded_vocabulary",
-        proof=read.no_multiple,
+        implied_by=read.no_multiple,
         advice=Recommendation(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
     ),
     row(
@@ -195,7 +196,7 @@ STRUCTURE = (
             model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
         ),
         fact="model.max_position_embeddings",
-        unless=read.no_table_of_positions,
+        harmless_if=read.no_table_of_positions,
     ),
     row(
         "position_embedding_type",
@@ -210,26 +211,26 @@ STRUCTURE = (
         "no_position_embedding",
         Says(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
         Says(model("no_position_embedding", "no-position-embedding"), False),
-        unless=read.no_table_of_positions,
+        harmless_if=read.no_table_of_positions,
     ),
     row(
         "rotary_base",
         Says(("rotary_base",), 10000),
         Says(model("theta", "rope_theta", "rotary_base", "rope_ratio"), read=read.mindformers_base, tries=tries.rotary_base),
         fact="model.rope_theta",
-        unless=read.nothing_turned,
+        harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_percent",
         Says(("rotary_percent",), 1.0),
         Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
-        unless=read.nothing_turned,
+        harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_interleaved",
         Says(("rotary_interleaved", "use_glm_rope"), read=mindspeed.interleaved),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
-        unless=read.nothing_turned,
+        harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_seq_len_interpolation_factor",
@@ -262,14 +263,14 @@ STRUCTURE = (
         "init_method_std",
         Says(("init_method_std",), 0.02),
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
-        unless=training.weights_loaded,
+        harmless_if=training.weights_loaded,
     ),
     row(
         message("row.initial_scale_of_output_projections"),
         Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
         Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
-        unless=training.weights_loaded,
-        unsure=initialisation.both_draw,
+        harmless_if=training.weights_loaded,
+        uncertain_if=initialisation.both_draw,
         instead=initialisation.load_too,
     ),
     row(
@@ -304,8 +305,8 @@ STRUCTURE = (
             read=mindspeed.yarn_factor,
             note=message("note.yarn_factor_mindspeed"),
         ),
+        40.0,
         *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"),
-        mindformers=where_told(40.0),
     ),
     row(
         "original_max_position_embeddings",
@@ -315,35 +316,17 @@ STRUCTURE = (
             note=message("note.latent_fixed"),
             beside=("yarn_original_max_position_embeddings",),
         ),
-        Says(
-            model(
-                *("rope_scaling.original_max_position_embeddings", "scaling_factor.original_max_position_embeddings"),
-                "max_position_embeddings",
-            ),
-            read=read.mindformers_original,
-            note=message("note.yarn_length"),
-        ),
+        Says((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original, note=message("note.yarn_length")),
         when=YARN,
-        unless=read.older_does_not_stretch,
+        harmless_if=read.older_does_not_stretch,
     ),
-    yarn(
-        "mscale",
-        Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)),
-        *("mscale", "rope_scaling.mscale", "scaling_factor.mscale"),
-        mindformers=where_told(0.707),
-    ),
+    yarn("mscale", Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)), 0.707),
     yarn(
         "mscale_all_dim",
         Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)),
-        *("mscale_all_dim", "rope_scaling.mscale_all_dim", "scaling_factor.mscale_all_dim"),
-        mindformers=where_told(0.707),
+        0.707,
     ),
-    *(
-        yarn(
-            name, Says((name, f"yarn_{name}"), usual), name, f"rope_scaling.{name}", f"scaling_factor.{name}", mindformers=where_told(usual)
-        )
-        for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))
-    ),
+    *(yarn(name, Says((name, f"yarn_{name}"), usual), usual) for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))),
     row(
         message("row.stretch_of_latent_attentions_scores"),
         Says(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),

@@ -1,4 +1,4 @@
-"""The numbers of a pair that have a band: a long enough run with repeats of the reference, judged as a whole and not step by step."""
+"""The numbers of a pair that have a band: long runs with repeats of the reference, judged over all their steps."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from align_hooks.comparison.pair import Pair
 
 @dataclass(frozen=True)
 class Banded:
-    """One number's differences, the model of honest ones, and what the number's own rounding makes at most, relative."""
+    """One number's differences, with the model of honest ones."""
 
     series: Series
     model: Honest
     rounding: float
+    """The most that the number's own rounding makes, relative."""
 
     @cached_property
     def steps(self) -> frozenset[int]:
-        """The steps that the band judges: those on which rounding has settled."""
+        """Return the steps that the band judges: those on which rounding has settled."""
         return frozenset(self.series.steps[self.model.settled :].tolist())
 
     @cached_property
     def alarm(self) -> Excursion | None:
-        """Where the candidate leaves the band; None where it never does."""
+        """Return where the candidate leaves the band; None where it never does."""
         return leaves(self.series.candidate, self.model, FALSE_ALARMS / len(NUMBERS))
 
     @cached_property
     def drifts(self) -> tuple[DriftingSegment, ...]:
-        """Its parts, with the mean difference of each and what honest runs show; none where the library for that is not installed."""
+        """Return the run's parts, with mean difference and limit; empty where the library ``arch`` is not installed."""
         if not is_installed():
             return ()
         differences = self.series.candidate, self.series.repeats
@@ -41,12 +42,12 @@ class Banded:
 
     @property
     def start(self) -> int | None:
-        """The step from which the candidate is likely off; None where it stays."""
+        """Return the step from which the candidate is likely off; None where it stays."""
         return None if self.alarm is None else int(self.series.steps[self.alarm.start])
 
     @property
     def is_jump(self) -> bool:
-        """Whether it leaves in one step, and not little by little."""
+        """Return whether the candidate leaves in one step, not little by little."""
         if self.alarm is None:
             return False
         index = self.alarm.start
@@ -55,11 +56,11 @@ class Banded:
 
 
 JUMP = 6.0
-"""Times the usual size of an innovation that one step must be off for a jump."""
+"""Times the usual size of an innovation by which a jump is off in one step."""
 
 
 def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
-    """The numbers of a pair that have a band; none without repeats that differ, or where too few steps have settled."""
+    """Return the numbers that have a band; none without repeats that differ, or with too few settled steps."""
     if not noise.repeats or noise.problem:
         return ()
     found = []

@@ -1,8 +1,7 @@
-"""What stands around the step at which a long run leaves its band: what an engineer looks for by hand, in the guide's stage 3.
+"""What an engineer looks for around the step at which a long run leaves its band (the guide's stage 3).
 
-A jump or a drift; which tensors' norms moved first; updates that were skipped near it; what else differs there; and, where a tokenizer is
-named, the text that the step trained on. A late drift below 1 % has its usual causes, in the order in which they are cheap to check.
-"""
+A jump or a drift; which tensors' norms moved first; skipped updates nearby; and, where a tokenizer is named, the text that the step
+trained on. A late drift below 1 % has its usual causes, the cheapest to check first."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ from align_hooks.messages import message, terms
 from align_hooks.record.reader import Run
 
 AROUND = 10
-"""Steps before and after a departure that are looked at."""
+"""Steps examined before and after a departure."""
 WIDER, FIRST = 3.0, 3
-"""Times what repeats show around it that a tensor's norm must be off, and how many of these tensors are named."""
+"""Times what repeats show by which a tensor's norm is off, and how many such tensors are named."""
 SMALL = 0.01
-"""A relative difference below which a drift has other causes than a fault of the model."""
+"""Relative difference below which a drift has other causes than a fault of the model."""
 WORDS = 24
-"""Tokens that are decoded of each sample."""
+"""Tokens decoded of each sample."""
 
 
 def departure(context: ComparisonContext) -> Iterator[Words]:
-    """Sentences on the first departure of any number; on a drift of parts alone only what is usual."""
+    """Describe the first departure of any number; of a drift of parts without one only the usual causes."""
     left = [band for band in context.bands if band.start is not None]
     first = min(left, key=lambda band: band.start or 0, default=None)
     if first is not None and first.start is not None and first.alarm is not None:
@@ -39,11 +38,10 @@ def departure(context: ComparisonContext) -> Iterator[Words]:
 
 
 def moved_first(context: ComparisonContext, step: int) -> Iterator[Words]:
-    """The tensors whose norms were beyond what repeats show first, around a step."""
+    """Name the tensors whose norms were the first beyond what repeats show, around a step."""
     pair, repeats = context.pair, context.noise.repeats
-    steps = [
-        each for each in pair.steps("local_norms") if abs(each - step) <= AROUND and all(run.has("local_norms", each) for run in repeats)
-    ]
+    near = [each for each in pair.steps("local_norms") if abs(each - step) <= AROUND]
+    steps = [each for each in near if all(run.has("local_norms", each) for run in repeats)]
     if not steps:
         yield message("departure.without_norms", first=max(0, step - AROUND), last=step + AROUND)
         return
@@ -65,13 +63,13 @@ def moved_first(context: ComparisonContext, step: int) -> Iterator[Words]:
 
 
 def differences(reference: dict[str, float], run: Run, step: int) -> Iterator[tuple[str, float]]:
-    """Canonical name and relative difference of each norm that both have."""
+    """Yield name and relative difference of each norm that both have."""
     norms = run.local_norms(step)
     yield from ((name, relative_difference(norm, norms[name])) for name, norm in reference.items() if name in norms)
 
 
 def skipped(context: ComparisonContext, step: int) -> Iterator[Words]:
-    """Updates near a step that a side skipped for an overflow."""
+    """Name the updates near a step that a side skipped for an overflow."""
     near = [(ours, theirs) for ours, theirs in context.pair.rows if abs(ours.step - step) <= AROUND]
     steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
     if steps:
@@ -79,7 +77,7 @@ def skipped(context: ComparisonContext, step: int) -> Iterator[Words]:
 
 
 def decoded(context: ComparisonContext, step: int) -> Iterator[Words]:
-    """The beginning of each sample of the step's batch, as text, where a tokenizer is named and the batch was recorded."""
+    """Yield the beginning of each sample of the step's batch as text; nothing without a tokenizer or a recorded batch."""
     run = next((run for run in reversed(context.pair.runs) if run.has("batches", step)), None)
     if context.decode is None or run is None:
         return
@@ -88,5 +86,5 @@ def decoded(context: ComparisonContext, step: int) -> Iterator[Words]:
 
 
 def ids_of(sample: Sequence[int]) -> list[int]:
-    """The first ids of a sample."""
+    """Return the first ids of a sample."""
     return [int(token) for token in sample[:WORDS]]

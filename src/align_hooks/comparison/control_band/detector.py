@@ -1,12 +1,11 @@
-"""The first step from which a run's differences are no honest ones: an e-detector, of constant work a step.
+"""Find the first step from which a run's differences are no honest ones: an e-detector, of constant work a step.
 
-Under the local level model an honest innovation is symmetric around 0, and the repeats say how large it is. It is cut at ``CUT`` sizes, and
-then taken for no wider than a normal number whose variance is :func:`room` times what few repeats show. So for each ``slope`` of either
-sign ``exp(slope z - room slope**2 / 2)`` is at most 1 on average. The Shiryaev-Roberts sum of their products over every possible start is
-at most n on average after n steps, whatever the training does (e-detector: Shin, Ramdas and Rinaldo, *E-detectors: a nonparametric
-framework for sequential change detection*, 2023). By Doob's inequality it reaches ``threshold`` within n steps with a probability of at
-most n / threshold. ``tests/longrun/judge.py`` measures how many honest runs are called off.
-"""
+Under the local level model an honest innovation is symmetric around 0, and the repeats say how large it is. It is cut at ``CUT`` sizes,
+and then assumed no wider than a normal number whose variance is :func:`mean_square` times what few repeats show. So for each ``slope`` of
+either sign ``exp(slope z - mean_square slope**2 / 2)`` is at most 1 on average. The Shiryaev-Roberts sum of their products over every
+possible start is at most n on average after n steps, whatever the training does (e-detector: Shin, Ramdas and Rinaldo, *E-detectors: a
+nonparametric framework for sequential change detection*, 2023). By Doob's inequality it reaches ``threshold`` within n steps with a
+probability of at most n / threshold. ``tests/longrun/judge.py`` measures how many honest runs are called off."""
 
 from __future__ import annotations
 
@@ -20,66 +19,68 @@ from align_hooks.comparison.control_band.level import CUT, Honest, Level
 from align_hooks.record.format.layout import Array
 
 SLOPES = tuple(sign * slope for slope in (0.1, 0.2, 0.35, 0.5) for sign in (1, -1))
-"""Small ones find a small lasting drift, large ones a jump."""
+"""Small slopes find a small lasting drift, large ones a jump."""
 FALSE_ALARMS = 0.01
-"""The share of honest runs, as long as the reference, that may be called off."""
+"""Share of honest runs, as long as the reference, that may raise an alarm."""
 
 
 def far(steps: int) -> float:
-    """The size beyond which a single innovation is an alarm by itself, in a run of so many steps: as of a distribution whose tails fall
-    with the third power. Where gradients explode for a step or two, honest runs in bfloat16 were up to 51 sizes apart in 400."""
+    """Return the size of a single innovation that is an alarm by itself, in a run of so many steps."""
+    # as of tails that fall with the third power: where gradients explode, honest bfloat16 runs were up to 51 sizes off in 400 steps
     return 15 * math.exp(math.log(max(steps, 1)) / 3)
 
 
-def room(repeats: int) -> float:
-    """The mean square of honest innovations, in units of the size that so many repeats show."""
+def mean_square(repeats: int) -> float:
+    """Return the mean square of honest innovations, in units of the size that so many repeats show."""
     return 1.5 + 3.5 / repeats
 
 
 def cost(slope: float, square: float) -> float:
-    """What a step takes off the exponent of its product, where innovations have this mean square."""
+    """Return what a step subtracts from a slope's exponent, where innovations have this mean square."""
     return square * slope**2 / 2
 
 
 @dataclass(slots=True)
 class Detector:
-    """Differences in, an alarm out, for a run of which ``model`` says what is honest. ``evidence`` is the sum's logarithm; ``start`` is the
-    step from which a drift is likely, None before there is any sign of one. One innovation of more than :func:`far` sizes is an alarm
-    too."""
+    """Take in differences, step by step, and raise an alarm."""
 
     model: Honest
+    """What is honest."""
     false_alarms: float = FALSE_ALARMS
     evidence: float = -math.inf
+    """Logarithm of the sum of products."""
     start: int | None = None
+    """The step from which a drift is likely; None before any sign."""
     enough: float = field(init=False)
     """The evidence of an alarm."""
     _level: Level = field(init=False)
     _far: deque[int] = field(default_factory=lambda: deque(maxlen=20))
+    """The last steps with an innovation of the largest size."""
     _costs: list[float] = field(init=False)
+    """What a step subtracts from each slope's exponent."""
     _sums: list[float] = field(default_factory=lambda: [-math.inf] * len(SLOPES))
     _runs: list[float] = field(default_factory=lambda: [0.0] * len(SLOPES))
     _starts: list[int | None] = field(default_factory=lambda: [None] * len(SLOPES))
 
     def __post_init__(self) -> None:
         self._level = Level(self.model.gain)
-        self._costs = [cost(slope, room(self.model.repeats)) for slope in SLOPES]
+        self._costs = [cost(slope, mean_square(self.model.repeats)) for slope in SLOPES]
         self.enough = math.log(max(len(self.model.scale), 1) / self.false_alarms)
 
     @property
     def alarm(self) -> bool:
-        """Whether what was seen is no honest difference."""
+        """Return whether the differences are no honest ones."""
         return self.evidence >= self.enough
 
     def see(self, step: int, place: int, difference: float) -> bool:
-        """Take in the difference of a step, which stands at ``place`` in the model; returns :attr:`alarm`. What has not settled is not
-        judged."""
+        """Take in the difference of a step at index ``place`` of the model, and return :attr:`alarm`; unsettled steps are not judged."""
         scale = float(self.model.scale[place])
         new = self._level.innovation(difference, scale)
         if place < self.model.settled:
             return False
         size = max(-CUT, min(CUT, new / scale)) if scale > 0 else math.copysign(CUT, new) if new else 0.0
-        for index, (slope, taken) in enumerate(zip(SLOPES, self._costs, strict=True)):
-            gained = slope * size - taken
+        for index, (slope, cost) in enumerate(zip(SLOPES, self._costs, strict=True)):
+            gained = slope * size - cost
             self._sums[index] = float(np.logaddexp(self._sums[index], 0.0)) + gained
             if self._runs[index] <= 0:
                 self._runs[index], self._starts[index] = 0.0, step
@@ -97,14 +98,16 @@ class Detector:
 
 @dataclass(frozen=True, slots=True)
 class Excursion:
-    """Where differences left the band: from the step at index ``start`` on, seen at index ``seen``."""
+    """Where differences left the band, by index."""
 
     start: int
+    """First step that is off."""
     seen: int
+    """Step of the alarm."""
 
 
 def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Excursion | None:
-    """Where a whole run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
+    """Return where a run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
     detector = Detector(model, false_alarms)
     for index, difference in enumerate(differences.tolist()):
         if detector.see(index, index, difference):

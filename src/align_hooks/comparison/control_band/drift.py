@@ -1,12 +1,10 @@
-"""Parts of a run whose mean difference is more than noise explains.
+"""Find parts of a run whose mean difference is more than noise explains.
 
 A mean's error is estimated by the stationary bootstrap (Politis and Romano 1994), in blocks of the length that the series itself asks for
-(Politis and White 2004; Patton, Politis and White 2009), both of the library ``arch``: neighbouring differences are alike, so that a test
-for independent numbers would see a fault in every long pair. That error is of one run alone. Honest runs differ by levels that last longer
-than a part (16 such errors between two repeats in bfloat16 were seen), so that what the repeats' own means show counts too, by
-Student's t for as few as they are. Training is not stationary from its first step to its last. So it is cut into parts, and what
-has not settled yet is left out.
-"""
+(Politis and White 2004; Patton, Politis and White 2009), both of the library ``arch``: neighbouring differences correlate, so that a test
+for independent numbers would see a fault in every long pair. Honest runs also differ by levels that outlast a part (16 such errors
+between two repeats in bfloat16 were seen), so the repeats' own means count too, by Student's t for as few as they are. Training is not
+stationary, so a run is cut into parts, without its unsettled beginning."""
 
 from __future__ import annotations
 
@@ -25,30 +23,34 @@ from align_hooks.record.format.layout import Array
 PARTS = 4
 """Parts into which a curve is cut."""
 LEAST = 50
-"""Steps of a part from which its error can be told."""
+"""Steps of a part from which its error can be estimated."""
 MOST = 2000
-"""Numbers that are drawn from: of a longer part, means of as many neighbours as it takes, whose mean is the same."""
+"""Numbers drawn from; a longer part is reduced to means of neighbours, which keep its mean."""
 DRAWS = 500
 """Draws of the bootstrap."""
 FALSE_ALARMS = 0.01
-"""The share of honest runs of which any part may be called off."""
+"""Share of honest runs of which any part may be called off."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftingSegment:
-    """A part of a curve, steps [start, stop) by index, whose differences have a ``mean`` and a ``limit`` of its size."""
+    """The mean difference of a part of a curve."""
 
     start: int
+    """Index of the first step."""
     stop: int
+    """Index behind the last step."""
     mean: float
     limit: float
+    """The largest honest size of the mean."""
 
 
 def drifts(
     candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0
 ) -> Iterator[DriftingSegment]:
-    """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the
-    index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit, which is no less than
+    """Yield every part of a candidate's signed relative differences, fp64 ``[steps]``, from the index ``settled`` on.
+
+    ``repeats`` has those of repeats, ``[repeats, steps]``. At most ``false_alarms`` of honest runs exceed a limit, which is at least
     ``least``."""
     from scipy.stats import t as student
 
@@ -58,25 +60,24 @@ def drifts(
     for (start, stop), others in zip(edges, means, strict=True):
         within = max(error_of_mean(series[start:stop]) for series in (candidate, *repeats))
         times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(others)))
-        yield DriftingSegment(
-            start, stop, float(candidate[start:stop].mean()), max(times * max(root_mean_square(others), usual, within), least)
-        )
+        limit = max(times * max(root_mean_square(others), usual, within), least)
+        yield DriftingSegment(start, stop, float(candidate[start:stop].mean()), limit)
 
 
 def is_installed() -> bool:
-    """Whether the library that estimates a mean's error is there."""
+    """Return whether the library that estimates a mean's error is installed."""
     return find_spec("arch") is not None
 
 
 def parts(start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of steps [start, stop); fewer where they would be too short, none of what is."""
+    """Return the parts of steps [start, stop): fewer than :data:`PARTS` where they would be too short."""
     count = min(PARTS, (stop - start) // LEAST)
     edges = np.linspace(start, stop, count + 1).astype(int).tolist() if count else []
     return list(pairwise(edges))
 
 
 def error_of_mean(series: Array) -> float:
-    """The standard error of the mean of an autocorrelated series."""
+    """Return the standard error of the mean of an autocorrelated series."""
     from arch.bootstrap import StationaryBootstrap, optimal_block_length
 
     together = -(-len(series) // MOST)

@@ -1,11 +1,10 @@
-"""How honest differences go on: the model that both tests of a band rest on.
+"""How honest differences evolve: the model under both tests of a band.
 
-Two honest runs part by rounding, and go on apart: a difference has a part that comes with each batch, and a level that wanders and lasts
-for hundreds of steps. That is the local level model (Durbin and Koopman, *Time Series Analysis by State Space Methods*, chapter 2). Its
-Kalman filter, once settled, is exponential smoothing with one ``gain``; what is left of a step after the level before it is its innovation.
-In bfloat16 the differences of repeats' losses are correlated by 0.14 from one step to the next and by 0.12 ten steps apart, their
-innovations by 0.03 and less (``python tests/longrun/judge.py``, last table).
-"""
+Two honest runs diverge by rounding: a difference has a part that comes with each batch, and a level that wanders and lasts for hundreds
+of steps. That is the local level model (Durbin and Koopman, *Time Series Analysis by State Space Methods*, chapter 2). Its Kalman filter,
+once settled, is exponential smoothing with one ``gain``; an innovation is a step's difference less the level before. In bfloat16 the
+differences of repeats' losses are correlated by 0.14 from one step to the next and by 0.12 ten steps later, their innovations by 0.03 and
+less (``python tests/longrun/judge.py``, last table)."""
 
 from __future__ import annotations
 
@@ -17,42 +16,45 @@ from align_hooks.record.format.layout import Array
 
 GAINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 CUT = 5.0
-"""Times their usual size; innovations count no further."""
+"""Times their usual size at which innovations are cut."""
 AROUND = 15
-"""Steps on either side whose innovations tell the size of those of a step: some batches are harder than others."""
+"""Steps on either side whose innovations estimate the size of a step's: some batches are harder than others."""
 SETTLED = 0.25
-"""Of the usual size of innovations: before they have it, rounding still grows, sooner in one honest run than in another."""
+"""Part of the usual size of innovations before which rounding still grows, sooner in one honest run than in another."""
 
 
 @dataclass(slots=True)
 class Level:
-    """The level of differences as far as they are known."""
+    """The level of differences as far as it is known."""
 
     gain: float
     level: float = 0.0
 
     def innovation(self, difference: float, scale: float) -> float:
-        """What a step's difference adds to what was known before it. The level takes its part of that, of no more than ``CUT`` times the
-        usual ``scale``: one odd batch is no level."""
+        """Return a step's difference less the level before it, and update the level."""
         new, most = difference - self.level, CUT * scale
-        self.level += self.gain * max(-most, min(most, new))
+        self.level += self.gain * max(-most, min(most, new))  # cut: one odd batch is no level
         return new
 
 
 @dataclass(frozen=True, slots=True)
 class Honest:
-    """What repeats show of honest differences: the ``gain`` of their level, the ``scale`` (root mean square) of the innovations around each
-    step, fp64 ``[steps]``, the index of the first step at which they have ``settled``, and how many ``repeats`` show it."""
+    """Honest differences, as repeats show them."""
 
     gain: float
+    """Of their level."""
     scale: Array
+    """Root mean square of the innovations around each step, fp64 ``[steps]``."""
     settled: int
+    """Index of the first settled step."""
     repeats: int
 
 
-def honest(repeats: Array, floor: float = 0.0) -> Honest:
-    """Fit the model to the differences of repeats, fp64 ``[repeats, steps]``: the gain whose innovations are smallest, each beside its
-    neighbours. No innovation is taken for smaller than ``floor``, which is what rounding does to the number itself."""
+def honest(repeats: Array, least: float = 0.0) -> Honest:
+    """Fit the model to differences of repeats, fp64 ``[repeats, steps]``, by the gain with the smallest innovations.
+
+    ``least`` is the smallest scale: what rounding does to the number itself.
+    """
     steps = repeats.shape[1]
     if not steps or not repeats.any():
         return Honest(GAINS[0], np.zeros(steps), steps, len(repeats))
@@ -62,17 +64,17 @@ def honest(repeats: Array, floor: float = 0.0) -> Honest:
     seen = np.maximum(size[settled:], np.finfo(float).tiny)
     gain = min(GAINS, key=lambda each: float((np.square(tried[each][:, settled:]) / seen).mean()))
     scale = np.sqrt(around(np.square(tried[gain]).mean(axis=0)))
-    return Honest(gain, np.maximum(scale, floor), settled, len(repeats))
+    return Honest(gain, np.maximum(scale, least), settled, len(repeats))
 
 
 def innovations(differences: Array, gain: float, scale: Array) -> Array:
-    """The innovations of one run's differences, fp64 ``[steps]``, of the usual ``scale`` ``[steps]``."""
+    """Return the innovations of one run's differences, fp64 ``[steps]``, of the usual ``scale`` ``[steps]``."""
     level = Level(gain)
     return np.array([level.innovation(*pair) for pair in zip(differences.tolist(), scale.tolist(), strict=True)])
 
 
 def around(squares: Array) -> Array:
-    """The mean of each step and of its neighbours, fp64 ``[steps]``."""
+    """Return the mean of each step and its neighbours, fp64 ``[steps]``."""
     padded = np.pad(squares, AROUND, mode="reflect" if len(squares) > AROUND else "edge")
     mean: Array = np.lib.stride_tricks.sliding_window_view(padded, 2 * AROUND + 1).mean(axis=1)
     return mean

@@ -1,9 +1,8 @@
-"""A running job held against a finished reference, row by row, with constant work a row.
+"""Compare a running job with a finished reference, row by row, with constant work a row.
 
 With repeats of the reference each number has a detector (:mod:`.detector`), whose false alarms are bounded. Without repeats nobody knows
-what honest differences are, and the mean of the last steps is held against the guide's acceptance limits instead. A number that is not
-finite where the reference's is ends the watch at once.
-"""
+honest differences, and the mean of the last steps is compared with the guide's acceptance limits. A number that is not finite where the
+reference's is ends the watch at once."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ from align_hooks.record.format.schema import ScalarRow
 from align_hooks.record.reader import Run
 
 WINDOW = 100
-"""Steps whose mean difference is held against the guide's limits."""
+"""Steps whose mean difference is compared with the guide's limits."""
 
 
 class Watched(Judgement):
-    """How a watch ends, with the command's exit code."""
+    """How a watch ends."""
 
     STAYED = ("stayed", 0)
     LEFT = ("left", 1)
@@ -40,7 +39,7 @@ class Watched(Judgement):
 
 
 class Sign(Enum):
-    """Why a job is called off: its differences are no honest ones, they are beyond the guide's limits, or a number is not finite."""
+    """Why a job is called off."""
 
     LEFT_BAND = "left the band"
     BEYOND_GUIDE = "beyond the guide's limits"
@@ -49,51 +48,55 @@ class Sign(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What is wrong with a number: seen at ``step``, likely from the step ``start`` on."""
+    """What is wrong with a number."""
 
     number: str
     sign: Sign
     step: int
+    """Where it was seen."""
     start: int
+    """Where it likely began."""
 
 
 @dataclass(slots=True)
 class Band:
-    """One number with repeats: the reference's values by step, the place of each step in the detector's model, and by step how far the
-    repeats are from the reference at most, relative."""
+    """One number with repeats."""
 
     name: str
     reference: Mapping[int, float]
+    """Step to value."""
     places: Mapping[int, int]
+    """Step to index in the detector's model."""
     detector: Detector
     widest: Mapping[int, float]
+    """Step to the largest relative difference of a repeat."""
 
     @property
     def evidence(self) -> float:
-        """How far the evidence is towards an alarm: 1 at the alarm, 0 without any."""
+        """Return how far the evidence is towards an alarm: 1 at the alarm, 0 without any."""
         return max(0.0, self.detector.evidence / self.detector.enough)
 
     def see(self, step: int, value: float) -> Alarm | None:
         """Judge a finite value."""
         place = self.places.get(step)
-        if place is None:
-            return None
-        if not self.detector.see(step, place, relative(self.reference[step], value)):
+        if place is None or not self.detector.see(step, place, relative(self.reference[step], value)):
             return None
         return Alarm(self.name, Sign.LEFT_BAND, step, step if self.detector.start is None else self.detector.start)
 
 
 @dataclass(slots=True)
 class Guide:
-    """One number without repeats: the last pairs of values, of which the mean difference is judged."""
+    """One number without repeats."""
 
     name: str
     reference: Mapping[int, float]
+    """Step to value."""
     last: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """The last steps with both values, whose mean difference is judged."""
 
     @property
     def evidence(self) -> float:
-        """How far the mean difference is towards its limit: 1 at the limit."""
+        """Return how far the mean difference is towards its limit: 1 at the limit."""
         if not self.last:
             return 0.0
         apart = fmean(abs(theirs - ours) for _, ours, theirs in self.last)
@@ -110,37 +113,39 @@ class Guide:
 
 @dataclass
 class JobWatch:
-    """A reference and its repeats, both finished, and what a job showed so far. ``seen`` counts its steps that the reference has too,
-    ``shown`` is what it had of each number, by step."""
+    """A finished reference with its repeats, and what a job showed so far."""
 
     reference: Run
     repeats: Sequence[Run]
     false_alarms: float = FALSE_ALARMS
     numbers: dict[str, Band | Guide] = field(init=False)
+    """Name of a number to its judge."""
     alarms: list[Alarm] = field(default_factory=list)
     seen: int = 0
+    """How many of the job's steps the reference has too."""
     shown: dict[str, dict[int, float]] = field(default_factory=lambda: {name: {} for name in NUMBERS})
+    """Name of a number to step to the job's value."""
 
     def __post_init__(self) -> None:
         self.numbers = {name: self._number(name) for name in NUMBERS}
 
     @property
     def has_bands(self) -> bool:
-        """Whether repeats showed how far honest runs are apart."""
+        """Return whether repeats showed by how much honest runs differ."""
         return any(isinstance(number, Band) for number in self.numbers.values())
 
     @property
     def trusted(self) -> RunSummary:
-        """The reference, for a report."""
+        """Return the reference, for a report."""
         return side(self.reference)
 
     @property
     def last(self) -> int:
-        """The last step that the reference has."""
+        """Return the last step of the reference; -1 without any."""
         return self.reference.steps[-1] if self.reference.steps else -1
 
     def see(self, row: ScalarRow) -> list[Alarm]:
-        """Judge one row of the job, of a step after the last; returns the alarms that are new."""
+        """Judge one row of the job, of a step after the last, and return the new alarms."""
         new = []
         for name, number in self.numbers.items():
             value = getattr(row, name)
@@ -156,11 +161,11 @@ class JobWatch:
         return new
 
     def latest(self, name: str) -> int | None:
-        """The last step of which the job had a number; None before the first. Steps come in their order, and none is looked for."""
-        return next(reversed(self.shown[name]), None)
+        """Return the last step of which the job had a number; None before the first."""
+        return next(reversed(self.shown[name]), None)  # steps come in their order
 
     def outcome(self, *, ended: bool) -> Watched:
-        """How a watch ends; ``ended`` says that the job ended by itself, or went beyond the reference's last step."""
+        """Return how a watch ends; ``ended``: the job ended by itself, or passed the reference's last step."""
         if self.alarms:
             return Watched.LEFT
         if not ended:
@@ -169,11 +174,11 @@ class JobWatch:
 
     @property
     def lacks_loss(self) -> bool:
-        """Whether steps of the job were seen, and none of them had a loss that the reference has too."""
+        """Return whether steps of the job were seen, but no loss that the reference has too."""
         return not self.shown["loss"] and (self.seen > 0 or any(self.shown.values()))
 
     def curves(self, most: int) -> list[Curve]:
-        """Both sides of each number, at no more than ``most`` steps: every one, or every n-th and the last."""
+        """Return both sides of each number at no more than ``most`` steps: every n-th and the last."""
         drawn = []
         for name, number in self.numbers.items():
             steps = sorted(self.shown[name])
@@ -189,7 +194,6 @@ class JobWatch:
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
         model = honest(apart, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
-        steps = of_repeats.tolist()
-        places = {step: place for place, step in enumerate(steps)}
-        widest = dict(zip(steps, np.abs(apart).max(axis=0).tolist(), strict=True))
+        places = {step: place for place, step in enumerate(of_repeats.tolist())}
+        widest = dict(zip(places, np.abs(apart).max(axis=0).tolist(), strict=True))
         return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)

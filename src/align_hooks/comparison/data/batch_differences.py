@@ -1,9 +1,8 @@
-"""What batches that differ have in common: how one side makes its labels, its mask or its positions of the tokens that both have.
+"""Find what differing batches have in common: how one side makes its labels, mask or positions from the same tokens.
 
-A step of which two arrays differ fits some ways of making them otherwise. What all steps that differ fit is told, the most special first:
-a mask that leaves out exactly the tokens of one id says more than a mask that is another. Where tokens differ too, nothing is made of the
-same; then one side may still cut the same text at other places.
-"""
+Several descriptions fit the arrays of one step. Of those that fit all steps that differ the most specific is reported: a mask that leaves
+out exactly the tokens of one id says more than a different mask. Where tokens differ too, one side may still cut the same text at other
+places."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch
 
 MOST = 0.5
-"""The smallest part of the labels that count which must be the token so many places on, to tell how they were shifted."""
+"""Part of the labels that count above which they must be the token so many places on."""
 CUT = 4
-"""By how many tokens a sample may begin later and still be known by it."""
+"""Tokens by which a sample may begin later and still be recognised."""
 
 
 class Made(Enum):
-    """How one side makes an array otherwise, the most special first; the value is a message's id."""
+    """How one side makes an array differently, the most specific first; the value is a message's id."""
 
     BEGINS_LATER = "made.begins_later"
     LABELS_NOT_SHIFTED = "made.labels_not_shifted"
@@ -53,45 +52,47 @@ class Made(Enum):
 
 ORDER = {made: place for place, made in enumerate(Made)}
 ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask")
-"""In the order in which they are made: the first that differs is told."""
+"""In the order in which they are made: the first that differs is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDifference:
-    """One way of making an array otherwise: the side that does it, where that is known, and the ``number`` that belongs to it: an id, or a
-    count of places."""
+    """One way to make an array differently."""
 
     made: Made
     side: Side | None = None
+    """The side that does it; None where unknown."""
     number: int | None = None
+    """An id, or a count of places; None where there is none."""
 
     @property
     def words(self) -> Message:
-        """The way as a message."""
+        """Return the difference as a message."""
         known = {"side": self.side, "number": self.number}
         return message(self.made.value, **{name: value for name, value in known.items() if value is not None})
 
 
 @dataclass(slots=True)
 class Common:
-    """What all steps have in common at which an array differs; ``ways`` has that by the array."""
+    """What all steps with a differing array have in common."""
 
     ways: dict[str, set[BatchDifference]] = field(default_factory=dict)
+    """Array to the ways that fit all its steps."""
 
     def add(self, name: str, ours: Batch, theirs: Batch) -> None:
-        """Take a step at which the array of a name differs first."""
+        """Add a step at which the array ``name`` is the first to differ."""
         arrays = tuple(with_plain(batch) for batch in (ours, theirs))
         fitting = set(WAYS[name](*arrays) if name != "attention_mask" else attention(ours, theirs))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
     def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
-        """The most special way that fits all steps; None where none does."""
+        """Return the most specific way that fits all steps; None where none does."""
         way = min(self.ways.get(name, ()), key=lambda way: (ORDER[way.made], way.number or 0), default=None)
         return None if way is None else by_setting(way, facts) or way.words
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
-    """The arrays of a batch; a loss mask and positions that were not recorded are the plain ones."""
+    """Return the arrays of a batch; a loss mask and positions that were not recorded are the plain ones."""
     arrays = batch.arrays()
     if "tokens" in arrays:
         shape = arrays["tokens"].shape
@@ -104,12 +105,12 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 def both(ours: Arrays, theirs: Arrays) -> tuple[tuple[Side, Arrays, Arrays], tuple[Side, Arrays, Arrays]]:
-    """Each side with its arrays and the other's."""
+    """Return each side with its arrays and the other's."""
     return (Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)
 
 
 def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
-    """One side's samples may be the other's, cut some tokens later."""
+    """Yield the way of samples that are the other side's, cut some tokens later."""
     for side, own, other in both(ours, theirs):
         if own["tokens"].shape != other["tokens"].shape:
             return
@@ -119,7 +120,7 @@ def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 
 
 def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
-    """Labels that are not the next token, are to be ignored on one side only, or differ at certain places alone."""
+    """Yield the ways of labels: not the next token, ignored on one side only, or different at certain places only."""
     yield BatchDifference(Made.LABELS)
     ids, counts = ours["tokens"], ours["loss_mask"] > 0
     if not ids.shape == ours["labels"].shape == theirs["labels"].shape == counts.shape:
@@ -141,7 +142,7 @@ def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 
 
 def shift_of(arrays: Arrays, counts: Array) -> int | None:
-    """By how many places labels that count are shifted against the tokens: 0, 1 or 2; None where most fit none of these."""
+    """Return by how many places labels that count are shifted against the tokens, 0, 1 or 2; None where most fit none of these."""
     ids, given = arrays["tokens"], arrays["labels"]
     for shift in (1, 0, 2):
         length = ids.shape[1] - shift
@@ -153,7 +154,7 @@ def shift_of(arrays: Arrays, counts: Array) -> int | None:
 
 
 def masks(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
-    """A mask that is the other's times something or some places on, or that leaves out what the other counts."""
+    """Yield the ways of a mask: scaled, shifted, or leaving out what the other counts."""
     yield BatchDifference(Made.MASK)
     if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours["tokens"].shape:
         return
@@ -171,7 +172,7 @@ def masks(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 
 
 def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
-    """What a side's mask leaves out where it is ``wrong``: all that has one id, or the beginning or the end of samples."""
+    """Yield what a side's mask leaves out where it is ``wrong``: one id, or the beginning or the end of samples."""
     off = own["loss_mask"] == 0
     for made, name in ((Made.MASK_HIDES_ID, "tokens"), (Made.MASK_HIDES_LABEL, "labels")):
         only = alone(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
@@ -185,7 +186,7 @@ def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
 
 
 def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
-    """Positions that start anew within a sample, after tokens of one id perhaps, or that begin elsewhere."""
+    """Yield the ways of positions: restarted within a sample, perhaps after one id, or begun elsewhere."""
     yield BatchDifference(Made.POSITIONS)
     if ours["position_ids"].shape != theirs["position_ids"].shape:
         return
@@ -200,12 +201,12 @@ def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 
 
 def starts(arrays: Arrays) -> Array:
-    """Where positions go back, from the second place of each sample on, ``[rows, sequence - 1]``."""
+    """Return where positions go back, from the second place of each sample on, ``[rows, sequence - 1]``."""
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
 
 
 def attention(ours: Batch, theirs: Batch) -> Iterator[BatchDifference]:
-    """An attention mask of its own on one side, such as keeps documents apart."""
+    """Yield the ways of an attention mask: its own on one side, such as one that separates documents."""
     yield BatchDifference(Made.ATTENTION)
     for side, own, other in ((Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)):
         if other.causal and not own.causal:
@@ -218,25 +219,26 @@ WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
     "loss_mask": masks,
     "position_ids": positions,
 }
-"""What finds the ways in which an array may be made otherwise, of the arrays of both sides."""
+"""Array to the function that finds its ways, given the arrays of both sides."""
 
 
 def alone(ids: Array) -> int | None:
-    """The one id among some; None where there are others, or none."""
+    """Return the only id among some; None where there are others, or none."""
     return int(ids.flat[0]) if ids.size and (ids == ids.flat[0]).all() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """A setting of one framework by which a mask leaves out one id. ``value`` is what the setting has to be, None for the id itself;
-    ``default`` holds where a record does not say."""
+    """A framework's setting by which a mask leaves out one id."""
 
     framework: str
     made: Made
     key: str
     id: str
     value: str | None = None
+    """What the setting has to be; None for the id itself."""
     default: str = ""
+    """The setting where a record does not say."""
 
 
 PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
@@ -251,14 +253,14 @@ given."""
 
 
 def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> Message | None:
-    """A way with the setting of its side that makes it; None where none is known."""
+    """Return a way with the setting of its side that makes it; None where none is known."""
     if way.side is None or way.number is None:
         return None
     run = facts[way.side]
     for hiding in HIDINGS:
         if hiding.framework != run.side or hiding.made is not way.made:
             continue
-        said = str((run.arguments or {}).get(hiding.key, None))
+        said = str((run.arguments or {}).get(hiding.key))
         if (hiding.default if said == "None" else said) == (hiding.value or str(way.number)):
             return message(hiding.id, side=way.side, number=way.number)
     return None

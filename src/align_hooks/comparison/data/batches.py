@@ -1,4 +1,4 @@
-"""Two recorded batches of one step against each other, element by element."""
+"""Compare two recorded batches of one step, element by element."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class BatchEvidence:
 
 
 def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True) -> tuple[list[Finding], list[str]]:
-    """What differs, and the names of the arrays that one side alone holds, which cannot be compared. A side that recorded no loss mask or
-    position ids had the plain ones: every token counts, positions run from 0. Where a side's mask is not known, masks are not compared. A
-    label that does not count may be anything."""
+    """Return what differs, and the arrays that only one side holds, which cannot be compared.
+
+    A side without loss mask or position ids had the plain ones: every token counts, positions run from 0. ``mask_is_known`` is False
+    where a side's mask is unknown, so that masks are not compared."""
     alone = [name for name in ("tokens", "labels") if (getattr(ours, name) is None) != (getattr(theirs, name) is None)]
     reference, candidate = with_plain(ours), with_plain(theirs)
     findings = _attention(ours, theirs, step)
@@ -46,7 +47,7 @@ def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = 
             continue
         wrong = left != right
         if name == "labels" and mask is not None and mask.shape == wrong.shape:
-            wrong = wrong & (mask > 0)
+            wrong = wrong & (mask > 0)  # a label that does not count may be anything
         if wrong.any():
             place = tuple(int(index) for index in np.argwhere(wrong)[0])
             count, position = int(wrong.sum()), str(list(place))
@@ -56,8 +57,7 @@ def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = 
 
 
 def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
-    """The common steps whose batches are compared by their digests, because a distilled record left one of the two out, and the arrays that
-    are not the same there."""
+    """Return the steps whose batches are compared by digests, because a distilled record left one out, and the arrays that differ."""
     left_out = [run.facts.distilled.batches if run.facts.distilled is not None else {} for run in pair.runs]
     found: list[Finding] = []
     steps: list[int] = []
@@ -74,20 +74,18 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
 
 
 def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], list[Finding]]:
-    """The common steps, ``without`` some, whose tokens are compared by the digest that every row has of them, because a batch is not on
-    record, and where they are not the same. Only two runs of one framework, layout and size of micro-batches give a rank the same rows."""
+    """Return the steps, ``without`` some, whose tokens are compared by each row's digest, and where they differ."""
+    # only runs of one framework, layout and size of micro-batches give a rank the same rows
     of_one_size = len({run.facts.training.micro_batch_size for run in pair.runs}) == 1
     known, apart = pair.tokens() if pair.has_one_layout and of_one_size else ([], [])
     return [step for step in known if step not in without], [_by_digest("tokens", step) for step in apart if step not in without]
 
 
 def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Message | None:
-    """Why the mask on a side's record is not the one under which its loss was taken; None where nothing speaks against it. ``count`` is how
-    many tokens the side's loss function counted; None where no record says.
+    """Say why a side's recorded mask is not the one of its loss; None where nothing contradicts it.
 
-    Either there is none, and the side's loss function counted other than all tokens. Or it contradicts that count, which the other side's
-    mask has: then something else was taken for the mask.
-    """
+    ``count`` is how many tokens the side's loss function counted; None where unknown. Either no mask is on record, and not all tokens
+    were counted; or the mask contradicts the count and the other side's mask agrees with it: then something else was taken for the mask."""
     if count is None or own.tokens is None:
         return None
     size, step_of = own.tokens.size, {"step": own.step, "iteration": own.step + 1}
@@ -100,12 +98,12 @@ def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Me
 
 
 def _by_digest(name: str, step: int) -> Finding:
-    """An array whose digests differ."""
+    """Return a finding for an array whose digests differ."""
     return _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step)
 
 
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
-    """A causal mask is the same whether it was written or made by a kernel."""
+    """Compare attention masks: a causal one is the same whether it was written or made by a kernel."""
     name, subject = "attention_mask", message("batches.attention_mask")
     left, right = ours.attention_mask, theirs.attention_mask
     if ours.causal != theirs.causal:

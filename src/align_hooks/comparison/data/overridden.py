@@ -1,12 +1,10 @@
-"""What a replay, or another of our settings, changed of a run's configuration that matters in training without us.
+"""Overrides of a run's configuration, by a replay or another of our settings, that matter in training without us.
 
-A run that was fed may agree with its reference although its configuration as it stands trains otherwise. A row of :data:`CHANGED` is an
-override that changes numbers. Not among them, each for its reason: what makes a replay possible and feeds what is recorded anyway (data
-set, columns, ``input_sliced_sig``, ``data_skip_steps``, repeats, epochs, the end of training, evaluation); what a rehearsal on a CPU
-computes in another way (everything under ``ALIGN_HOOKS_DEVICE``); what moves rounding alone (determinism, a router that is not fused); and
-what a stage or a note of its own tells (weights and optimizer states that were loaded, gradients, experts and inputs of blocks that were
-handed on, weights that were moved).
-"""
+A replayed run may agree with its reference although its own configuration trains differently. :data:`CHANGED` lists the overrides that
+change numbers. It leaves out what makes a replay possible or supplies what is recorded anyway (data set, columns, ``input_sliced_sig``,
+``data_skip_steps``, repeats, epochs, the end of training, evaluation); what a rehearsal on a CPU computes differently (everything under
+``ALIGN_HOOKS_DEVICE``); what moves only rounding (determinism, a router that is not fused); and what a stage or a note of its own reports
+(loaded weights and optimizer states, replayed gradients, experts and inputs of blocks, moved weights)."""
 
 from __future__ import annotations
 
@@ -21,16 +19,18 @@ from align_hooks.record.read.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An override that changes numbers: its name in ``run.json``, and the message that tells it. ``array`` is the one of a batch in which
-    the value before concerns the tokens that are it; None where it concerns all. ``default`` is the framework's, for a configuration that
-    said nothing."""
+    """An override that changes numbers."""
 
     what: str
+    """Its name in ``run.json``."""
     id: str
+    """Of the message that reports it."""
     array: str | None = None
+    """Array of a batch in which tokens equal to the old value are affected; None where all are."""
     default: int | None = None
+    """The framework's value where a configuration has none."""
     is_of_order: bool = False
-    """Whether it decides in which order samples are drawn, which is nothing where either side was fed."""
+    """Whether it decides the order of samples, which means nothing where either side was replayed."""
 
 
 CHANGED = (
@@ -53,39 +53,40 @@ CHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class DataOverride:
-    """A row of the table with what a run had before and had after; ``id`` is the number that tokens or labels are counted of."""
+    """An override of a run."""
 
     row: Changed
     before: str
     after: str
     id: int | None = None
+    """The number whose tokens or labels are counted; None without one."""
 
     def concerned(self, batch: Batch) -> int:
-        """How many tokens, or labels, of a batch the change concerns."""
+        """Return how many tokens, or labels, of a batch the override affects."""
         array = None if self.row.array is None else getattr(batch, self.row.array)
         return 0 if array is None or self.id is None else int((array == self.id).sum())
 
     def words(self, side: Side, count: int, tokens: int) -> Message | None:
-        """What a reader should know, ``count`` of ``tokens`` being concerned; None where the change concerns none of them."""
+        """Return what a reader should know, ``count`` of ``tokens`` being affected; None where none is."""
         if self.row.array is not None and not count:
             return None
         return message(self.row.id, side=side, before=self.before, after=self.after, count=count, all=tokens)
 
 
 def changes(facts: Facts) -> Iterator[DataOverride]:
-    """The overrides of a run that change numbers, one for each message."""
-    told: set[str] = set()
+    """Yield the overrides of a run that change numbers, one for each message."""
+    seen: set[str] = set()
     for override in facts.overrides:
         row = next((row for row in CHANGED if row.what == override.what), None)
-        if row is None or row.id in told:
+        if row is None or row.id in seen:
             continue
-        told.add(row.id)
+        seen.add(row.id)
         before, after = (str(value) for value in (override.before, override.after))
         yield DataOverride(row, before, after, row.default if before == "None" else whole(before))
 
 
 def whole(text: str) -> int | None:
-    """The whole number that a text says; None where it says none."""
+    """Return the integer that a text says; None where it says none."""
     try:
         return int(text)
     except ValueError:

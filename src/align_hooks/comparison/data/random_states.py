@@ -1,10 +1,8 @@
-"""Where the states of two runs' random generators part, of those generators that the model draws from.
+"""Find where random generators of two runs first have different states, of generators that the model draws from.
 
-States that differ are no fault where nothing is drawn: a run without dropout does not depend on its seed. Whether a generator is drawn from
-shows in its own states, which move from a micro-batch, or a step, to the next. A kernel may move a generator and use nothing of it, so runs
-that say that they draw nothing (no dropout) are not asked. Generators of two frameworks, or of two layouts, have nothing in common and are
-not compared.
-"""
+Different states are no fault where nothing is drawn: a run without dropout does not depend on its seed. A generator is drawn from where
+its own states move from a micro-batch, or a step, to the next. A kernel may move a generator and use nothing of it, so runs that are
+known to draw nothing (no dropout) are left out. Generators of two frameworks, or of two layouts, cannot be compared."""
 
 from __future__ import annotations
 
@@ -23,16 +21,17 @@ States = Sequence[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Where both runs first drew from generators in different states. ``micro_batch`` is None where the step already begins so."""
+    """Where both runs first drew from generators in different states."""
 
     step: int
     micro_batch: int | None
+    """None where the step already begins so."""
     rank: int
     generators: tuple[str, ...]
 
     @property
     def words(self) -> Message:
-        """The same in words."""
+        """Return the difference in words."""
         where = when(self.step)
         if self.micro_batch is not None:
             where = message("random_states.micro_batch", number=self.micro_batch, step=self.step, iteration=self.step + 1)
@@ -40,7 +39,7 @@ class Drawn:
 
 
 def first_difference(pair: Pair) -> Drawn | None:
-    """Where generators that are drawn from first stand in different states; None where they never do, or nothing tells."""
+    """Return where generators that are drawn from first have different states; None where they never do, or none is known."""
     if not pair.has_one_layout:
         return None
     if all(run.facts.training.draws is False for run in pair.runs):
@@ -63,6 +62,6 @@ def first_difference(pair: Pair) -> Drawn | None:
 
 
 def drawn_from(states: States) -> set[str]:
-    """Generators whose states move."""
+    """Return the generators whose states move."""
     names = {name for state in states for name in state} - set(OF_DATA)
     return {name for name in names if len({state.get(name) for state in states}) > 1}

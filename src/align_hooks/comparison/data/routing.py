@@ -1,11 +1,10 @@
-"""To which experts both runs gave each token.
+"""Compare the experts of each token.
 
-The choice is a jump. Where two scores nearly tie, a rounding decides, and behind it the token is computed by other experts in each run. So
-tokens that were given to other experts say nothing of the forward pass, nor does a token that attends to one of these: in its row, every
-later one. A fault of a router moves many tokens at once, a near tie a few here and there.
+The choice of experts is discontinuous: where two scores nearly tie, rounding decides, and the token is then computed by other experts in
+each run. So neither tokens with other experts, nor later tokens of the same row, which attend to them, say anything of the forward pass.
+A fault of a router moves many tokens at once, a near tie a few here and there.
 
-Counts alone show less: tokens that change places between two experts leave them as they are.
-"""
+Counts show less: tokens that swap two experts leave them as they are."""
 
 from __future__ import annotations
 
@@ -18,18 +17,17 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.reader import Run
 
 ALWAYS = 2.5
-"""Tokens of a layer that may be given to other experts however few there are: one of 512 is more than any share of them."""
+"""Tokens of a layer that may go to other experts however few there are: one of 512 is more than any share of them."""
 Flags = NDArray[np.bool_]
 
 
 def has_choices(*runs: Run, step: int) -> bool:
-    """Whether all runs recorded the experts of each token of a step."""
+    """Return whether all runs recorded the experts of each token of a step."""
     return all(run.has("routing", step) for run in runs)
 
 
 def is_given(reference: Run, run: Run, step: int) -> bool:
-    """Whether tokens of a step were given to the same experts in both runs, whatever each router chose: to those of one of the two, or of
-    a third."""
+    """Return whether tokens of a step had the same experts in both runs by replay: those of one of the two, or of a third run."""
     ours, theirs = (each.facts.routed if step in each.facts.routed.steps else None for each in (reference, run))
     from_reference = theirs is not None and theirs.run_id is not None and theirs.run_id == reference.facts.run_id
     from_run = ours is not None and ours.run_id is not None and ours.run_id == run.facts.run_id
@@ -38,8 +36,9 @@ def is_given(reference: Run, run: Run, step: int) -> bool:
 
 
 def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, int]]:
-    """Of each layer with experts the name of its router, the share of tokens that were given to other experts, and how many tokens there
-    are. Of counts alone it is the least share that makes them."""
+    """Yield for each layer with experts the router's name, the share of tokens with other experts, and the number of tokens.
+
+    By counts it is the smallest share that explains them."""
     if has_choices(reference, run, step=step):
         for name, other in _others(reference, run, step):
             yield name, float(other.mean()) if other.size else 0.0, other.size
@@ -52,15 +51,16 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
 
 
 def unlike(reference: Run, run: Run, step: int) -> str | None:
-    """The first router whose choices one run lacks, or has of another number of experts or tokens; None where there is none."""
+    """Return the first router whose choices one run lacks, or has of other sizes; None where there is none."""
     ours, theirs = reference.routing(step), run.routing(step)
     names = dict.fromkeys((*ours, *theirs))
     return next((name for name in names if name not in ours or name not in theirs or ours.shape(name) != theirs.shape(name)), None)
 
 
 def apart(reference: Run, run: Run, step: int) -> Flags | None:
-    """Which tokens of a step, ``[rows, sequence]``, were given to other experts in any layer, or can attend to one that was; None where
-    not both runs recorded the experts of each token, or of other rows, and where the experts of one were given to the other."""
+    """Return which tokens of a step, ``[rows, sequence]``, had other experts in any layer, or can attend to one that had.
+
+    None where the experts were replayed, are not on record in both runs, or are of other rows."""
     if is_given(reference, run, step) or not has_choices(reference, run, step=step):
         return None
     touched: Flags | None = None
@@ -72,7 +72,7 @@ def apart(reference: Run, run: Run, step: int) -> Flags | None:
 
 
 def _others(reference: Run, run: Run, step: int) -> Iterator[tuple[str, Flags]]:
-    """Of each layer that both have in one shape which tokens were given to other experts, one layer at a time."""
+    """Yield each layer that both have in one shape, with the tokens that had other experts."""
     ours, theirs = reference.routing(step), run.routing(step)
     for name in ours:
         if name in theirs:

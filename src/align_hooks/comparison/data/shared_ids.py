@@ -1,8 +1,7 @@
-"""Ids that stand in the batch of every one of some steps and in few others.
+"""Find ids that every batch of some steps holds, and few other batches do.
 
-Where just these steps stand out, the two sides may treat such an id differently: another special token, another row of the vocabulary,
-another mask.
-"""
+Where just these steps stand out, the sides may treat such an id differently: another special token, another row of the vocabulary,
+another mask."""
 
 from __future__ import annotations
 
@@ -18,33 +17,35 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.reader import Run
 
 FEWEST = 3
-"""Steps that can have an id in common by more than chance."""
+"""Steps that can share an id by more than chance."""
 CHANCE = 0.01
-"""Ids that are in common by chance, expected at most: every step is taken to hold an id by a draw of its own."""
+"""Ids shared by chance, expected at most, if each step held an id independently."""
 LARGEST = 1 << 20
 """Ids below this, or the number of tokens more, are counted; larger ones are sorted."""
 MOST = 3
-"""Ids that are told; where more fit as well, none of them tells anything."""
+"""Ids that are reported; where more fit equally well, none says anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """An ``id`` that all steps in question hold, so many ``steps``, and ``elsewhere`` so many others."""
+    """An id that all steps in question hold."""
 
     id: int
     steps: int
+    """How many these are."""
     elsewhere: int
+    """How many other steps hold it."""
 
 
 def of_standing_out(pair: Pair, numbers: Sequence[Unmoved]) -> list[Shared]:
-    """What the steps that stand out have in common, of a number or more."""
+    """Return the ids that the steps which stand out in a number share."""
     recorded = {ours.step for ours, _ in pair.rows if pair.reference.has("batches", ours.step)}
     out = {step for number in numbers for step, _ in number.out} & recorded
     return shared_ids(pair.reference, sorted(out), sorted(recorded - out))
 
 
 def shared_ids(run: Run, steps: Sequence[int], others: Sequence[int]) -> list[Shared]:
-    """The ids that the batches of ``steps`` have in common, and the fewest of ``others``; each step's batch must be on record."""
+    """Return the ids that the batches of ``steps`` share, and the fewest of ``others``; each step's batch must be on record."""
     if len(steps) < FEWEST:
         return []
     every = [_ids(run, step) for step in steps]

@@ -1,13 +1,11 @@
-"""Each token's loss on both sides, before the mask and any sum: the nearest that a record comes to the forward pass alone.
+"""Compare each token's loss before the mask and any sum: the closest that a record comes to the forward pass.
 
-The mean of a step's losses hides what this shows: losses that are too high cancel losses that are too low, and a mask or a number of tokens
-that is counted otherwise moves the mean although every token is right. Where along the sequence losses part says what kind of fault it is:
-the first token sees itself alone, whatever the attention does to scores, and the last token sees all. Every token off by one and the same
-number is no fault of the model: a constant was added, or the softmax summed over too much.
+A mean hides what this shows: losses too high cancel losses too low, and a mask or count of tokens that differs moves the mean although
+every token is right. Positions indicate the kind of fault: the first token attends only to itself, whatever attention does to scores, and
+the last to all. Every token off by one number is no fault of the model: a constant was added, or the softmax summed over too much.
 
-Rows are independent of each other in a forward pass. So an error in the rows of one data-parallel rank is made by something that this rank
-alone computes with, and an error that begins with the second micro-batch by something that the first left behind.
-"""
+Rows are independent in a forward pass. An error in the rows of one data-parallel rank is made by something that only this rank computes
+with, and an error that begins with the second micro-batch by something that the first left behind."""
 
 from __future__ import annotations
 
@@ -30,18 +28,18 @@ from align_hooks.record.reader import Run
 MOST, FEWEST = 0.9, 3
 """The part of positions that must be wrong for a pattern to be told, and how many at least."""
 BEGINNING = 2
-"""The tokens that a row begins with: the second one attends to the first."""
+"""First tokens of a row: the second one attends to the first."""
 EVEN = 1e-2
-"""How far the tokens' differences may be spread, of their mean, where one number is added to all of them."""
+"""How far the tokens' differences may be spread, of their mean, where one number is added to all."""
 SHOWN = 5
-"""How many rows are listed."""
+"""Rows that are listed."""
 Losses: TypeAlias = tuple[Array, Array]
 """Token losses of the reference and of the candidate, ``[rows, sequence]`` each."""
 Flags: TypeAlias = NDArray[np.bool_]
 
 
 class Where(Enum):
-    """Which positions of the sequence have wrong losses."""
+    """Positions of the sequence with wrong losses."""
 
     NOWHERE = "nowhere"
     EVERYWHERE = "everywhere"
@@ -63,27 +61,30 @@ class AffectedRows(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Which rows are wrong, and that in words; no words where all are."""
+    """Which rows are wrong."""
 
     rows: AffectedRows = AffectedRows.ALL
     words: Message | None = None
+    """None where all are."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossDivergence:
-    """How the token losses of two runs part: at which ``step`` first, None where they never do, at which positions, in which rows, and by
-    how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees. ``begun`` is the part
-    of the rows whose first tokens agree."""
+    """How the token losses of two runs differ."""
 
     step: int | None = None
+    """The first step; None where they never differ."""
     where: Where = Where.NOWHERE
     rows: Wrong = Wrong()
     shift: float | None = None
+    """The number by which every token is off; None where that is not one number."""
     later: bool = False
+    """Whether an earlier step on equal weights agrees."""
     begun: float = 0.0
+    """Part of the rows whose first tokens agree."""
 
     def words(self, runs: Sequence[Run]) -> Words | None:
-        """The same in words, but for the positions; ``runs`` are the reference and the candidate. None where there is no pattern."""
+        """Return all but the positions in words; None where there is no pattern. ``runs``: reference and candidate."""
         shifted = None if self.shift is None else _shifted(self.shift, runs)
         carried = message("token_losses.earlier_steps_agree") if self.later else None
         parts = [part for part in (self.rows.words, shifted, carried) if part is not None]
@@ -91,7 +92,7 @@ class LossDivergence:
 
 
 def _shifted(shift: float, runs: Sequence[Run]) -> Message:
-    """By how much every token is off, and whose number of ranks that comes from."""
+    """Say by how much every token is off, and whose number of ranks explains it."""
     summed = logarithm(shift, runs)
     if summed is None:
         return message("token_losses.shifted", shift=shift)
@@ -105,7 +106,7 @@ of the ranks, micro-batches and steps that they stand in."""
 
 
 def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
-    """How token losses that differ part, at one step; ``batches`` are the reference's and the candidate's."""
+    """Return how token losses differ at one step; ``batches`` are the reference's and the candidate's."""
     where, _ = positions(losses, limit)
     begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
     wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
@@ -117,7 +118,7 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
 
 
 def shift(losses: Losses, limit: float) -> float | None:
-    """The one number by which every token that counts is off, None where they are off by different numbers."""
+    """Return the one number by which every token that counts is off; None where there is none."""
     counted = counts(losses)
     with np.errstate(invalid="ignore"):
         apart = (losses[1].astype(np.float64) - losses[0])[counted]
@@ -129,7 +130,7 @@ def shift(losses: Losses, limit: float) -> float | None:
 
 
 def logarithm(number: float, runs: Sequence[Run]) -> tuple[Side, int] | None:
-    """The side of whose number of tensor-parallel ranks a shift is the logarithm, and that number; None where of none."""
+    """Return the side, and its number of tensor-parallel ranks, whose logarithm a shift is; None where none is."""
     for side, run, value in ((Side.CANDIDATE, runs[1], number), (Side.REFERENCE, runs[0], -number)):
         ranks = max((manifest.size("tp") for manifest in run.manifests.values()), default=1)
         if ranks > 1 and abs(value - math.log(ranks)) <= EVEN * math.log(ranks):
@@ -138,8 +139,9 @@ def logarithm(number: float, runs: Sequence[Run]) -> tuple[Side, int] | None:
 
 
 def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses | None:
-    """The losses of two batches, 0 where a mask lets a token not count: frameworks leave anything there. Tokens that are ``apart`` went
-    another way through the model, and count as little. None where a batch has none, or those of other tokens."""
+    """Return the losses of two batches; None where a batch has none, or has those of other tokens.
+
+    Tokens that a mask leaves out are 0, for frameworks leave anything there, and so are those that ``apart`` says had other experts."""
     reference, candidate = ours.token_losses, theirs.token_losses
     if reference is None or candidate is None or reference.shape != candidate.shape:
         return None
@@ -153,7 +155,7 @@ def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses |
 
 
 def finding(losses: Losses, step: int, limit: float) -> Finding:
-    """Their relative distance, and where they part, if they do."""
+    """Return the relative distance, and where losses differ."""
     distance, size, _ = distances(*losses)
     error, subject = ratio(distance, size), message("token_losses.of", step=when(step))
     where, first = (Where.NOWHERE, 0) if error <= limit else positions(losses, limit)
@@ -165,26 +167,27 @@ def finding(losses: Losses, step: int, limit: float) -> Finding:
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:
-    """Their means over the tokens that count, which is what a loss is before anything is reduced. An error that moves a whole batch alike
-    is seen here first, and a loss that differs where this agrees was normalised otherwise."""
+    """Compare the means over the tokens that count, which are the loss before any reduction.
+
+    An error that moves a whole batch alike is seen here first, and a loss that differs where these agree was normalised differently."""
     ours, theirs = means(losses)
     subject = message("token_losses.mean_of", step=when(step))
     return Finding(subject, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Metric.TOKEN_LOSSES)
 
 
 def means(losses: Losses) -> list[float]:
-    """Of both sides the mean over the tokens that count."""
+    """Return each side's mean over the tokens that count."""
     counted = max(int(counts(losses).sum()), 1)
     return [float(array.sum(dtype=np.float64)) / counted for array in losses]
 
 
 def _shown(mean: float) -> Value:
-    """The value shown beside a distance of all tokens: their mean, or that it is not finite."""
+    """Return the value shown beside a distance of all tokens: their mean, or NaN."""
     return message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan
 
 
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:
-    """The pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
+    """Return the pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
     wrong = beyond(losses, limit, axis=0)
     first = int(np.argmax(wrong))
     if not wrong.any():
@@ -197,13 +200,13 @@ def positions(losses: Losses, limit: float) -> tuple[Where, int]:
 
 
 def counts(losses: Losses) -> Flags:
-    """Which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
+    """Return which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
     counted: Flags = (losses[0] != 0) | (losses[1] != 0)
     return counted
 
 
 def beyond(losses: Losses, limit: float, axis: int) -> Flags:
-    """Which rows (``axis`` 1) or positions (``axis`` 0) are further apart than ``limit`` times a mean loss. NaN and infinity are beyond."""
+    """Return which rows (``axis`` 1) or positions (``axis`` 0) differ by more than ``limit`` times a mean loss, or are not finite."""
     ours, theirs = (array.astype(np.float64) for array in losses)
     counted = counts(losses)
     size = np.sqrt(np.nansum(np.square(ours)) / max(int(counted.sum()), 1))
@@ -214,8 +217,7 @@ def beyond(losses: Losses, limit: float, axis: int) -> Flags:
 
 
 def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) -> Wrong | None:
-    """Return that tokens behind the end of a row's first document differ, in every row that has one, and no other token does; None where
-    that is not so, or no batch shows where documents end."""
+    """Return that tokens behind the first document differ, in every row that has one, and no others; None where that is not so."""
     later = next((flags for batch in batches if (flags := behind_first_document(batch)) is not None), None)
     if later is None or later.shape != losses[0].shape or not later.any() or later.all(axis=1).any():
         return None
@@ -227,19 +229,18 @@ def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) ->
 
 
 def behind_first_document(batch: Batch) -> Flags | None:
-    """Return which positions are behind the first document of their row, ``[rows, sequence]``: where positions count anew, or a mask of the
-    batch's own hides the row's first token; None where neither is on record or shows any."""
+    """Return which positions are behind the first document of their row, ``[rows, sequence]``; None where no array shows any."""
     flags: list[Flags] = []
     if batch.position_ids is not None:
-        flags.append(np.maximum.accumulate(np.diff(batch.position_ids, axis=1, prepend=-1) <= 0, axis=1))
+        flags.append(np.maximum.accumulate(np.diff(batch.position_ids, axis=1, prepend=-1) <= 0, axis=1))  # positions restart
     if batch.attention_mask is not None and not batch.causal and batch.tokens is not None:
-        mask = batch.attention_mask.reshape(-1, *batch.attention_mask.shape[-2:])[:, :, 0]
+        mask = batch.attention_mask.reshape(-1, *batch.attention_mask.shape[-2:])[:, :, 0]  # hides the row's first token
         flags.append(np.broadcast_to(mask.astype(bool), batch.tokens.shape))
     return next((each for each in flags if each.any()), None)
 
 
 def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
-    """What the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
+    """Return what the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
     rows = set(np.flatnonzero(wrong).tolist())
     if not rows or wrong.all():
         return Wrong()
@@ -264,7 +265,7 @@ def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
 
 
 def some(wrong: Flags) -> Wrong:
-    """The numbers of the wrong rows, and nothing of what these have in common."""
+    """Return the numbers of the wrong rows without a pattern."""
     rows = np.flatnonzero(wrong)
     if not rows.size or wrong.all():
         return Wrong()
@@ -273,6 +274,6 @@ def some(wrong: Flags) -> Wrong:
 
 
 def owners(batch: Batch) -> list[tuple[int, int]]:
-    """Micro-batch and data-parallel rank of every row of a batch: rows stand in the order micro-batch, rank, row."""
+    """Return micro-batch and data-parallel rank of every row, in the order micro-batch, rank, row."""
     parts = range(max(map(len, batch.rows), default=0))
     return [(part, rank) for part in parts for rank, sizes in enumerate(batch.rows) if part < len(sizes) for _ in range(sizes[part])]

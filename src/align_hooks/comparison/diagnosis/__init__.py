@@ -1,1 +1,1 @@
-"""From the stages to what an expert would say: what shows first, where it sits, what it likely is, what to do next."""
+"""Diagnose a comparison: what shows first, where the fault is, its likely cause, what to do next."""

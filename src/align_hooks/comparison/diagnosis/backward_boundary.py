@@ -1,10 +1,8 @@
-"""How far back an error goes in the backward pass: the last tensors whose gradients agree, and the first that differ.
+"""Find how far back an error goes in the backward pass: the last tensors whose gradients agree, and the first that differ.
 
-A backward pass runs from the output to the embedding, and an error that it makes on the way is handed on to everything before. So where the
-forward pass is right, gradients that agree down to a tensor and differ from the next on place the error between the two: in the backward
-pass of what stands there. That may hold no tensor of its own (an attention core, an activation, a residual), or a tensor whose own gradient
-is right (a norm).
-"""
+A backward pass runs from the output to the embedding, and passes its errors on. So where the forward pass is right, gradients that agree
+down to a tensor and differ from the next on place the error between both: in a part without tensors of its own (an attention core, an
+activation, a residual), or at a tensor whose own gradient is right (a norm)."""
 
 from __future__ import annotations
 
@@ -18,21 +16,23 @@ from align_hooks.families.registry import levels
 from align_hooks.messages import Message, message
 
 LEVEL = {kind: number for number, kinds in enumerate(levels()) for kind in kinds}
-"""Kinds of tensors to their place in a forward pass; those of one level stand side by side, so that none hands its error to another."""
+"""Kind of tensor to its place in a forward pass; those of one level are side by side, so that none passes its error to another."""
 MOST = 0.8
-"""The part of the tensors behind the boundary that must differ. An expert that no token chose has no gradient on either side."""
+"""Part of the tensors behind the boundary that must differ. An expert that no token chose has no gradient on either side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """``above`` are the last tensors that agree, empty where the error comes in at the output; ``below`` the first that differ."""
+    """Where gradients stop agreeing."""
 
     above: tuple[str, ...]
+    """The last tensors that agree; empty where the error begins at the output."""
     below: tuple[str, ...]
+    """The first tensors that differ."""
 
     @property
     def words(self) -> Message:
-        """The same in words."""
+        """Return the boundary in words."""
         below = listed(self.below)
         if not self.above:
             return message("frontier.from_the_output", below=below)
@@ -40,7 +40,7 @@ class Frontier:
 
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:
-    """The boundary in the gradients, or their norms, of the earliest step that differs; None where a single tensor or scattered ones do."""
+    """Return the boundary in the gradients, or their norms, of the earliest step that differs; None where differences are scattered."""
     step = min((finding.step for finding in findings if finding.limit_ratio > 1 and finding.step is not None), default=None)
     levels: dict[tuple[float, int], list[Finding]] = {}
     for finding in findings:
@@ -58,7 +58,7 @@ def frontier(findings: Sequence[Finding]) -> Frontier | None:
 
 
 def level(name: str) -> tuple[float, int] | None:
-    """Layer and level of a tensor; None for a kind that has no known place in a forward pass."""
+    """Return layer and level of a tensor; None for a kind that has no known place in a forward pass."""
     where = place(name)
     kind = where.kind.partition("#")[0].removesuffix(".bias").removesuffix(".weight")
     return (where.depth, LEVEL[kind]) if kind in LEVEL else None

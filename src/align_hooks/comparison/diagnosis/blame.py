@@ -1,15 +1,14 @@
-"""From the stages to a place and a few suspects: what an expert would say on seeing the ladder.
+"""Conclude from the stages where a fault is, and what to suspect.
 
-A fault *shows* in the stage that differs first in training (:mod:`.symptom`). Where it *sits* takes a second look. A loss that differs
-although every token's loss agrees was normalised otherwise. Gradients that differ under equal losses part in the backward pass or in the
-reduction. With no token losses on record the mean loss may still hide a fault of the forward pass. A forward pass that agreed before, in an
-earlier micro-batch or an earlier step on equal weights, is not wrong itself: something carries over. Rows of a single rank are that rank's
-forward pass, whenever they part.
+A fault *shows* in the stage that differs first in training (:mod:`.symptom`). Where it *is* takes more: a loss that differs although
+every token's loss agrees was normalised differently; gradients that differ under equal losses diverge in the backward pass or in the
+reduction; without token losses the mean loss may hide a fault of the forward pass. A forward pass that agreed before, in an earlier
+micro-batch or an earlier step on equal weights, is not wrong itself: some state carries over. Wrong rows of a single rank are that rank's
+forward pass, at any step.
 
 Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits. With limits
-measured on noise these are the tensors next to the fault. With defaults queries and keys stand too far up, which any fault moves most.
-Where several experts of one layer come first, what they have in common is suspected with them: the router, which gives them their tokens.
-"""
+measured on noise these are next to the fault; with defaults queries and keys rank too high, which any fault moves most. Where several
+experts of one layer lead, their router is suspected too, which gives them their tokens."""
 
 from __future__ import annotations
 
@@ -36,13 +35,13 @@ OF_UPDATES = (FaultLocation.OPTIMIZER, FaultLocation.NEXT_LOSS, FaultLocation.CU
 """Places at which an optimizer's own code can be the fault."""
 SUSPECTS, CAUSES = 5, 2
 NEAR = 10.0
-"""Times a default limit within which an error may have grown by rounding, over many points: what it is suspected of is a guess."""
+"""Times a default limit within which an error may be rounding that grew over many points, so that a suspect is a guess."""
 MOST = 0.5
-"""The smallest part of all tensors that a fault of the forward pass moves."""
+"""Part of all tensors that a fault of the forward pass moves at least."""
 
 
 def blame(first: StageResult | None, stages: Sequence[StageResult], context: ComparisonContext) -> Blame | None:
-    """Place, suspects and likely causes of the stage that differs first; None where none does."""
+    """Return place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
     forward_agrees = any(result.stage is registry.token_losses and result.status is Status.SAME for result in stages)
@@ -68,13 +67,9 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], context: Com
     likely: list[Words] = [first.common] if place is FaultLocation.WEIGHTS and first.common and first.place is None else []
     likely += [one_sided] if one_sided is not None else []
     likely += not_ruled_out(seen, place, context)
-    if (
-        place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
-        and not context.noise.repeats
-        and first.place is None
-        and (times := largest(stages)) < NEAR
-    ):
-        likely, fitting = [message("blame.measure_first", times=times)], ()  # whatever is named else would be a guess
+    of_a_pass = place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS) and first.place is None
+    if of_a_pass and not context.noise.repeats and (times := largest(stages)) < NEAR:
+        likely, fitting = [message("blame.measure_first", times=times)], ()  # any other name would be a guess
     for cause in fitting:
         part = part_that_is_off(context) if cause == "tied_weight" else None
         likely.append(sentences(message("blame.cause", cause=message(f"cause.{cause}"), look=message(f"look.{cause}")), part))
@@ -92,7 +87,7 @@ def largest(stages: Sequence[StageResult]) -> float:
 
 
 def own_optimizers(context: ComparisonContext) -> tuple[Suspect, ...]:
-    """The optimizers that are a class of the user's own, where the other side's is a framework's."""
+    """Return optimizers of the user's own class, where the other side's class is a framework's."""
     types = {side: str(run.facts.optimizer.type) for side, run in zip(Side, context.pair.runs, strict=True) if run.facts.optimizer}
     own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
     if len(own) == len(types):
@@ -101,14 +96,14 @@ def own_optimizers(context: ComparisonContext) -> tuple[Suspect, ...]:
 
 
 def logits_agree(stages: Mapping[StageInfo, StageResult], context: ComparisonContext) -> bool:
-    """Whether all points of the first step agree, and the logits are among them."""
+    """Return whether all points of the first step agree, and the logits are among them."""
     looked_at = context.points.get(context.pair.first or 0, ())
     compared = stages.get(registry.activations)
     return compared is not None and compared.status is Status.SAME and any(one.name == points.LOGITS for one in looked_at)
 
 
 def lone_token_losses(context: ComparisonContext) -> Message | None:
-    """That one side alone has token losses at the first step, where both recorded its batch; None otherwise."""
+    """Say that only one side has token losses at the first step, though both recorded its batch; None otherwise."""
     if context.pair.first not in context.pair.steps("batches"):
         return None
     without = [side for side, batch in zip(Side, context.first_batches, strict=True) if batch.token_losses is None]
@@ -116,7 +111,7 @@ def lone_token_losses(context: ComparisonContext) -> Message | None:
 
 
 def not_ruled_out(seen: Observations, place: FaultLocation, context: ComparisonContext) -> list[Message]:
-    """Other sources of a fault of the forward pass, which no record rules out."""
+    """Return other sources of a fault of the forward pass, which no record rules out."""
     inputs = sorted({name for run in context.pair.runs for name in run.unrecorded_inputs})
     unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
     if seen.status(registry.initial_weights) is Status.NOT_COMPARED:
@@ -125,7 +120,7 @@ def not_ruled_out(seen: Observations, place: FaultLocation, context: ComparisonC
 
 
 def place_of(seen: Observations) -> FaultLocation:
-    """Where the fault sits."""
+    """Return where the fault is."""
     stage, rows = seen.first.stage, seen.divergence.rows.rows
     if seen.drawn is not None and stage.draws and not seen.acting(FaultLocation.FORWARD):
         return FaultLocation.STATE
@@ -150,7 +145,7 @@ def place_of(seen: Observations) -> FaultLocation:
 
 
 def place_of_gradients(seen: Observations) -> FaultLocation:
-    """Where a fault sits that gradients show."""
+    """Return where a fault is that gradients show."""
     if seen.same_loss:
         return FaultLocation.GRADIENTS
     hidden = seen.status(registry.token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
@@ -158,31 +153,29 @@ def place_of_gradients(seen: Observations) -> FaultLocation:
 
 
 def is_of_the_forward_pass(stage: StageResult) -> bool:
-    """Whether a forward pass moves what differs: most tensors, the output layer's among them, and by no common factor."""
+    """Return whether a forward pass explains what differs: most tensors, with the output layer's, and by no common factor."""
     out = stage.beyond
     last = "lm_head" if any("lm_head" in finding.name for finding in stage.findings) else "embed_tokens"  # tied
     return len(out) >= MOST * len(stage.findings) and any(last in finding.name for finding in out) and not stage.common
 
 
 def is_of_the_scores(stage: StageResult) -> bool:
-    """Whether queries and keys of one layer differ most, the only weights that scores are made of. Losses see these faults last, and not
-    at all where attention is nearly uniform."""
+    """Return whether queries and keys of one layer, of which scores are made, differ most.
+
+    Losses see such faults last, and not at all where attention is nearly uniform."""
     out = [finding.name for finding in stage.beyond[:2]]
     parts = {tuple(name.rpartition(".self_attn.")[::2]) for name in out}
     return len({layer for layer, _ in parts}) == 1 and {name for _, name in parts} == {"q_proj.weight", "k_proj.weight"}
 
 
 def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
-    """What to suspect first: settings, what the stage's findings have in common, then tensors."""
+    """Return what to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(map(suspect, seen.first.beyond))
     settings = [suspect(finding) for finding in seen.acting(place)]
     if place is FaultLocation.FORWARD and seen.signs["LOGITS_AGREE"]:
         return (Suspect(message("blame.loss_function")), *settings)
-    if (
-        place is FaultLocation.DATA
-        or seen.first.place is not None
-        or seen.first.stage in (registry.initial_optimizer_state, registry.state)
-    ):
+    is_state = seen.first.stage in (registry.initial_optimizer_state, registry.state)
+    if place is FaultLocation.DATA or seen.first.place is not None or is_state:
         return (*common(seen.first.common), *shown)
     if seen.first.stage is registry.first_updates:
         return (*settings, *common(seen.first.common), *shown)
@@ -205,20 +198,20 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     if place is not FaultLocation.NORMALISATION and seen.tensors is not None:
         router = router_of(wrong) if place is FaultLocation.FORWARD else None
         tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
-    unlike: dict[object, Suspect] = {}
+    unique: dict[object, Suspect] = {}
     for suspected in (*ordered, *(Suspect(name, name) for name in tensors)):
-        unlike.setdefault(suspected.name or suspected.what, suspected)
-    return tuple(unlike.values()) or shown
+        unique.setdefault(suspected.name or suspected.what, suspected)
+    return tuple(unique.values()) or shown
 
 
 def origins_of(seen: Observations, place: FaultLocation) -> tuple[ErrorOrigin, ...]:
-    """The points at which the error comes about, in the pass in which the fault sits."""
+    """Return the points at which the error arises, in the pass with the fault."""
     stage = registry.activation_gradients if place is FaultLocation.GRADIENTS else registry.activations
     return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 
 
 def suspect(finding: Finding) -> Suspect:
-    """The subject of a finding, as it stands in its stage; of a model of no family why it is of none."""
+    """Return the subject of a finding; for a model of no family, why it is of none."""
     sides = zip(Side, (finding.reference, finding.candidate), strict=True)
     strange = (message("blame.family", side=side, why=value) for side, value in sides if isinstance(value, Message))
     what = next(strange, finding.what) if finding.name == FAMILY else finding.what
@@ -226,19 +219,19 @@ def suspect(finding: Finding) -> Suspect:
 
 
 def common(words: Words | None) -> tuple[Suspect, ...]:
-    """A suspect of what findings have in common, where that is known."""
+    """Return a suspect for what findings have in common, where that is known."""
     return () if words is None else (Suspect(words),)
 
 
 def without_gradient(gone: Mapping[Side, Sequence[str]]) -> tuple[Suspect, ...]:
-    """A suspect of each side's parameters whose gradients are gone, under the name of a lone one."""
+    """Return a suspect for each side's parameters without gradients, under the name of a single one."""
     return tuple(
         Suspect(message("blame.gone", side=side, names=listed(names)), names[0] if len(names) == 1 else "") for side, names in gone.items()
     )
 
 
 def causes(seen: Observations, place: FaultLocation, culprits: Sequence[Suspect]) -> tuple[str, ...]:
-    """The causes whose signatures fit, the first of the table."""
+    """Return the causes whose signatures fit, the first of the table."""
     kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
     of_kinds = [[signature for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)] for kind in kinds or [""]]
     certain = next((found[0].cause for found in of_kinds if found and is_certain(found[0])), None)
@@ -249,28 +242,23 @@ def causes(seen: Observations, place: FaultLocation, culprits: Sequence[Suspect]
 
 
 def is_certain(signature: Signature) -> bool:
-    """Whether what a cause is known by is the cause itself: a setting, a term, words of a stage, not what a tensor or a point suggests."""
+    """Return whether a signature is the cause itself (a setting, a term, words of a stage), not a hint of a tensor or a point."""
     named = any(not pattern.startswith(("*", "model.", "lm_head")) for pattern in signature.first)
     return bool(signature.ids) or named or signature.rows is AffectedRows.DOCUMENTS
 
 
 def first_of_points(found: Sequence[Signature]) -> list[Signature]:
-    """Return the signatures of which only the first is known by the kind of a point: those that follow are known by less."""
+    """Return the signatures, of those that a kind of point identifies only the first: the others are less specific."""
     of_points = [signature for signature in found if signature.points]
     return [signature for signature in found if not signature.points or signature is of_points[0]]
 
 
 def fits(signature: Signature, seen: Observations, place: FaultLocation, culprits: Sequence[Suspect], kind: str = "") -> bool:
-    """Whether every condition of a signature holds; ``kind`` is that of the point at which the error comes about, empty where none is
-    known. Such a point says more than tensors do, and their signatures are passed over."""
+    """Return whether every condition of a signature holds; ``kind`` is that of the error's point, empty where unknown."""
     if signature.place is not place or (signature.points and not (kind and is_like(kind, signature.points))):
         return False
-    if (
-        kind
-        and not signature.points
-        and any("*" in pattern for pattern in signature.first)
-        and place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS)
-    ):
+    of_tensors = not signature.points and any("*" in pattern for pattern in signature.first)
+    if kind and of_tensors and place in (FaultLocation.FORWARD, FaultLocation.GRADIENTS):  # a point says more than tensors
         return False
     if signature.where not in (None, seen.divergence.where) or signature.unless is seen.divergence.where:
         return False

@@ -1,9 +1,8 @@
-"""The commands that advice prints, filled in for a pair: they are pasted as they are, before the command that a run was started with.
+"""Fill the commands of advice for a pair, to be pasted before the command that a run was started with.
 
-Where that command is on record, it is printed; else a variable of the shell stands for it, which says itself what to put there. Whoever
-records a side again gets what decides its numbers (seed, determinism, device) as it was, and where it is to be compared with what there
-is, what it recorded too. The commands are data, in ``commands.txt``.
-"""
+That command is printed where it is on record; else a shell variable stands for it, which says what to put there. A side that is recorded
+again keeps what decides its numbers (seed, determinism, device), and for a comparison with existing records what it recorded too. The
+commands are data, in ``commands.txt``."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from align_hooks.settings import PREFIX, Settings
 
 
 def _commands(parts: Sequence[str], commands: Sequence[str]) -> dict[str, str]:
-    """Return name to command of the lines of the file, with what they share filled in."""
+    """Return name to command of the lines of the file, with shared parts filled in."""
     filled = dict(line.split(": ", 1) for line in commands)
     for part, text in (line.split(": ", 1) for line in parts):
         filled = {name: command.replace(f"{{{part}}}", text) for name, command in filled.items()}
@@ -34,32 +33,32 @@ _TABLES = sections(Path(__file__).parent / "commands.txt")
 COMMANDS = _commands(_TABLES["parts"], _TABLES["commands"])
 """Commands to paste."""
 PASTED = {f"next.{advice}": names.split() for advice, names in (line.split(": ") for line in _TABLES["advice"])}
-"""The commands of each advice, in the order in which they are run."""
+"""Advice to its commands, in the order in which they are run."""
 OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "routed", "points_of_candidate")
 OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
 SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)
-"""Of commands that are variables to set, the side before whose command they stand."""
+"""Command that sets variables to the side that it precedes."""
 OF_BOTH = ("first_step", "routable", "norms_and_sketches", "beside_dump")
-"""What both sides are to record beside what they did; each is trained again as it was."""
+"""What both sides record beside what they did; each is trained again as it was."""
 TRAINING = {Side.CANDIDATE: "command.candidate", Side.REFERENCE: "command.reference"}
-"""The variable of the shell for a training command that is not on record."""
+"""Shell variable for a training command that is not on record."""
 REHEARSED = ("seed", "deterministic", "device")
 """Settings that decide a run's numbers."""
 RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.name for option in switch.options)))
 """Settings that say what is recorded of a run."""
 FED = ("replay_batches", "load_weights")
 HANDED = ("inject_gradients", "replay_routing")
-"""Settings by which a run is handed what is not its own, beside batches and weights."""
+"""Settings that give a run another's data, beside batches and weights."""
 KEPT = tuple(name for name in RECORDED if name.startswith(("activations", "routing")))
-"""What a run recorded beside what every command asks for: with it a cause is named in the next comparison too."""
+"""What a run recorded beside what every command asks for, so that the next comparison can name a cause from it too."""
 NUMBERS = "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all "
-"""What is recorded of a side of which nothing was."""
+"""What is recorded of a side without any recording."""
 UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
 def commands_of(advice: str, context: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
-    """The commands of an advice (the id of its message) for a pair, in the order in which they are run."""
+    """Return the commands of an advice (its message's id) for a pair, in the order in which they are run."""
     filled = filled_in(context, stages)
     runs = dict(zip(Side, context.pair.runs, strict=True))
     lines: list[Argument] = []
@@ -78,13 +77,13 @@ def commands_of(advice: str, context: ComparisonContext, stages: Sequence[StageR
 
 
 def _run(side: Side, run: Run, command: str) -> Argument:
-    """Return the line that trains a side again, with these variables."""
+    """Return the line that trains a side again with these variables."""
     training = training_command(run) or message(TRAINING[side])
     return message("command.run", variables=variables(run, REHEARSED) + command, training=training)
 
 
 def training_command(run: Run) -> str | None:
-    """Return the command that trained a run, for a shell in any directory; None where it is not on record, or had its part on each host."""
+    """Return the command that trained a run, for any directory; None where it is not on record or each host had its own."""
     command, directory = run.facts.command, run.facts.directory
     if command is None or len({manifest.launch.host for manifest in run.manifests.values()}) > 1:
         return None
@@ -92,7 +91,7 @@ def training_command(run: Run) -> str | None:
 
 
 def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict[str, str]:
-    """What fills :data:`COMMANDS`: paths as a shell takes them, steps, and further variables, each with a blank behind it."""
+    """Return what fills :data:`COMMANDS`: paths as a shell takes them, steps, and variables, each with a trailing blank."""
     pair, first = context.pair, context.pair.first or 0
     reference, candidate = pair.runs
     here = places_to_record(pair.runs)
@@ -127,13 +126,13 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
 
 
 def feeds(run: Run, step: int) -> bool:
-    """Whether another run can start from what a run recorded of a step: its batch and its weights."""
+    """Return whether another run can start from a run's recorded batch and weights of a step."""
     return step in run.batch_steps() and step in run.weight_steps()
 
 
 def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
-    """The steps of a pair of whose gradients both sides are to make their updates: from the first one on, three, or as many as were made
-    before the first step that differs; of a step far behind that, three."""
+    """Return the steps whose gradients both sides are to use: from the first on, up to the first that differs, but at least three, and no
+    more than three where that is far."""
     first, parted = pair.first or 0, first_apart(stages)
     wanted = UPDATES_TO_INJECT if parted is None else max(UPDATES_TO_INJECT, parted - first)
     wanted = wanted if wanted <= MOST_UPDATES else UPDATES_TO_INJECT
@@ -141,14 +140,14 @@ def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
 
 
 def first_apart(stages: Sequence[StageResult]) -> int | None:
-    """The first step that differs in the first stage that does; None where nothing does, or that is of no step."""
+    """Return the first step that differs in the first stage that does; None where nothing differs, or no step is known."""
     result = first_different(stages)
     steps = [finding.step for finding in result.beyond if finding.step is not None] if result is not None else []
     return min(steps, default=None)
 
 
 def variables(run: Run, names: tuple[str, ...]) -> str:
-    """The variables that set a run's settings of some names as they were, those that differ from their defaults."""
+    """Return the variables that set a run's settings as they were, where these are not defaults."""
     defaults = Settings().as_text()
     given = {name: run.facts.settings.get(name) for name in names}
     return "".join(
@@ -157,7 +156,8 @@ def variables(run: Run, names: tuple[str, ...]) -> str:
 
 
 def places_to_record(runs: Sequence[Run]) -> list[str]:
-    """Return beside what path each side is recorded again: its own, or where nothing can be recorded (object storage, a distilled file) its
-    name in this directory, with the side before it where both have one name."""
+    """Return the path beside which each side is recorded again: its own, or where nothing can be written its name in this directory.
+
+    Equal names are prefixed by their sides."""
     names = [run.path.name if is_remote(run.path) else str(run.path) for run in runs]
     return names if len({*names}) == len(names) else [f"{side.value}_{name}" for side, name in zip(Side, names, strict=True)]

@@ -1,8 +1,7 @@
-"""What became of a weight on its way from one framework to the other: the mistakes that conversions make, each tried on the arrays.
+"""Explain weights that a conversion between frameworks got wrong, by trying known mistakes on the arrays.
 
-A conversion that is wrong is wrong exactly: the same numbers stand at other places, under other signs, under another name, or were
-rounded on the way. So nothing is estimated; what is said holds for every element, to the bit.
-"""
+A conversion is wrong exactly: the same numbers are at other places, under other signs, under another name, or were rounded. So nothing is
+estimated; every statement holds for every element, to the bit."""
 
 from __future__ import annotations
 
@@ -24,23 +23,25 @@ SAME_SUM = 1e-11
 SAME_SQUARES = 2 * ROUNDED
 """Relative; squared norms of the same numbers, by two recorders."""
 TELLING = 100_000_000
-"""Elements up to which a norm tells numbers apart: squared norms of so many random ones are 1e-4 apart, 100 times ``SAME_SQUARES``."""
+"""Elements up to which a norm identifies numbers: squared norms of so many random ones differ by 1e-4, 100 times ``SAME_SQUARES``."""
 LARGEST_HEAD = 1024
-"""Rows within which rotary halves are looked for."""
+"""Rows within which rotary halves are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What a conversion did to the candidate's tensor ``name``. ``taken`` is the reference's tensor whose numbers it has, if any."""
+    """What a conversion did to the candidate's tensor ``name``."""
 
     name: str
     words: Message
     taken: str | None = None
+    """The reference's tensor with the same numbers; None without one."""
 
 
 def mistake(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, sizes: Mapping[str, float]) -> Mistake | None:
-    """The mistake that made the candidate's tensor ``name`` of the reference's; None where no known mistake did. ``sizes`` are the norms of
-    all of the reference's tensors. Only tensors of the candidate's norm are read."""
+    """Return the known mistake that made the candidate's tensor ``name``; None without one.
+
+    ``sizes`` are the norms of all of the reference's tensors. Only tensors of the candidate's norm are read."""
     before, after = ours[name], theirs[name]
     words = next(_known(name, before, after), None)
     if words is not None:
@@ -51,7 +52,7 @@ def mistake(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, s
 
 
 def exchanged(mistakes: Sequence[Mistake]) -> list[Message]:
-    """Mistakes of several tensors in words; two tensors that took each other's place are one sentence."""
+    """Return the mistakes in words; two exchanged tensors are one sentence."""
     takes = {mistake.name: mistake.taken for mistake in mistakes if mistake.taken is not None}
     pairs = {name: source for name, source in takes.items() if takes.get(source) == name}
     apart = [mistake.words for mistake in mistakes if mistake.name not in pairs]
@@ -61,7 +62,7 @@ def exchanged(mistakes: Sequence[Mistake]) -> list[Message]:
 def mistake_by_sketches(
     ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> Mistake | None:
-    """The same of sketches: another tensor of its shape, a turned sign, or the same numbers by their norm."""
+    """Return the mistake by sketches: another tensor of the shape, a flipped sign, or the same numbers by their norm."""
     before, after = ours[name], theirs[name]
     if not before[0] or not after[0]:
         return None
@@ -83,7 +84,7 @@ def _same(a: Array, b: Array) -> bool:
 
 
 def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
-    """Every known mistake that makes ``after`` of ``before``, the tensor ``name``."""
+    """Yield every known mistake that makes ``after`` of ``before``, the tensor ``name``."""
     if np.array_equal(-before, after):
         yield message("conversion.sign_turned", name=name)
     if before.ndim == 2 and before.shape[0] == before.shape[1] and np.array_equal(before.T, after):
@@ -106,7 +107,7 @@ def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
 
 
 def _bfloat16(array: Array) -> Array:
-    """fp32 rounded to bfloat16 and back, which keeps the upper 16 bits."""
+    """Round fp32 to bfloat16 and back, which keeps the upper 16 bits."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     nearest = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded: Array = (nearest & np.uint32(0xFFFF0000)).view(np.float32)
@@ -114,14 +115,14 @@ def _bfloat16(array: Array) -> Array:
 
 
 def _order(before: Array, after: Array) -> Message | None:
-    """In which order the rows of ``after`` are those of ``before``, in words; None where they are not the same rows."""
+    """Say in which order the rows of ``after`` are those of ``before``; None where they are not the same rows."""
     ours, theirs = _keys(before), _keys(after)
     orders = _known_orders(len(before), ours, theirs)
     return next((words for order, words in orders if np.array_equal(ours[order], theirs) and np.array_equal(before[order], after)), None)
 
 
 def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArray[np.int64], Message]]:
-    """Orders that conversions make, then whatever order the rows themselves tell."""
+    """Yield orders that conversions make, then the order that the rows themselves give."""
     plain = np.arange(size)
     for shift in np.flatnonzero(ours == theirs[0])[:1].tolist() if size else ():
         yield (plain + shift) % size, message("conversion.off", count=min(shift, size - shift))
@@ -138,7 +139,7 @@ def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArr
 
 
 def _keys(rows: Array) -> Array:
-    """A number a row, which tells rows apart: the sum of its elements, each under a random weight."""
+    """Return a number for each row that identifies it: the sum of its elements under random weights."""
     flat = rows.reshape(len(rows), -1).astype(np.float64, order="C")  # one layout on either side: sums are equal to the bit
     key: Array = flat @ np.random.default_rng(0).standard_normal(flat.shape[1])
     return key

@@ -1,9 +1,8 @@
-"""What a few tokens that changed their experts leave open.
+"""Decide what a few tokens that changed their experts leave open.
 
-From the first such token on the runs compute with different experts, and each later difference may follow from that. So it settles nothing:
-the pair is inconclusive, until the experts of the one run are given to the tokens of the other. Tokens that were given to the same experts
-are compared all the same (:mod:`align_hooks.comparison.stages.token_losses`), and what differs before speaks for itself.
-"""
+From the first such token on the runs compute with different experts, and each later difference may follow from that. So the pair is
+inconclusive until one run uses the other's experts. Tokens with the same experts are still compared
+(:mod:`align_hooks.comparison.stages.token_losses`), and what differs before counts."""
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ from align_hooks.comparison.stages import registry
 from align_hooks.messages import message, sentences
 
 OF_PASSES = (registry.first_updates, registry.curve)
-"""Stages beside those of a forward or a backward pass whose differences may follow from tokens that were given to other experts."""
+"""Stages beside those of a forward or a backward pass whose differences may follow from tokens with other experts."""
 MOVED = 10.0
-"""Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
+"""Times the share of tokens with other experts by which a term of the loss may follow from them."""
 MOST = 0.5
-"""The part of rows whose first tokens must agree, where the tokens that changed their experts are not known by themselves."""
+"""Part of rows whose first tokens must agree, where the tokens with other experts are not known."""
 
 
 def opened(
     stages: Sequence[StageResult], symptom: StageResult | None, context: ComparisonContext
 ) -> tuple[list[StageResult], StageResult | None]:
-    """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
+    """Return the stages and the first symptom: the routing's, inconclusive and open, where near ties come before any other."""
     ties = next((result for result in stages if result.stage is registry.routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
         return list(stages), symptom
@@ -48,7 +47,7 @@ def opened(
 
 
 def may_follow(result: StageResult, ties: StageResult) -> bool:
-    """Whether what a stage shows may follow from the tokens that changed their experts."""
+    """Return whether what a stage shows may follow from the tokens that changed their experts."""
     wrong = result.beyond
     if result.stage is registry.clipping:  # the norm may, and what is clipped by it
         return any(finding.quantity is Metric.GRAD_NORM for finding in wrong)

@@ -1,4 +1,4 @@
-"""What to do after a verdict: a table of advice, whose first row that fits is given, with its commands (:mod:`.commands`)."""
+"""Choose what to do after a verdict: the first row that fits of a table of advice, with its commands (:mod:`.commands`)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from align_hooks.record.format.schema import ScalarRow
 from align_hooks.record.format.state import BUFFER
 
 OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
-"""Causes of which no point between layers says more."""
+"""Causes that no point between layers explains further."""
 CLEAR = 100
-"""How many times its limit an error is that no measured limit makes a matter of rounding."""
+"""Times its limit at which no measured limit makes an error rounding."""
 JUMP, AGREES = 10.0, 0.2
 """Times its limit that an error jumps to, and of what it is made from, where that is no growing of rounding."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
-"""The setting of each side for how many rows its embedding has, with padding."""
+"""Each side's setting for the rows of its embedding, with padding."""
 
 
 Fact = Enum(
@@ -44,13 +44,16 @@ Fact = Enum(
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The message for a ``verdict`` at one of ``places`` (any where empty), where all facts of ``when`` hold and none of ``unless``."""
+    """A message for a verdict."""
 
     verdict: Verdict
     id: str
     places: tuple[FaultLocation, ...] = ()
+    """Where the fault is; any where empty."""
     when: tuple[Fact, ...] = ()
+    """Facts that all must hold."""
     unless: tuple[Fact, ...] = ()
+    """Facts of which none may hold."""
     cause: str | None = None
     """The likeliest cause for which the advice is given; None for any."""
 
@@ -70,11 +73,11 @@ def _advice(row: str) -> Advice:
 
 
 ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advice"]))
-"""What to do next, in the order in which it is looked through."""
+"""What to do next; the first row that fits is given."""
 
 
 def next_step(verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]) -> Words:
-    """What to do after a comparison, and the commands for it."""
+    """Return what to do after a comparison, with its commands."""
     place, causes = (blame.place, blame.causes) if blame is not None else (None, ())
     advice = first_advice(verdict, place, facts(context, stages, blame), next(iter(causes), None))
     words, lines = message(advice.id, **slots(context, stages, blame)), commands_of(advice.id, context, stages)
@@ -92,7 +95,7 @@ def first_advice(verdict: Verdict, place: FaultLocation | None, known: frozenset
 
 
 def facts(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
-    """What is known of a comparison."""
+    """Return what is known of a comparison."""
     pair, (reference, candidate) = context.pair, context.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
@@ -153,34 +156,32 @@ def facts(context: ComparisonContext, stages: Sequence[StageResult], blame: Blam
 
 
 def furthest_out(stages: Sequence[StageResult]) -> float:
-    """How many times its limit the worst finding of the first stage that differs is; 0 without one."""
+    """Return how many times its limit the worst finding of the first stage that differs is; 0 without one."""
     first = first_different(stages)
     return max((finding.limit_ratio for finding in first.findings), default=0.0) if first is not None else 0.0
 
 
 def jumps(stages: Sequence[StageResult]) -> bool:
-    """Whether an error comes about at one point, far beyond its limit, where all that the point is made from agrees."""
+    """Return whether an error arises at one point, far beyond its limit, while all its sources agree."""
     return any(origin.finding.limit_ratio > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
 
 
 def counted(stages: Sequence[StageResult]) -> bool:
-    """Whether what differs first is how often something was moved on, which no forward pass tells: buffers have digests."""
+    """Return whether the first difference is a count of the training state, which no forward pass shows: buffers have digests."""
     first = first_different(stages)
     return first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings)
 
 
 def grouped(stages: Sequence[StageResult]) -> Finding | None:
-    """The finding that some parameters decay on one side alone, where the optimizers differ in nothing else."""
+    """Return the finding that some parameters decay on one side only, where the optimizers differ in nothing else."""
     found = differing(stages, registry.hyper_parameters)
-    one_sided = [
-        finding for finding in found if finding.name == HyperParameter.WEIGHT_DECAY and 0 in (finding.reference, finding.candidate)
-    ]
-    alone = len(one_sided) == len(found) == 1 and isinstance(found[0].what, Message) and "names" in found[0].what.arguments
-    return found[0] if alone else None
+    if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
+        return None
+    return found[0] if isinstance(found[0].what, Message) and "names" in found[0].what.arguments else None
 
 
 def slots(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
-    """What fills the messages of :data:`ADVICE`."""
+    """Return what fills the messages of :data:`ADVICE`."""
     settings = [*dict.fromkeys(map(setting, (*context.settings, *differing(stages, registry.hyper_parameters))))]
     rows, side = context.pair.reference.facts.padded_vocabulary, str(context.pair.candidate.facts.side)
     apart = grouped(stages)
@@ -205,18 +206,18 @@ def slots(context: ComparisonContext, stages: Sequence[StageResult], blame: Blam
 
 
 def unrecognised(context: ComparisonContext) -> Side | None:
-    """The side whose model alone is of no family; None where both are, or neither is."""
+    """Return the only side whose model is of no family; None where both are, or neither is."""
     strange = [side for side, run in context.pair.sides if NO_FAMILY in run.facts.model]
     return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in context.settings) else None
 
 
 def not_seen(context: ComparisonContext) -> Message | None:
-    """What no recorder of a side could see of its batches, with the way out: the first reason, the reference's before the candidate's."""
+    """Return what no recorder could see of a side's batches, with the way out: the first reason, the reference's first."""
     return next((message("next.unseen_of", side=side, why=reason.words) for side, run in context.pair.sides for reason in run.unseen), None)
 
 
 def setting(finding: Finding) -> Argument:
-    """The subject of a finding of two settings, without its parameters or its step."""
+    """Return the subject of a finding of two settings, without its parameters or its step."""
     if finding.quantity is Metric.MODEL_SETTING:
         return finding.what
     if finding.quantity is Metric.LEARNING_RATE:

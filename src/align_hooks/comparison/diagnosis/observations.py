@@ -1,8 +1,7 @@
-"""What a comparison shows of a fault: its stages, the tensors that are wrong, the furthest first, and the signs that causes are told by.
+"""Everything that a comparison shows of a fault: its stages, the wrong tensors, and the signs of causes.
 
-Tensors that have nothing left in common with the reference's, or whose gradients are gone, are told from those that are merely far beyond
-their limits.
-"""
+Tensors that have nothing left in common with the reference's, or whose gradients are gone, are distinguished from those merely far beyond
+their limits."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from align_hooks.comparison.verdict import Suspect
 from align_hooks.messages import Side
 
 TENSORS = (registry.gradients, registry.local_norms)
-"""Stages with one finding a tensor, the more telling first."""
+"""Stages with one finding a tensor, the more specific first."""
 PHASES = {
     FaultLocation.FORWARD: Phase.FORWARD,
     FaultLocation.STATE: Phase.FORWARD,
@@ -35,69 +34,74 @@ PHASES = {
     FaultLocation.NEXT_LOSS: Phase.UPDATE,
     FaultLocation.CURVE: Phase.UPDATE,
 }
-"""Places of which settings of the model can be the fault, and the phase in which these act."""
+"""Place at which a setting of the model can be the fault, to the phase in which such a setting acts."""
 LEADING = 3
 EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
 LOST = 0.5
 """Relative error from which on a tensor says little of where it comes from."""
 LEFT = 0.1
-"""The largest part of a gradient that is next to nothing."""
+"""Largest part of a gradient that is next to nothing."""
 
 
 @dataclass(frozen=True)
 class Observations:
-    """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
-    first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
-    predict further tokens. ``own_optimizers`` are the sides' optimizers whose class no framework has. ``tied``: both models'
-    embeddings share their weight with the output layer. ``logits_agree``: the first loss differs, and all points agree, the logits among
-    them. ``estimated``: errors of gradients are estimated from sketches, by a few tens of percent."""
+    """What a comparison shows of a fault."""
 
     first: StageResult
+    """The stage that differs first."""
     stages: dict[StageInfo, StageResult]
     settings: Sequence[Finding]
+    """Settings that differ."""
     divergence: LossDivergence
     drawn: Drawn | None
+    """Where both runs first drew different random numbers; None unless early enough to be the cause."""
     layers: int
+    """Layers of the decoder; any behind them predict further tokens."""
     own_optimizers: tuple[Suspect, ...] = ()
+    """The sides' optimizers whose class no framework has."""
     tied: bool = False
+    """Whether both models' embeddings share their weight with the output layer."""
     logits_agree: bool = False
+    """Whether the first loss differs although all points, with the logits, agree."""
     estimated: bool = False
+    """Whether errors of gradients are estimated from sketches, to a few tens of percent."""
     draws: bool = False
     """Whether either model draws random numbers."""
 
     def status(self, stage: StageInfo) -> Status:
-        """How a stage ended."""
+        """Return how a stage ended."""
         return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
 
     def acting(self, place: FaultLocation) -> list[Finding]:
-        """The settings that differ and act where a fault sits."""
+        """Return the settings that differ and act where a fault is."""
         return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
 
     def predicts(self, name: str) -> bool:
-        """Whether a tensor is of a layer that predicts further tokens."""
+        """Return whether a tensor is of a layer that predicts further tokens."""
         return 0 < self.layers <= model_positions.place(name).depth < math.inf
 
     @property
     def same_loss(self) -> bool:
-        """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
+        """Return whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
         findings = self.stages[registry.first_loss].findings if registry.first_loss in self.stages else ()
         return bool(findings) and all(finding.error == 0 for finding in findings)
 
     @property
     def tensors(self) -> StageResult | None:
-        """The most telling stage of tensors that was compared and differs."""
+        """Return the most specific stage of tensors that differs."""
         return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
 
     @cached_property
     def frontier(self) -> Frontier | None:
-        """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
+        """Return the boundary of an error in the backward pass; None without one, or where all gradients have something in common."""
         return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
 
     @cached_property
     def wrong(self) -> list[Finding]:
-        """The findings beyond their limits of the tensors, or else of the stage that differs first, the furthest first. Of tensors that
-        have nothing left in common with the reference's those come first that are furthest by themselves: how many limits they are off
-        says how small a limit is. Estimated errors that large say nothing of which is the furthest."""
+        """Return violations of the tensors, or else of the first stage that differs, the furthest first.
+
+        Tensors with nothing left in common with the reference's come first, by their error: how many limits they are off says how small a
+        limit is. Estimated errors of that size have no order."""
         wrong = (self.tensors or self.first).beyond
         estimated = self.estimated and self.tensors is not None and self.tensors.stage is registry.gradients
         far = (lambda finding: lost(finding) == math.inf) if estimated else lost
@@ -105,8 +109,9 @@ class Observations:
 
     @property
     def gone(self) -> dict[Side, list[str]]:
-        """The parameters whose gradients are all zeros on one side alone. An expert's are where no token chose it, so it is passed over
-        where it is not known that tokens chose alike."""
+        """Return the parameters whose gradients are all zeros on one side only.
+
+        An expert's are where no token chose it, so experts are left out unless tokens are known to have chosen alike."""
         if self.tensors is None:
             return {}
         of_sides = {side: [finding.name for finding in self.wrong if gone_from(finding) is side] for side in Side}
@@ -116,18 +121,18 @@ class Observations:
 
     @property
     def starts_at_routers(self) -> bool:
-        """Whether gradients agree from the output back to experts, and differ from their routers on."""
+        """Return whether gradients agree from the output back to experts, and differ from their routers on."""
         return self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below)
 
     @property
     def router_is_lost(self) -> bool:
-        """Whether next to nothing is left of the gradients of the routers that differ first."""
+        """Return whether next to nothing is left of the gradients of the routers that differ first."""
         first = [finding for finding in self.wrong if self.frontier is not None and finding.name in self.frontier.below]
         return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @cached_property
     def signs(self) -> dict[str, bool]:
-        """Which signs the comparison shows."""
+        """Return which signs the comparison shows."""
         alone = len({finding.name for finding in self.wrong}) == 1
         return {
             "SHIFT": self.divergence.shift is not None,
@@ -149,8 +154,7 @@ class Observations:
 
 
 def lost(finding: Finding) -> float:
-    """The error of a tensor that has nothing left in common with the reference's, infinite of what is not finite or is gone; 0 of any
-    other."""
+    """Return the error of a tensor with nothing left in common with the reference's, infinite without finite error; 0 of any other."""
     error = finding.error
     if finding.unit is not Unit.RELATIVE or error is None:
         return 0.0
@@ -160,20 +164,20 @@ def lost(finding: Finding) -> float:
 
 
 def gone_from(finding: Finding) -> Side | None:
-    """The side whose tensor is all zeros where the other's is not; None where neither's is."""
+    """Return the side whose tensor is all zeros where the other's is not; None where neither's is."""
     if finding.error == math.inf:
         return Side.REFERENCE
     return Side.CANDIDATE if finding.error == 1 and not finding.scale and finding.direction is None else None
 
 
 def is_next_to_gone(finding: Finding) -> bool:
-    """Whether at most a tenth of the reference's tensor is left in the candidate's."""
+    """Return whether at most a tenth of the reference's tensor is left in the candidate's."""
     small = finding.scale is not None and abs(finding.scale) <= LEFT
     return gone_from(finding) is Side.CANDIDATE or (small and finding.error is not None and abs(finding.error - 1) <= LEFT)
 
 
 def router_of(names: Sequence[str]) -> str | None:
-    """The router of the experts that differ most, where these are several of one layer, and it differs too."""
+    """Return the router of the experts that differ most, where these are several of one layer, and it differs too."""
     leading = [EXPERT.match(name) for name in names[:LEADING]]
     layers = {found and found["layer"] for found in leading}
     if len(layers) != 1 or len({found and found["expert"] for found in leading}) < 2:
@@ -183,5 +187,5 @@ def router_of(names: Sequence[str]) -> str | None:
 
 
 def is_like(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name matches one of some patterns."""
+    """Return whether a name matches one of some patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

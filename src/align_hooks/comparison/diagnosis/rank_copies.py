@@ -1,8 +1,7 @@
-"""Explain copies that ranks should share and do not: a reduction, an update or a norm that some ranks did not take part in.
+"""Explain copies that ranks should share and do not: a reduction, an update or a norm that some ranks missed.
 
-A self-check names each tensor whose copies differ. What comes first in a step is the cause of the rest: weights, then gradients, then the
-global norm of these.
-"""
+A self-check names each tensor whose copies differ. The first in a step is the cause of the rest: weights, then gradients, then their
+global norm."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ FAULTS = {
     ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", FaultLocation.GRADIENTS),
     ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", FaultLocation.CLIPPING),
 }
-"""What ranks should share, in the order in which a step makes it, with the message and the place of each."""
+"""What ranks should share, in the order of a step, with message and place."""
 ORDER = [*FAULTS]
 OF_NORMS = (
     ContradictionKind.RANKS_OF_NORM,
@@ -30,12 +29,11 @@ OF_NORMS = (
     ContradictionKind.LEFT_OUT,
     ContradictionKind.COUNTED_ALONE,
 )
-"""What a norm says of gradients that are not shared: it follows from them."""
+"""Contradictions of norms, which follow from gradients that are not shared."""
 
 
 def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, FaultLocation] | None:
-    """Return what the ranks of a run do not share first, and where that fault sits; None where the self-check found something else, or
-    ranks alike in every place."""
+    """Return what the ranks of a run do not share first, and where that fault is; None for anything else the self-check found."""
     causes = [each for each in found if each.kind in ORDER]
     if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
@@ -59,7 +57,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:
-    """Whether the two ranks of a contradiction have different places along an axis of the layout."""
+    """Return whether the two ranks of a contradiction have different coordinates on an axis of the layout."""
     ranks = (contradiction.first.rank, contradiction.second.rank)
     places = [run.manifests[rank].place.get(axis) for rank in ranks if rank is not None]
     return len(set(places)) > 1

@@ -1,12 +1,11 @@
-"""Faults of a parallel layout, known by what they do to gradients: a factor that all tensors share, or an error that one rank holds.
+"""Find faults of a parallel layout by their effect on gradients: a factor that all tensors share, or an error in one rank's part.
 
-A gradient that was summed where it should have been averaged, or the other way round, keeps its direction: all tensors are the reference's
-times one number, and that number is one of the run's own (its ranks, micro-batches, tokens). A shard that was dropped or not reduced leaves
-every other rank's elements as they were, so the error stands in the box of one rank.
+A gradient that was summed instead of averaged, or the reverse, keeps its direction: all tensors are the reference's times one number,
+which is one of the run's own (its ranks, micro-batches, tokens). A shard that was dropped or not reduced leaves every other rank's
+elements as they were.
 
-Rows or columns of a weight may get a gradient in one run and none in the other, which does not use what they stand for. Such rows say more
-than any size of an error: keys of a group that no head attends with, a head whose output is dropped, half of a gate.
-"""
+Rows or columns of a weight may get a gradient in only one run, because the other does not use what they stand for: keys of a group that
+no head attends with, a head whose output is dropped, half of a gate. Such rows say more than the size of an error."""
 
 from __future__ import annotations
 
@@ -28,23 +27,23 @@ from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 
 CLOSE = 1e-3
-"""How far a factor may be from one of the run's own numbers, relative."""
+"""Relative distance of a factor from one of the run's own numbers."""
 ALIKE = 0.01
-"""How far the factors of two tensors may be apart, of their distance from 1."""
+"""How far the factors of two tensors may differ, of their distance from 1."""
 OFF_BY_ONE = 0.05
 """How far a factor n/(n-1) or n/(n+1) may be from itself, of its distance from 1."""
 AXES = ("dp", "tp", "pp", "cp", "ep")
-"""The axes that a person places a rank by."""
+"""Axes of a rank's coordinates."""
 SHOWN = 3
-"""How many tensors are searched for the rank that holds their error."""
+"""Tensors that are searched for the rank that holds their error."""
 SEARCHED, NAMED = 24, 3
 """How many tensors are searched, those of the attention first, and how many are named."""
 LOOKED_UP = end_kinds()
-"""Kinds whose rows are used or not by what tokens a batch has."""
+"""Kinds whose rows are used or not depending on the tokens of a batch."""
 
 
 class Divisor(Enum):
-    """What a normalisation may multiply or divide by; the catalogues word each with its number."""
+    """A number by which a normalisation may multiply or divide."""
 
     DATA_PARALLEL_RANKS = "data-parallel ranks"
     MICRO_BATCHES_A_RANK = "micro-batches a rank"
@@ -58,11 +57,11 @@ class Divisor(Enum):
 
 
 OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
-"""Numbers of which a loss may be divided by one less, or one more."""
+"""Numbers that a loss may miss by one."""
 
 
 def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
-    """What the findings of one exact step have in common; None where nothing is known of them."""
+    """Say what the findings of one exact step have in common; None where nothing is known."""
     of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.limit_ratio > 1 for finding in findings)
     if of_gradients and (clipped := clipped_before(runs)) is not None:
         return clipped
@@ -83,7 +82,7 @@ def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequen
 
 
 def common_factor(findings: Sequence[Finding]) -> float | None:
-    """The one number, not 1, that candidate tensors are the reference's times; None where directions differ or factors do."""
+    """Return the one number, not 1, by which candidate tensors are the reference's; None where directions or factors differ."""
     known = [finding for finding in findings if finding.scale is not None and finding.error is not None]
     unknown = any(finding.scale is None and finding.limit_ratio > 1 for finding in findings)
     if len(known) < 2 or unknown or not all(finding.limit_ratio > 1 for finding in known):
@@ -96,7 +95,7 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
 
 
 def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Message | None:
-    """The factor of an objective that differs beside a loss that agrees; None otherwise."""
+    """Say the factor of an objective that differs beside a loss that agrees; None otherwise."""
     wrong = [finding for finding in findings if finding.limit_ratio > 1]
     if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
         return None
@@ -108,7 +107,7 @@ def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Messa
 
 
 def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
-    """Return which of the two runs' own numbers a factor is, a number that is off by one last; None where it is none of them."""
+    """Say which of the two runs' own numbers a factor is, one that is off by one last; None where it is none."""
     for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor if factor else math.inf)):
         numbers = {divisor: number for divisor, number in own_numbers(run).items() if number > 1}
         summed = [divisor for divisor, number in numbers.items() if abs(value - number) <= CLOSE * number]
@@ -121,8 +120,7 @@ def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
 
 
 def off_by_one(factor: float, runs: tuple[Run, Run]) -> Message | None:
-    """Return the side that divides by one token less, or one more, than it counts: of all ways the one whose factor is the nearest, since
-    n/(n+1) of one side and (n-1)/n of the other are but 1/n of their distance from 1 apart."""
+    """Say which side divides by one token less, or one more, than it counts; None where neither."""
     ways = [
         (abs(factor - predicted) / abs(predicted - 1), id, side, divisor, number)
         for side, run, power in ((Side.CANDIDATE, runs[1], 1), (Side.REFERENCE, runs[0], -1))
@@ -131,14 +129,14 @@ def off_by_one(factor: float, runs: tuple[Run, Run]) -> Message | None:
         for id, by in (("sharding.divides_by_one_less", -1), ("sharding.divides_by_one_more", 1))
         for predicted in [(number / (number + by)) ** power]
     ]
-    distance, id, side, divisor, number = min(
-        ways, key=lambda way: way[0], default=(math.inf, "", Side.CANDIDATE, Divisor.TOKENS_A_STEP, 0.0)
-    )
+    none = (math.inf, "", Side.CANDIDATE, Divisor.TOKENS_A_STEP, 0.0)
+    # the nearest: n/(n+1) of one side and (n-1)/n of the other differ by only 1/n of their distance from 1
+    distance, id, side, divisor, number = min(ways, key=lambda way: way[0], default=none)
     return message(id, side=side, what=message(id_of(divisor), number=number)) if distance <= OFF_BY_ONE else None
 
 
 def clipped_before(runs: tuple[Run, Run]) -> Message | None:
-    """Return the side whose gradients alone arrive at the optimizer with a global norm of its clip_grad at every step: clipped already."""
+    """Say that only one side's gradients reach the optimizer with the norm ``clip_grad`` at every step: clipped already."""
     found = []
     for side, run in zip(Side, runs, strict=True):
         limit = run.facts.optimizer.clip_grad if run.facts.optimizer is not None else None
@@ -149,7 +147,7 @@ def clipped_before(runs: tuple[Run, Run]) -> Message | None:
 
 
 def own_numbers(run: Run) -> dict[Divisor, float]:
-    """Numbers of a run that a normalisation may have been multiplied or divided by."""
+    """Return the run's own numbers by which a normalisation may have multiplied or divided."""
     first = next(iter(run.manifests.values()), None)
     dp, cp, tp = (first.size(axis) if first else 1 for axis in ("dp", "cp", "tp"))
     size, micro = run.facts.training.global_batch_size, run.facts.training.micro_batch_size
@@ -170,7 +168,7 @@ def own_numbers(run: Run) -> dict[Divisor, float]:
 
 
 def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: Finding) -> Message | None:
-    """Which rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
+    """Say which rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
     name = finding.name
     ours, theirs = (named[name] for named in tensors)
     for side, run, whole in ((Side.CANDIDATE, runs[1], theirs), (Side.REFERENCE, runs[0], ours)):
@@ -194,20 +192,20 @@ def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: F
 
 
 def part(whole: Array, shard: Shard) -> Array:
-    """The elements of a whole tensor that a shard holds."""
+    """Return the elements of a complete tensor that a shard holds."""
     box = whole[tuple(slice(*bounds) for bounds in shard.box)]
     return box.reshape(-1)[slice(*shard.flat)] if shard.flat else box
 
 
 def coordinates(run: Run, rank: int) -> Words:
-    """A rank's place along the axes that have more than one rank."""
+    """Return a rank's coordinates on the axes that have more than one rank."""
     manifest = run.manifests[rank]
     axes = [f"{axis} {manifest.place.get(axis, 0)}" for axis in AXES if manifest.size(axis) > 1]
     return terms(axes) if axes else message("sharding.alone")
 
 
 def region(shard: Shard) -> Words:
-    """The box of a shard, and the range of its elements."""
+    """Return the box of a shard, and the range of its elements."""
     cut = [
         message("sharding.columns" if axis else "sharding.rows", first=start, last=stop - 1)
         for axis, ((start, stop), size) in enumerate(zip(shard.box, shard.shape, strict=True))
@@ -222,7 +220,7 @@ def region(shard: Shard) -> Words:
 
 
 def unused(tensors: Sequence[Tensors], findings: Sequence[Finding]) -> Words | None:
-    """What is used on one side only, of the tensors that differ, or None; ``tensors`` are the gradients of both sides."""
+    """Say what is used on one side only, of tensors that differ; ``tensors`` are the gradients of both sides."""
     wrong = [finding.name for finding in findings if finding.limit_ratio > 1]
     names = sorted((name for name in wrong if place(name).kind not in LOOKED_UP), key=lambda name: (".self_attn." not in name, place(name)))
     parts = [part for name in names[:SEARCHED] for part in sides(name, *(tensor[name] for tensor in tensors))]
@@ -231,7 +229,7 @@ def unused(tensors: Sequence[Tensors], findings: Sequence[Finding]) -> Words | N
 
 
 def sides(name: str, ours: Array, theirs: Array) -> Iterator[Message]:
-    """What one tensor has without a gradient on one side only."""
+    """Yield what one tensor has without a gradient on one side only."""
     if ours.ndim != 2 or ours.shape != theirs.shape:
         return
     for axis in range(2):
@@ -243,7 +241,7 @@ def sides(name: str, ours: Array, theirs: Array) -> Iterator[Message]:
 
 
 def spans(places: Array) -> Words:
-    """Consecutive numbers as their first and last, the first two such spans; a number alone as itself."""
+    """Return consecutive numbers as first and last, the first two such spans."""
     groups = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
     ends = [(int(group[0]), int(group[-1])) for group in groups[:2]]
     shown = all_of(*(message("unused.span", first=first, last=last) if last > first else first for first, last in ends))

@@ -1,5 +1,6 @@
-"""The causes that differences are known to come from, as a table in which :mod:`.blame` looks a comparison up. A new cause is a row of
-``signatures.txt``, and its words in the catalogues: ``cause.…`` says what it is, ``look.…`` what to look at."""
+"""Known causes of differences, as a table in which :mod:`.blame` looks up a comparison.
+
+A new cause is a row of ``signatures.txt``, and its words in the catalogues: ``cause.…`` says what it is, ``look.…`` what to look at."""
 
 from __future__ import annotations
 
@@ -18,31 +19,35 @@ SIGNS = dict(line.split(": ", 1) for line in _TABLES["signs"])
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a cause looks like. Every condition that is set must hold.
-
-    ``place`` is where the fault is blamed. ``where`` are the positions at which token losses part, ``unless`` those that speak against the
-    cause. ``first`` are patterns, one of which must match the name of the first suspect, or with ``only`` of all suspects; ``ids`` are
-    those of messages, one of which must word it. ``rows`` are the rows that are wrong. ``later`` says whether an earlier step on equal
-    weights agrees. ``sign`` must be seen as well. ``points`` are kinds, one of which the point must have at which the error comes about.
-    ``source`` is where the cause is known from."""
+    """The appearance of a cause; every condition that is set must hold."""
 
     place: FaultLocation
+    """Where the fault is."""
     cause: str
     where: Where | None = None
+    """Positions at which token losses differ."""
     unless: Where | None = None
+    """Positions that exclude the cause."""
     first: tuple[str, ...] = ()
+    """Patterns, one of which matches the name of the first suspect."""
     ids: tuple[str, ...] = ()
+    """Message ids, one of which the first suspect has."""
     only: bool = False
+    """Whether ``first`` and ``ids`` apply to all suspects."""
     rows: AffectedRows | None = None
+    """Rows that are wrong."""
     later: bool | None = None
+    """Whether an earlier step on equal weights agrees."""
     sign: str | None = None
     points: tuple[str, ...] = ()
+    """Kinds of points, one of which the error arises at."""
     source: str = "zoo"
+    """Where the cause is known from."""
 
 
 ROUTERS = tuple(f"*.{kind}.weight" for kind in routers())
 OF_DATA = frozenset({"labels_made", "padding_hidden", "mask_made", "documents_apart", "positions_made"})
-"""Causes that a replay of batches hides: it feeds what one side made to the other, which then makes nothing itself."""
+"""Causes that a replay of batches hides: the other side then makes nothing itself."""
 
 
 def _signature(row: str) -> Signature:

@@ -1,8 +1,7 @@
-"""Which of several differences shows first, in the order of training and not of the ladder.
+"""Find which of several differences shows first, in the order of training and not of the stages.
 
-A cause has no effect before its own time: a learning rate that differs at step 4 moves nothing until the update of step 4, so it explains
-no token loss of step 0. The stage whose difference comes first is blamed. Causes that act later are named as such.
-"""
+A cause has no effect before its time: a learning rate that differs at step 4 explains no token loss of step 0. The stage whose difference
+comes first is blamed, and causes that act later are named as such."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from align_hooks.comparison.stages import registry
 from align_hooks.quantities.registry import STATES
 
 NORM = "grad_norm"
-"""A number that is made before the update which clips by it."""
+"""A number that is made before the update that clips by it."""
 FOLLOWING = (registry.first_updates, registry.later_losses, registry.free_running)
 """Stages whose differences follow from a wrong update."""
 BEFORE_ALL, AFTER_ALL = (-1.0, int(Phase.START)), (math.inf, int(Phase.UPDATE))
@@ -22,11 +21,10 @@ Moment = tuple[float, int]
 
 
 def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> StageResult | None:
-    """The stage that differs earliest, of those that are worth a verdict; of two at one moment the first of the ladder.
+    """Return the stage that differs earliest; of two at one moment the first of the order of stages.
 
-    The stages up to the first that makes the pair not comparable are worth a verdict: after it a difference says nothing. A stage that
-    settles nothing and leaves the following ones open (``StageResult.open``) counts as well.
-    """
+    Only stages up to the first that makes the pair not comparable count. A stage that leaves the following ones open
+    (``StageResult.open``) counts too."""
     end = next((index for index, stage in enumerate(stages) if stage.status is Status.NOT_COMPARABLE), len(stages))
     able = [stage for stage in stages[:end] if stage.status is Status.DIFFERENT or stage.open]
     start = first_step or 0
@@ -40,7 +38,7 @@ def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> Stag
 
 
 def moment(stage: StageResult, start: int) -> Moment:
-    """When a stage's difference can first have come about: step, and phase; ``start`` is the first step of the pair."""
+    """Return step and phase at which a stage's difference can first arise; ``start`` is the first step of the pair."""
     phase = stage.stage.phase
     if phase in (Phase.BEFORE_ALL, Phase.AFTER_ALL):
         return AFTER_ALL if phase is Phase.AFTER_ALL else BEFORE_ALL
@@ -55,6 +53,6 @@ def moment(stage: StageResult, start: int) -> Moment:
 
 
 def made_by(moment: Moment) -> Moment:
-    """The last update before something."""
+    """Return the last update before a moment."""
     step, phase = moment
     return moment if phase == Phase.UPDATE else (step - 1, int(Phase.UPDATE))

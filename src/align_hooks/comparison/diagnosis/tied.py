@@ -1,8 +1,7 @@
-"""Which of the two gradients that a tied weight gets is off: that of the embedding, or that of the output layer.
+"""Find which of the two gradients of a tied weight is off: the embedding's or the output layer's.
 
-The embedding looks up the rows of the tokens in a batch, and no gradient of its own reaches another row. The output layer's gradient has
-all rows, for each logit has a part in every token's loss. So the rows of tokens that are not in the batch tell the two apart.
-"""
+The embedding uses the rows of the tokens in a batch, and its gradient reaches no other row. The output layer's gradient has all rows, for
+each logit contributes to every token's loss. So the rows of tokens that are not in the batch distinguish the two."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from align_hooks.names.points import EMBEDDING
 
 WEIGHT = f"{EMBEDDING}.weight"
 SMALL = 1e-3
-"""A row whose difference is no more than this part of the largest row's is off by rounding alone."""
+"""Part of the largest row's difference up to which a row is off by rounding."""
 
 
 def part_that_is_off(context: ComparisonContext) -> Message | None:
-    """The part of the first step's gradient that is off; None where gradients or tokens are not on record, or every row is looked up."""
+    """Name the part of the first step's gradient that is off; None where records are missing, or every row is used."""
     pair, first = context.pair, context.pair.first
     if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):
         return None

@@ -1,8 +1,7 @@
-"""How far one run is from another, quantity by quantity: what findings are judged by, and what noise is measured in.
+"""Distances between two runs, quantity by quantity.
 
-Findings compare a reference and a candidate, noise a reference and its repeat. Both take the same distances, so that a measured limit is
-of the very number that it limits.
-"""
+Findings take them between reference and candidate, noise between a reference and its repeat, so that a measured limit is of the very
+number that it limits."""
 
 from __future__ import annotations
 
@@ -34,26 +33,27 @@ NO_NORMS: Mapping[str, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """One quantity of two runs: its value or, of a tensor, its norm on each side, and their relative distance ``error``.
-
-    Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative error that
-    is left then; of two numbers there is only a scale; None where it is of no meaning. ``by_digest``: they are equal by their digests.
-    """
+    """The distance of one quantity of two runs."""
 
     name: str
     reference: float
+    """The value; of a tensor its norm."""
     candidate: float
     error: float
+    """The relative distance."""
     scale: float | None = None
+    """The factor that brings the reference closest to the candidate; None where it has no meaning."""
     direction: float | None = None
+    """Of two tensors the relative error left at ``scale``; None of numbers."""
     by_digest: bool = False
+    """Whether both are equal by their digests."""
 
 
 Distances = Iterator[Distance]
 
 
 def of_losses(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
-    """Loss and objective of two rows of scalars; of the objective without its other terms, where one side does not know these."""
+    """Yield loss and objective of two rows; the objective without its other terms where a side does not know these."""
     if ours is None or theirs is None:
         return
     whole = ours.terms is not None and theirs.terms is not None
@@ -65,12 +65,12 @@ def of_losses(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
 
 
 def language_model(row: ScalarRow) -> float | None:
-    """The language model's part of what was differentiated."""
+    """Return the language model's part of the objective."""
     return None if row.objective_loss is None else row.objective_loss - sum((row.terms or {}).values())
 
 
 def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
-    """The other terms of the loss of two rows of scalars; one that a side lacks is 0 there."""
+    """Yield the other terms of the loss of two rows; a term that a side lacks is 0 there."""
     if ours is None or theirs is None or ours.terms is None or theirs.terms is None:
         return
     for name in sorted({*ours.terms, *theirs.terms}):
@@ -79,7 +79,7 @@ def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
 
 
 def token_losses(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Each token's loss of a step, all of them together that were given to the same experts."""
+    """Yield the distance of all token losses of a step together, of tokens with the same experts."""
     if all(each.has("batches", step) for each in (reference, run)):
         losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
         if losses is not None:
@@ -88,13 +88,13 @@ def token_losses(reference: Run, run: Run, step: int, eps: float, work: WorkPool
 
 
 def routing(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Of each layer with experts the share of the tokens of a step that were given to other experts, with the number of tokens."""
+    """Yield for each layer with experts the share of a step's tokens that went to other experts, and the number of tokens."""
     for name, share, count in shares(reference, run, step):
         yield Distance(f"{name}.weight", count, count, share)
 
 
 def local_norms(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
+    """Yield norms of a step. One below ``eps`` times the step's largest is rounding on either side."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
     ours, theirs = reference.local_norms(step), run.local_norms(step)
@@ -107,7 +107,7 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
 
 
 def gradients(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
+    """Yield gradients of a step. One below ``eps`` times the step's largest is rounding on either side."""
     found = list(_of_tensors(Metric.GRADIENTS, reference, run, step, work))
     floor = eps * max((distance.reference for distance in found), default=0.0)
     for distance in found:
@@ -115,12 +115,12 @@ def gradients(reference: Run, run: Run, step: int, eps: float, work: WorkPool = 
 
 
 def weights(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Weights after ``step`` updates."""
+    """Return distances of the weights after ``step`` updates."""
     return _of_tensors(Metric.WEIGHTS, reference, run, step, work)
 
 
 def _of_tensors(kind: Metric, reference: Run, run: Run, step: int, work: WorkPool) -> Distances:
-    """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
+    """Yield every tensor that both have in one shape, by sketches where not both stored them."""
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
         norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else NO_NORMS
@@ -131,13 +131,13 @@ def _of_tensors(kind: Metric, reference: Run, run: Run, step: int, work: WorkPoo
 
 
 def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] = NO_NORMS) -> Distances:
-    """Two sets of tensors; ``subject`` is what they are of, for the progress, and ``norms`` are what is on record of the reference's."""
+    """Return distances of two sets of tensors; ``subject`` names them in the progress, ``norms`` are recorded ones of the reference."""
     names = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
     return measured(names, [Task(ours.whole(name), theirs.whole(name), norms.get(name)) for name in names], subject, work)
 
 
 def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: WorkPool) -> Distances:
-    """Distances of pairs of tensors."""
+    """Yield distances of pairs of tensors."""
     results = work.map(measure, tasks, [task.bytes for task in tasks])
     for index, name in enumerate(names):
         work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
@@ -152,8 +152,9 @@ def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: 
 
 
 def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere, and
-    norms where one has statistics alone. A gradient below ``eps`` times the step's largest is made by rounding on either side."""
+    """Yield values and gradients at each common point: from tensors, else sketches, else norms.
+
+    A gradient below ``eps`` times the step's largest is rounding on either side."""
     if not all(each.has("activations", step) for each in (reference, run)):
         return
     ours, theirs = reference.activations(step), run.activations(step)
@@ -178,8 +179,7 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
 
 
 def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
-    """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance, nor is what Adam
-    makes of a gradient that is rounding."""
+    """Yield changes of the weights by the update of ``step``."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
     alone = rounding_alone.norms(reference, run, step, eps)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
@@ -193,13 +193,13 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = AL
         return
     for distance in found:
         moved = distance.error * distance.reference if distance.reference else distance.candidate
+        # neither what the weights' own type rounds away counts, nor what Adam makes of a gradient that is rounding
         noise = distance.name in alone and rounding_alone.alike(alone[distance.name], (distance.reference, distance.candidate))
         yield replace(distance, error=0.0) if noise or moved <= rounding * sizes[distance.name] else distance
 
 
 def _of_moved(reference: Run, run: Run, step: int, work: WorkPool) -> tuple[Distances, dict[str, float]]:
-    """Distances of what an update changed, of the tensors of which all four states have one shape, and the norms of the reference's before
-    it."""
+    """Return distances of an update's changes, of tensors with one shape in all four states, and the reference's norms before."""
     states = before, _, _, _ = [each.weights(number) for each in (reference, run) for number in (step, step + 1)]
     shared = [name for name in before if all(name in state for state in states)]
     names = [name for name in shared if len({state.shape(name) for state in states}) == 1]
@@ -213,14 +213,13 @@ def _of_moved(reference: Run, run: Run, step: int, work: WorkPool) -> tuple[Dist
 
 
 def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
-    """The sketches of what changed; its squared sum, which does not add up, is estimated as the mean square of the signed ones."""
+    """Return the sketches of what changed; a squared sum does not add up, and is estimated as the mean square of the signed ones."""
     changed = {name: after[name][1:] - before[name][1:] for name in before if name in after}
     return {name: np.concatenate([[np.mean(np.square(sums))], sums]) for name, sums in changed.items()}
 
 
 def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
-    """Two sets of tensors by their sketches: a common factor is exact, the error left without the factor is estimated. Two tensors are at
-    least as far apart as their norms are: what all signs happen to hide is still seen there, but for what recorders round norms by."""
+    """Yield distances by sketches: a common factor is exact, the error left at it is estimated."""
     for name in ours:
         if name not in theirs:
             continue
@@ -235,12 +234,13 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
             scale = float(reference @ candidate) / known
             left = root_mean_square(candidate - scale * reference)
             of_norms = abs(length - norm)
+            # the difference of the norms shows what all signs happen to hide; recorders round norms by ROUNDED
             distance = max(math.hypot((scale - 1) * norm, left), of_norms if of_norms > ROUNDED * norm else 0.0)
             yield Distance(name, norm, length, distance / norm, scale, left / length)
 
 
 def error_of_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """How far two tensors are apart, relative to the first, by their sketches."""
+    """Return the relative distance of two tensors by their sketches."""
     return next(of_sketches({"": ours}, {"": theirs})).error
 
 
@@ -255,4 +255,4 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "updates": updates,
     "activations": activations,
 }
-"""Every kind of quantity that limits are measured of."""
+"""Kind of quantity to its distances, of every kind that limits are measured of."""

@@ -15,39 +15,41 @@ from align_hooks.record.reader import Run
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Largest honest relative errors: of the mean loss, of all ``tokens``' losses together, of norms and gradients.
-
-    ``ties`` is the share of tokens that a router may give to other experts (bf16 0.05 with every weight moved by one eps).
-
-    ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
-
-    A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell. ``update`` is of what an
-    update changes: Adam makes the whole rate of a gradient that is near zero on either side of it (fp32 6e-5, bf16 0.25 on honest pairs).
-    """
+    """Largest honest relative errors."""
 
     eps: float
+    """Of the compute type."""
     loss: float
+    """Of the mean loss on equal weights."""
     tokens: float
+    """Of all tokens' losses together."""
     norm: float
+    """Of a tensor's gradient norm on equal weights."""
     gradient: float
+    """Of a tensor's gradient on equal weights."""
     free: float
+    """Of a tensor at a free-running step."""
     update: float
+    """Of what an update changes: Adam makes the whole rate of a gradient near zero (fp32 6e-5, bf16 0.25 on honest pairs)."""
     ties: float
+    """Share of tokens that a router may give to other experts (bf16 0.05 with every weight moved by one eps)."""
     clear: float = 100.0
+    """Times its limit up to which a free-running step is inconclusive."""
     clear_update: float = 5.0
+    """Times its limit up to which an update is inconclusive."""
 
     def deep(self, layers: int) -> Limits:
-        """Those of a model of so many layers: rounding grows with the fourth root of their number (``docs/zoo.md``, from 2 to 32)."""
+        """Widen the limits for a model of so many layers: rounding grows with their fourth root (``docs/zoo.md``, from 2 to 32)."""
         times = max(1.0, layers / MEASURED_ON) ** 0.25
         wider = {name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")}
         return replace(self, **wider)
 
     def coarse(self, losses: float, norms: float) -> Limits:
-        """Those of losses and local norms that were printed, where the last digits are missing; what these leave open is relative."""
+        """Widen the limits by the relative rounding of printed losses and local norms."""
         return replace(self, loss=self.loss + losses, norm=self.norm + norms)
 
     def free_loss(self, step: int) -> float:
-        """Limit of a free-running step's loss: rounding accumulates with the number of updates (8.4e-7 seen over 20)."""
+        """Return the limit of a free-running step's loss: rounding grows with the updates (8.4e-7 seen over 20)."""
         return 2 * self.loss * max(1.0, step / 20)
 
 
@@ -56,7 +58,7 @@ MEASURED_ON = 2
 
 
 def _of_half(eps: float, **others: float) -> Limits:
-    """Limits of a type of half precision; those of norms and gradients are multiples of its ``eps``."""
+    """Return the limits of a half-precision type; those of norms and gradients are multiples of its ``eps``."""
     return Limits(eps, norm=2 * eps, gradient=8 * eps, free=32 * eps, **others)
 
 
@@ -70,8 +72,7 @@ CLIPPING = 0.05
 UPDATE = 1e-6
 """Weights after an injected update: 1.5e-8 to 4e-8 on honest fp32 pairs, which is the rounding of the weights themselves."""
 SKETCHED = 2.0
-"""Times a tensor's limit, where its error is estimated from sketches (:mod:`align_hooks.record.format.sketch`: 0.4 to 1.9 times the true
-one)."""
+"""Times a tensor's limit for an error estimated from sketches: 0.4 to 1.9 times the true one (:mod:`align_hooks.record.format.sketch`)."""
 SAME_SKETCH = 1e-12
 """Sketches of equal tensors, which were added up in another order."""
 ROUNDED = 6e-7
@@ -81,13 +82,14 @@ SETTING = 1e-6
 
 
 def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
-    """The coarsest of some compute types and its limits; fp32 where none is known."""
+    """Return the coarsest of some compute types and its limits; fp32 where none is known."""
     known = [name for name in compute_types if name in DEFAULTS] or ["float32"]
     coarsest = max(known, key=lambda name: DEFAULTS[name].eps)
     return coarsest, DEFAULTS[coarsest]
 
 
 def weights_eps(run: Run) -> float:
-    """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
+    """Return eps of the type in which the optimizer keeps weights."""
+    # Megatron's main parameters are fp32, MindFormers updates the model's own
     types = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.facts.side == "ms" else set()
     return limits_for(*types)[1].eps

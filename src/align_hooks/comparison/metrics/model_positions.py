@@ -1,8 +1,7 @@
-"""Where a tensor stands in its model, by its canonical name alone: the layer, and the kind of parameter.
+"""The position of a tensor in its model, by its canonical name: the layer, and the kind of parameter.
 
-The forward pass goes from the embedding through the layers to the head, so this order, left to right, shows where an error starts. The
-experts of a layer are one kind, of which a picture shows the worst.
-"""
+The order is that of the forward pass, embedding, layers, head, and shows left to right where an error starts. The experts of a layer are
+one kind, of which a picture shows the worst."""
 
 from __future__ import annotations
 
@@ -18,25 +17,28 @@ EMBEDDING, HEAD = "embed", "head"
 POINTS = (points.EMBEDDING, *points.ORDER, *points.LAST)
 """Kinds of points in the order of a forward pass."""
 KINDS = tuple(kind for level in levels() for kind in level)
-"""Kinds of all families in the order of a forward pass; others stand where their last known beginning does, or behind all."""
+"""Kinds of all families in the order of a forward pass; others come after their longest known prefix, or last."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelPosition:
-    """``depth`` is -1 for the embedding, a layer's number, or behind all layers; ``kind`` is the name without layer and expert number."""
+    """A position in the order of a forward pass."""
 
     depth: float
+    """-1 for the embedding, a layer's number, infinity behind all layers."""
     order: int
+    """Index of the kind within its layer."""
     kind: str
+    """The name without the numbers of layer and expert."""
 
     @property
     def column(self) -> str:
-        """The layer as a picture names it."""
+        """Return the layer as a picture names it."""
         return EMBEDDING if self.depth < 0 else HEAD if self.depth == float("inf") else f"{self.depth:.0f}"
 
 
 def place(name: str) -> ModelPosition:
-    """The place of a canonical name, of a tensor or of a point."""
+    """Return the position of a tensor or of a point."""
     if (point := points.place(name.removesuffix(points.GRADIENT))).kind in POINTS:
         depth = (-1.0, float(point.layer), float("inf"))[point.stage]
         return ModelPosition(depth, POINTS.index(point.kind), "output" if point.kind == points.BLOCK else point.kind)

@@ -1,18 +1,15 @@
-"""Limits measured on the reference itself: how far it is from runs of its own that differ from it by rounding alone.
+"""Limits measured on the reference itself: its distance from repeats that differ from it by rounding only.
 
-Such a run repeats the reference on another machine or layout, or with every weight moved by one eps (``ALIGN_HOOKS_PERTURB``). An honest
-candidate may move a tensor as far as repeats do. So its limit is :data:`FACTOR` times their worst error, tensor by tensor and step by step,
-and no less than a part of the default (:data:`LEAST`), for one draw may happen to be small. A norm is one number too, and its limit is at
-least that of half of all norms.
+A repeat runs on another machine or layout, or with every weight moved by one eps (``ALIGN_HOOKS_PERTURB``). A candidate's limit is
+:data:`FACTOR` times the repeats' worst error, tensor by tensor and step by step, and at least a part of the default (:data:`LEAST`), for
+one draw may happen to be small. A norm is a single number too: its limit is at least the median of all norms.
 
-In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all the
-rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
+In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all
+the rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
 same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
 
-A run that is no repeat must not make faults honest: it is refused where its record shows that it is another run, and no limit is more than
-:data:`MOST` times its default. A repeat that is the same to the bit measured nothing. Free-running steps, where one draw says little, are
-never judged more strictly than by default.
-"""
+A run that is no repeat must not make faults honest: it is refused where its record shows another run, and no limit exceeds :data:`MOST`
+times its default. Free-running steps, where one draw says little, are never judged more strictly than by default."""
 
 from __future__ import annotations
 
@@ -42,18 +39,18 @@ MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
 HALF = ("bfloat16", "float16")
 MANY = ("token_losses", "gradients", "weights", "updates", "activations")
-"""Kinds whose error is one of many numbers together, so that one draw shows how large it is."""
+"""Kinds whose error is of many numbers together, so that one draw shows its size."""
 MOVED = 4.0
-"""Of eps; how far a repeat's initial weights may be from the reference's, relative."""
+"""Times eps that a repeat's initial weights may be from the reference's, relative."""
 
 
 Measured: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
-"""Of one kind at one step: name to the repeats' worst relative error, and to what a candidate is allowed."""
+"""Name to the repeats' worst relative error, and to what a candidate is allowed, of one kind at one step."""
 
 
 @dataclass
 class Noise:
-    """Errors of ``repeats`` against the pair's reference, each read once. Without a repeat every limit is the default."""
+    """Errors of ``repeats`` against the pair's reference, each read once. Without repeats every limit is the default."""
 
     pair: Pair
     repeats: Sequence[Run]
@@ -62,7 +59,7 @@ class Noise:
 
     @cached_property
     def problem(self) -> Message | None:
-        """Which run is no repeat, and why: it is of another model, other data or another optimizer. None where all are."""
+        """Return which run is no repeat, and why; None where all are."""
         for run in self.repeats:
             why = unlike(self.pair.reference, run, self.pair.limits.eps)
             if run.path.resolve() in [side.path.resolve() for side in self.pair.runs]:
@@ -72,37 +69,37 @@ class Noise:
         return None
 
     def limit(self, kind: str, step: int, name: str, default: float) -> float:
-        """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
+        """Return the limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
         if not self.repeats:
             return default
         if (kind, step) not in self._seen:
             self._seen[kind, step] = self._errors(kind, step)
         _, allowed = self._seen[kind, step]
-        if name not in allowed or not any(allowed.values()):
+        if name not in allowed or not any(allowed.values()):  # a repeat that is the same to the bit measured nothing
             return default
-        floor = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
+        least = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
         among = median(allowed.values()) if kind == "local_norms" else 0.0
-        return min(max(allowed[name], among, floor), MOST * default)
+        return min(max(allowed[name], among, least), MOST * default)
 
     def limits(self, kind: str, step: int, default: float) -> Callable[[str], float]:
-        """The same as a function of the name."""
+        """Return :meth:`limit` as a function of the name."""
         return partial(self.limit, kind, step, default=default)
 
     def measured(self) -> dict[str, dict[str, float]]:
-        """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
+        """Return all measured errors, ``kind of step N`` to name to error, as they are kept with a verdict."""
         return {f"{kind} of step {step}": dict(errors) for (kind, step), (errors, _) in sorted(self._seen.items()) if errors}
 
     def rows(self) -> list[list[tuple[ScalarRow, ScalarRow]]]:
-        """Of each repeat, the rows of scalars of the steps that the reference completed too; none of what is no repeat."""
+        """Return each repeat's rows of the steps that the reference completed too; nothing where a run is no repeat."""
         return [] if self.problem else [Pair(self.pair.reference, repeat).rows for repeat in self.repeats]
 
     def factor(self, repeat: Run, kind: str) -> float:
-        """How many times the error of a repeat an honest candidate may have."""
+        """Return how many times the error of a repeat an honest candidate may have."""
         moved = repeat.facts.settings.get("perturb")
         return MOVED_IN_HALF if moved and self.pair.compute_types[0] in HALF and kind in MANY else FACTOR
 
     def _errors(self, kind: str, step: int) -> Measured:
-        """Of each name the worst over all repeats; an error that is not finite measures nothing."""
+        """Return the worst over all repeats by name; an error that is not finite measures nothing."""
         errors: dict[str, float] = {}
         allowed: dict[str, float] = {}
         for run in self.repeats:
@@ -115,7 +112,7 @@ class Noise:
 
 
 def unlike(reference: Run, run: Run, eps: float) -> Words | None:
-    """Why a run is no repeat of the reference; None where it is."""
+    """Say why a run is no repeat of the reference; None where it is."""
     if run.missing is not None:
         return run.missing.message
     if reference.steps[:1] != run.steps[:1]:
@@ -127,7 +124,7 @@ def unlike(reference: Run, run: Run, eps: float) -> Words | None:
 
 
 def _other_settings(reference: Run, run: Run) -> Message | None:
-    """A setting of the model or the optimizer, or a learning rate, that differs."""
+    """Say which setting of the model or the optimizer, or which learning rate, differs."""
     ours, theirs = reference.facts, run.facts
     optimizers = hyper_parameters(ours.optimizer, theirs.optimizer) if ours.optimizer and theirs.optimizer else []
     for finding in model_settings(ours.model, theirs.model) + argument_settings(ours, theirs) + optimizers:
@@ -143,12 +140,12 @@ def _other_settings(reference: Run, run: Run) -> Message | None:
 
 
 def _told(value: Value) -> Argument:
-    """A side's value in a sentence: words, such as *none*, stay a message, which each language says in its own way."""
+    """Return a value for a sentence: words, such as *none*, stay a message, which each language words itself."""
     return value if isinstance(value, Message | Joined) else show(value)
 
 
 def _other_batch(reference: Run, run: Run) -> Message | None:
-    """A batch that differs, of the steps of which both are recorded."""
+    """Say which batch differs, of the steps of which both are recorded."""
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
         digests = _digests(reference, step)
         if not digests or digests != _digests(run, step):
@@ -159,14 +156,14 @@ def _other_batch(reference: Run, run: Run) -> Message | None:
 
 
 def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
-    """An initial weight that is further from the reference's than a repeat moves one."""
+    """Say which initial weight is further from the reference's than a repeat moves one."""
     distances = list(weights(reference, run, reference.steps[0], eps)) if reference.steps else []
     far = [distance.name for distance in distances if not distance.error <= MOVED * eps]
     return message("noise.weights", name=far[0]) if far else None
 
 
 def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
-    """Rank to name to digest of what a step was fed. Each token's loss, which the step made of it, is no part of that."""
+    """Return rank to name to digest of a step's inputs; token losses are no input."""
     return {
         rank: {name: stored.sha256 for name, stored in fed.arrays.items() if name != "token_losses"}
         for rank, fed in run.batch_descriptions(step).items()

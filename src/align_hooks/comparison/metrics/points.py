@@ -1,16 +1,15 @@
-"""Where the error of a forward or a backward pass comes about, from the errors at its points.
+"""Find where the error of a forward or a backward pass arises, from the errors at its points.
 
-An error is handed on: behind the point that makes it every point is wrong, some more than the first. So size says little. What tells is a
-jump. At each point the error is held against its limit, which where noise was measured is what the same point makes of weights moved by one
-rounding step. Where a point is further beyond its limit than all that it is made from, the error came about there.
+An error is passed on: behind its origin every point is wrong, some more than the first, so size says little. A jump does: where a point
+is further beyond its limit than everything it is made from, the error arose there. Limits measured on noise are what the same point makes
+of weights moved by one rounding step.
 
-Both passes are walked in their own order: forward a point is made from what stands before it, backward its gradient is made from the
-gradients of what uses it. Behind the first origin a jump may be the first one's echo, in a direction to which a point happens to be more
-sensitive than to noise. Only where points are fed what the reference's were (:mod:`align_hooks.replay.teacher`) each jump is one of its
-own.
+Forward a point is made from earlier points, backward its gradient is made from the gradients of its users. Behind the first origin a jump
+may be an echo, in a direction to which a point is more sensitive than to noise; only where points are given the reference's inputs
+(:mod:`align_hooks.replay.teacher`) is each jump an origin.
 
-Where all that is made from a point is right again, the point is the same function written otherwise, and no fault: queries and keys that
-are turned by positions from 1 give the scores of those that are turned from 0."""
+Where everything made from a point is right again, the point is the same function written otherwise, and no fault: queries and keys
+rotated by positions from 1 give the scores of positions from 0."""
 
 from __future__ import annotations
 
@@ -24,19 +23,20 @@ from align_hooks.names.points import GRADIENT, consumers, in_order, sources
 from align_hooks.record.read.activations import Activations
 
 JUMP = 3.0
-"""Times the limit_ratio of all that a point is made from, by which its own is a jump; and what of its limit counts as nothing."""
+"""Times the limit ratio of all its sources at which a point jumps."""
 QUIET = 1.0 / JUMP
+"""Part of a limit that counts as nothing."""
 HEALED = 10.0
-"""Times by which a point that is written otherwise is further beyond its limit than all that is made from it: no fault fades so fast."""
+"""Times the limit ratio of everything made from it that a healed point has: no fault fades so fast."""
 
 
 def forward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """The points in the order of a forward pass, and what each is made from."""
+    """Return the points in the order of a forward pass, and each point's sources."""
     return in_order(names), sources(names)
 
 
 def backward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """The points whose gradients are known in the order of a backward pass, and the points whose gradients each gradient is made from."""
+    """Return the gradients of points in the order of a backward pass, and each gradient's sources."""
     bare = [name.removesuffix(GRADIENT) for name in names]
     users = consumers(sources(bare))
     ordered = [name + GRADIENT for name in reversed(in_order(bare))]
@@ -44,27 +44,24 @@ def backward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str
 
 
 def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: Mapping[str, Sequence[str]]) -> list[ErrorOrigin]:
-    """The points beyond their limits at which the error jumps, in the order of the pass; the first beyond its limit where none does."""
-    found: list[ErrorOrigin] = []
-    first: ErrorOrigin | None = None
+    """Return the points beyond their limits at which the error jumps, in the order of the pass; the first violation where none does."""
+    wrong = []
     for name in ordered:
-        finding = findings.get(name)
-        if finding is None or finding.limit_ratio <= 1:
-            continue
-        read = tuple(made_from[name])
-        inputs = max((findings[source].limit_ratio for source in read if source in findings), default=0.0)
-        origin = ErrorOrigin(finding, read, inputs)
-        first = first or origin
-        if finding.limit_ratio >= JUMP * max(inputs, QUIET) and not (math.isinf(finding.limit_ratio) and math.isinf(inputs)):
-            found.append(origin)
-    return found or ([first] if first is not None else [])
+        if name in findings and findings[name].limit_ratio > 1:
+            inputs = max((findings[source].limit_ratio for source in made_from[name] if source in findings), default=0.0)
+            wrong.append(ErrorOrigin(findings[name], tuple(made_from[name]), inputs))
+    return [origin for origin in wrong if _jumps(origin)] or wrong[:1]
+
+
+def _jumps(origin: ErrorOrigin) -> bool:
+    ratio = origin.finding.limit_ratio
+    return ratio >= JUMP * max(origin.inputs, QUIET) and not (math.isinf(ratio) and math.isinf(origin.inputs))
 
 
 def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Mapping[str, Sequence[str]]) -> list[str]:
-    """The points, in the order of their pass, beyond their limits while all ``behind`` them is within, or is such a point itself.
+    """Return the points beyond their limits while all points ``behind`` them are within, or are healed themselves.
 
-    ``limit_ratio`` is the error of each point over its limit. Only what is known of the points behind can say so: the last of a pass is
-    none."""
+    The last point of a pass has none behind it and is never healed."""
     found: set[str] = set()
     for name in reversed(ordered):
         if not (1 < limit_ratio[name] < math.inf and behind[name]):
@@ -75,8 +72,9 @@ def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Map
 
 
 def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float) -> tuple[list[tuple[int, int]], int]:
-    """Micro-batches and data-parallel ranks in which a point is beyond its limit, and how many there are; none where the runs cut their
-    batches otherwise."""
+    """Return micro-batch and data-parallel rank of each part in which a point is beyond its limit, and the number of parts.
+
+    None are wrong of none where the runs cut their batches otherwise."""
     mine, other = ours.by_micro_batch(name), theirs.by_micro_batch(name)
     if mine.keys() != other.keys() or any(mine[part].elements != other[part].elements for part in mine):
         return [], 0
@@ -85,7 +83,7 @@ def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float)
 
 
 def without_gradient(ours: Activations, theirs: Activations) -> Iterator[tuple[str, bool]]:
-    """The points to which one run hands back a gradient and the other, which has the point, none; and whether the first run has it."""
+    """Yield the points to which only one of both runs passes a gradient, and whether it is the first run."""
     for name in (*ours, *theirs):
         here, there = name in ours.names, name in theirs.names
         if name.endswith(GRADIENT) and here is not there:

@@ -1,7 +1,6 @@
-"""Tensors whose gradients are rounding alone, such as a bias of all keys where positions are not rotary: no softmax sees it.
+"""Tensors whose gradients are nothing but rounding, such as a bias of all keys without rotary positions: softmax cancels it.
 
-Adam divides a gradient by its own size. So it updates them too, in directions that no two layouts have in common, and their weights part.
-"""
+Adam divides a gradient by its own size, so it updates them too, in directions that no two layouts share, and their weights diverge."""
 
 from __future__ import annotations
 
@@ -13,34 +12,33 @@ import numpy as np
 from align_hooks.record.reader import Run
 
 TIMES = 3.0
-"""Of the sizes of two honest updates, beside what their gradients' norms differ by."""
+"""Times by which the sizes of two honest updates may differ, beside their gradients' norms."""
 
 
 def norms(reference: Run, run: Run, step: int, eps: float) -> dict[str, tuple[float, float]]:
-    """Norms (L2) of both sides' gradients of a step, of each tensor in which rounding made both; empty where a side has none on record."""
+    """Return both sides' gradient norms (L2) of each tensor in which rounding made both; empty where a side recorded none."""
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return {}
     return among(reference.local_norms(step), run.local_norms(step), eps)
 
 
 def among(ours: Mapping[str, float], theirs: Mapping[str, float], eps: float) -> dict[str, tuple[float, float]]:
-    """Those of both sides' norms (L2) of a step that are below ``eps`` times the reference's largest on both and not both 0, by name."""
-    floor = eps * max(ours.values(), default=0.0)
-    return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < floor}
+    """Return both norms (L2) by name where both are below ``eps`` times the reference's largest, and not both 0."""
+    least = eps * max(ours.values(), default=0.0)
+    return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < least}
 
 
 def alike(gradients: tuple[float, float], updates: tuple[float, float]) -> bool:
-    """Whether Adam makes updates of such sizes of gradients of such norms: between the whole rate, which has one size, and, of gradients
-    below its epsilon, in proportion. A tensor that is not updated, or at another rate, is none."""
+    """Return whether Adam makes updates of such sizes of gradients of such norms."""
+    # from the whole rate, which has one size, to proportional, below Adam's epsilon; no tensor that is not updated
     (small, least), (large, most) = sorted(zip(gradients, updates, strict=True))
     return least <= TIMES * most and most * small <= TIMES * least * large
 
 
 def drift(reference: Run, run: Run, step: int, eps: float) -> dict[str, float]:
-    """How far apart (L2) the sides may have moved each tensor whose gradient was rounding alone at every step before ``step`` that has
-    norms on record: each element by the whole learning rate at a step, either way."""
+    """Return the distance (L2) by which the sides may have moved each tensor whose gradient was rounding at every known step before."""
     found: set[str] | None = None
-    rates = 0.0
+    rates = 0.0  # each element moves by the whole learning rate at a step, either way
     for row in reference.rows:
         if row.step >= step or found == set():
             break

@@ -1,8 +1,7 @@
-"""By how much, and to which side, the numbers of two runs drift apart: means of relative differences with their sign.
+"""Means of signed relative differences between the numbers of two runs.
 
-An error of rounding has no side, so its mean goes to 0 the more numbers there are. A mean that stays is a bias: gradients of one kind of
-parameter that are always a little larger, a loss that is always a little lower.
-"""
+Rounding has no sign, so its mean goes to 0 with more numbers. A mean that stays is a bias: gradients of one kind of parameter that are
+always a little larger, a loss that is always a little lower."""
 
 from __future__ import annotations
 
@@ -24,20 +23,23 @@ STEPS = 50
 
 @dataclass(frozen=True, slots=True)
 class SignedDrift:
-    """``mean`` and ``largest`` are of ``count`` differences, the candidate's number less the reference's relative to the reference's size;
-    of local norms ``kind`` is the kind of parameter, empty of others. ``steps`` is how many steps they are of."""
+    """The signed relative differences of one quantity, candidate less reference."""
 
     quantity: Metric
     mean: float
     largest: float
+    """The difference of the largest size."""
     count: int
+    """Differences that the mean is of."""
     steps: int
     kind: str = ""
+    """Kind of parameter, of local norms; empty of other quantities."""
 
 
 def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
-    """The drifts of losses, of global norms and of the local norms of each kind of parameter, in the order of a forward pass. ``eps`` is
-    that of the compute type: a local norm below ``eps`` times its step's largest is made by rounding, and left out."""
+    """Return the drifts of losses, global norms, and local norms by kind of parameter in the order of a forward pass.
+
+    A local norm below ``eps`` (of the compute type) times its step's largest is rounding, and left out."""
     pair, found = Pair(reference, candidate), list[SignedDrift]()
     for name, quantity in NUMBERS.items():
         differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
@@ -46,7 +48,7 @@ def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
 
 
 def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift]:
-    """The drifts of local norms."""
+    """Yield the drifts of local norms."""
     steps = spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
     kinds: dict[tuple[int, str], list[float]] = {}
     for step in steps:
@@ -61,13 +63,13 @@ def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift
 
 
 def drift(quantity: Metric, differences: Iterable[float], steps: int, kind: str = "") -> list[SignedDrift]:
-    """The drift of relative differences, those that are not finite left out; nothing where there are none."""
+    """Return the drift of the finite differences; empty where there are none."""
     finite = [difference for difference in differences if math.isfinite(difference)]
     return [SignedDrift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
 
 
 def spread(steps: Sequence[int]) -> list[int]:
-    """At most :data:`STEPS` of some steps, evenly spread, the first and the last among them."""
+    """Return at most :data:`STEPS` of some steps, evenly spread, with the first and the last."""
     if len(steps) <= STEPS:
         return list(steps)
     return [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]

@@ -1,8 +1,7 @@
-"""Two recorded tensors, compared block by block as they are read: memory stays at a few megabytes, whatever their size.
+"""Compare two recorded tensors block by block as they are read, so that memory stays at a few megabytes.
 
-Where both sides' ranks hold a tensor in an order that is the same, as all row-wise and data-parallel cuts do, nothing is put together.
-Where the digests that both records keep are equal, so are the tensors, to the bit, and nothing is read that is known without.
-"""
+Where the ranks of both sides hold a tensor in one order, as with row-wise and data-parallel cuts, nothing is put together. Tensors with
+equal digests are equal to the bit, and are read only where a norm is missing."""
 
 from __future__ import annotations
 
@@ -20,29 +19,29 @@ from align_hooks.record.read.tensors import Whole
 
 @dataclass(frozen=True)
 class Moved:
-    """What stands between two states of one tensor."""
+    """The difference of two states of a tensor."""
 
     before: Whole
     after: Whole
 
     @property
     def bytes(self) -> int:
-        """How much there is to read."""
+        """Return how much there is to read."""
         return self.before.bytes + self.after.bytes
 
     @property
     def order(self) -> object:
-        """The order of both states; one of its own where they have two."""
+        """Return the order of both states; this object where they have two orders."""
         return self.before.order if self.before.order == self.after.order else self
 
     @property
     def digests(self) -> object | None:
-        """Those of both states."""
+        """Return the digests of both states; None where one has none."""
         both = self.before.digests, self.after.digests
         return None if None in both else both
 
     def blocks(self) -> Iterator[Array]:
-        """The differences of both, in blocks."""
+        """Yield the difference in blocks."""
         if self.before.order != self.after.order:
             yield self.read().reshape(-1)
             return
@@ -50,7 +49,7 @@ class Moved:
             yield after - before
 
     def read(self) -> Array:
-        """The difference of both."""
+        """Return the difference."""
         moved: Array = self.after.read() - self.before.read()
         return moved
 
@@ -66,35 +65,40 @@ Tensor: TypeAlias = Whole | Moved
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Two tensors of one shape to measure; ``norm`` is the reference's, where it is on record."""
+    """Two tensors of one shape to measure."""
 
     reference: Tensor
     candidate: Tensor
     norm: float | None = None
+    """The reference's recorded norm; None where there is none."""
 
     @property
     def bytes(self) -> int:
-        """How much there is to read."""
+        """Return how much there is to read."""
         return self.reference.bytes + self.candidate.bytes
 
     @property
     def equal_by_digest(self) -> bool:
-        """Whether the two are equal to the bit, as both records' digests say."""
+        """Return whether the records' digests are equal."""
         return self.reference.digests is not None and self.reference.digests == self.candidate.digests
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``|candidate - reference|``, ``|reference|`` and ``|candidate|``, Frobenius. ``by_digest``: they are equal by their digests."""
+    """Frobenius norms."""
 
     apart: float
+    """``|candidate - reference|``"""
     reference: float
+    """``|reference|``"""
     candidate: float
+    """``|candidate|``"""
     by_digest: bool = False
+    """Whether both are equal by their digests."""
 
 
 def measure(task: Task) -> Measured:
-    """Measure two tensors; raises RecordError where what is read is not as it was recorded."""
+    """Measure two tensors; raise RecordError where one is not as it was recorded."""
     ours, theirs = task.reference, task.candidate
     if task.equal_by_digest:
         ours.refuse_gaps()
@@ -106,5 +110,5 @@ def measure(task: Task) -> Measured:
 
 
 def norm_of(tensor: Tensor) -> float:
-    """Its norm, in fp64."""
+    """Return the Frobenius norm, fp64."""
     return of_blocks((block, np.broadcast_to(np.float32(0), block.shape)) for block in tensor.blocks())[1]

@@ -1,10 +1,10 @@
-"""Recorded updates beside AdamW in float64: what each tensor's weights and moments differ by, in roundings.
+"""Compare recorded updates with AdamW in float64: differences of each tensor's weights and moments, in roundings.
 
 A recorded update is weights before and after, the gradient that went in, and Adam's state where it was recorded. The update is predicted
-from hyper-parameters. The difference that is left, in units of the rounding that fp32 must make, says whether the optimizer used them.
+from hyper-parameters. The remaining difference, in units of the rounding that fp32 must make, says whether the optimizer used them.
 
-``torch.optim.AdamW`` (Megatron without Apex and Transformer Engine), Apex's and Transformer Engine's ``FusedAdam`` with
-``adam_w_mode``, and MindFormers' ``AdamW`` (``core/optim/adamw.py``, 1.6 to 1.9) differ in rounding only::
+``torch.optim.AdamW`` (Megatron without Apex and Transformer Engine), Apex's and Transformer Engine's ``FusedAdam`` with ``adam_w_mode``,
+and MindFormers' ``AdamW`` (``core/optim/adamw.py``, 1.6 to 1.9) differ in rounding only::
 
     g  = clip coefficient · gradient
     m' = β1 m + (1 - β1) g             v' = β2 v + (1 - β2) g²
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "FusedPmaAdamW", "AdamWeightDecay", "FP32StateAdamWeightDecay"})
-"""Classes of optimizers of torch, Apex, Transformer Engine, MindSpore and MindFormers whose updates these formulas are."""
+"""Optimizer classes of torch, Apex, Transformer Engine, MindSpore and MindFormers whose updates follow these formulas."""
 FITS = 2.0
 """Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
 
 
 class UpdateFormula(Enum):
-    """A way to make an update of moments; the value is the end of a message's id. The first is the way of both frameworks."""
+    """A way to make an update of moments; both frameworks use the first. The value ends a message's id."""
 
     ADAMW = "adamw"
     EPS_IN_ROOT = "eps_in_root"
@@ -44,40 +44,42 @@ class UpdateFormula(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HyperParameters:
-    """An optimizer's hyper-parameters, as recorded or as fitted.
-
-    ``decay`` has one value a tensor. ``rate`` multiplies the recorded learning rates. ``clip`` is the norm that gradients
-    are clipped to; None leaves the recorded clip coefficients as they are. ``scale`` multiplies the gradients on record,
-    ``count`` is added to the recorded count of updates, the exponent of the bias correction.
-    """
+    """An optimizer's hyper-parameters, as recorded or as fitted."""
 
     beta1: float
     beta2: float
     eps: float
     decay: Array
+    """One value a tensor."""
     rate: float = 1.0
+    """Factor of the recorded learning rates."""
     clip: float | None = None
+    """Norm that gradients are clipped to; None keeps the recorded clip coefficients."""
     bias_correction: bool = True
     decoupled: bool = True
     scale: float = 1.0
+    """Factor of the recorded gradients."""
     count: int = 0
+    """Added to the recorded count of updates, the exponent of the bias correction."""
     formula: UpdateFormula = UpdateFormula.ADAMW
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTerms:
-    """The terms of one update by its ``settings``. ``count`` is the exponent t of the bias correction, 1 at the first update. Learning rate
-    and weight decay have one value an element, for parameter groups differ."""
+    """The terms of one update."""
 
     settings: HyperParameters
     learning_rate: float | Array
+    """One value an element, where parameter groups differ."""
     weight_decay: float | Array
+    """One value an element, where parameter groups differ."""
     clip_coefficient: float
     count: int
+    """Exponent t of the bias correction, 1 at the first update."""
 
     @property
     def corrections(self) -> tuple[float, float]:
-        """What the first and the second moment are divided by."""
+        """Return the divisors of the first and the second moment."""
         betas = (self.settings.beta1, self.settings.beta2)
         return (1 - betas[0] ** self.count, 1 - betas[1] ** self.count) if self.settings.bias_correction else (1.0, 1.0)
 
@@ -91,7 +93,7 @@ class AdamState(NamedTuple):
 
 
 def update(terms: UpdateTerms, before: AdamState, gradient: Array) -> AdamState:
-    """The state after one update with ``gradient``, which is not clipped yet."""
+    """Return the state after one update with ``gradient``, which is not clipped yet."""
     settings, (weights, m, v) = terms.settings, before
     g = terms.clip_coefficient * gradient
     if not settings.decoupled:
@@ -115,12 +117,11 @@ def update(terms: UpdateTerms, before: AdamState, gradient: Array) -> AdamState:
 
 
 def rounding(terms: UpdateTerms, before: AdamState, gradient: Array, after: AdamState, eps: float) -> AdamState:
-    """How far each element may be off because the framework computes in fp32 and keeps weights with ``eps``: one rounding each.
+    """Return the error of each element that computing in fp32 and keeping weights with ``eps`` may make.
 
-    Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32
-    (Apex's and Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is all that it
-    multiplies and divides. The error of the moments and of their corrections goes into the weights in proportion.
-    """
+    Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32 (Apex's and
+    Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is everything that it multiplies and
+    divides. The error of the moments and of their corrections goes into the weights in proportion."""
     settings, g = terms.settings, np.abs(terms.clip_coefficient * gradient)
     if not settings.decoupled:
         g = g + terms.weight_decay * np.abs(before.weights)
@@ -138,38 +139,39 @@ def rounding(terms: UpdateTerms, before: AdamState, gradient: Array, after: Adam
 
 
 def _of_beta(beta: float, count: int, correction: float) -> float:
-    """Relative error of a bias correction that is computed in fp32 from a beta in fp32; none is made where it is 1."""
+    """Return the relative error of a bias correction computed from a beta in fp32; 0 where the correction is 1."""
     return 2.0**-23 * (count * beta**count + 1) / correction if correction != 1.0 else 0.0
 
 
 Moments = tuple[Array, Array] | None
-"""Of Adam, the first and the second; None where they are not on record."""
+"""Adam's first and second moment; None where not on record."""
 
 
 @dataclass(frozen=True)
 class RecordedUpdate:
-    """One recorded update, sampled: flat float64 arrays over the same elements of the same tensors at every update.
-
-    ``rates`` has one value a tensor. ``norm`` is the global norm of the gradients that went in, ``coefficient`` the clip
-    coefficient on record, ``count`` Adam's exponent. ``eps`` is that of the type in which weights are kept, ``allowed`` the most
-    that rounding is allowed.
-    """
+    """One recorded update, sampled: flat float64 arrays over the same elements at every update."""
 
     step: int
     count: int
+    """Adam's exponent."""
     rates: Array
+    """One value a tensor."""
     norm: float | None
+    """Global norm of the gradients that went in; None where not on record."""
     coefficient: float
+    """Recorded clip coefficient."""
     weights: Array
     gradient: Array
     after: Array
     moments: Moments
     moments_after: Moments
     eps: float = 2.0**-23
+    """Of the type in which weights are kept."""
     allowed: AdamState | None = None
+    """The most that rounding may make; None without a bound."""
 
     def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> RecordedUpdate:
-        """The update at some of its elements, which are those of some of its tensors."""
+        """Return the update at some of its elements, which are those of some of its tensors."""
         before, after = ((pair and (pair[0][elements], pair[1][elements])) for pair in (self.moments, self.moments_after))
         return replace(
             self,
@@ -183,21 +185,22 @@ class RecordedUpdate:
 
     @property
     def finite(self) -> bool:
-        """Whether all its numbers are; there is nothing to fit to a NaN."""
+        """Return whether all numbers are finite: nothing can be fitted to a NaN."""
         arrays = (self.rates, self.weights, self.gradient, self.after, *(self.moments or ()), *(self.moments_after or ()))
         return math.isfinite(self.coefficient) and all(np.isfinite(array).all() for array in arrays)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Consecutive updates of one run. ``tensor`` is the index in ``names`` of every sampled element's tensor."""
+    """Consecutive updates of one run."""
 
     names: tuple[str, ...]
     tensor: NDArray[np.int64]
+    """Index in ``names`` of every sampled element's tensor."""
     updates: tuple[RecordedUpdate, ...]
 
     def without(self, tensors: NDArray[np.bool_]) -> Evidence:
-        """The evidence of the other tensors."""
+        """Return the evidence of the other tensors."""
         if not tensors.any():
             return self
         kept = ~tensors[self.tensor]
@@ -207,8 +210,7 @@ class Evidence:
 
 
 def misfits(evidence: Evidence, settings: HyperParameters) -> Array:
-    """Each tensor's root mean square difference between recorded and predicted numbers, in roundings. Weights and moments apart, the
-    largest of them: moments that agree must not make up for weights that do not."""
+    """Return each tensor's root mean square difference from the prediction, in roundings."""
     count = len(evidence.names)
     squares, updates = np.zeros((3, count)), np.zeros((3, 1))
     for parts in rests(evidence, settings):
@@ -216,23 +218,24 @@ def misfits(evidence: Evidence, settings: HyperParameters) -> Array:
             squares[kind] += np.bincount(evidence.tensor, part * part, minlength=count)
             updates[kind] += 1
     elements = np.bincount(evidence.tensor, minlength=count)
+    # the largest of weights and moments: moments that agree must not make up for weights that do not
     return np.asarray(np.sqrt(squares / elements / np.maximum(updates, 1)).max(axis=0))
 
 
 def worst(misfits: Array) -> float:
-    """The largest decides: one wrong parameter among hundreds is a wrong update."""
+    """Return the largest misfit: one wrong parameter among hundreds is a wrong update."""
     return float(misfits.max()) if np.isfinite(misfits).all() else math.inf
 
 
 def misfit(evidence: Evidence, settings: HyperParameters) -> float:
-    """The root mean square of all differences, which is smooth: a fit minimizes it."""
+    """Return the root mean square of all differences, which is smooth: a fit minimizes it."""
     parts = [part for parts in rests(evidence, settings) for part in parts]
     total = sum(float(part @ part) for part in parts)
     return math.sqrt(total / sum(part.size for part in parts)) if math.isfinite(total) else math.inf
 
 
 def rests(evidence: Evidence, settings: HyperParameters) -> Iterator[list[Array]]:
-    """Differences of each update's weights, and of its moments where they are recorded, in roundings."""
+    """Yield differences of each update's weights, and of its recorded moments, in roundings."""
     for recorded, before, terms, after in predictions(evidence, settings):
         with np.errstate(all="ignore"):
             allowed = rounding(terms, before, recorded.gradient, after, recorded.eps)
@@ -244,9 +247,8 @@ def rests(evidence: Evidence, settings: HyperParameters) -> Iterator[list[Array]
 
 
 def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple[RecordedUpdate, AdamState, UpdateTerms, AdamState]]:
-    """Each update with the state before it, its terms and the state that follows. Moments that were not recorded before an update are zero
-    at the first and carried on from the prediction later."""
-    carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))
+    """Yield each update with the state before it, its terms and the predicted state after it."""
+    carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))  # stands for moments that were not recorded
     decay = settings.decay[evidence.tensor]
     for recorded in evidence.updates:
         coefficient, count = settings.scale * clipping(settings, recorded), max(1, recorded.count + settings.count)
@@ -259,5 +261,5 @@ def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple
 
 
 def clipping(settings: HyperParameters, update: RecordedUpdate) -> float:
-    """The coefficient that gradients are multiplied by: as recorded, or that of clipping to another norm."""
+    """Return the coefficient of gradients: as recorded, or that of clipping to another norm."""
     return update.coefficient if settings.clip is None or not update.norm else min(1.0, settings.clip / (update.norm + 1e-6))

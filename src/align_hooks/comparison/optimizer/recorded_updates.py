@@ -1,4 +1,4 @@
-"""Recorded updates as evidence: which ones a record holds whole, and their numbers at a sample of elements."""
+"""Gather recorded updates as evidence: complete ones, at a sample of elements."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from align_hooks.record.read.tensors import Tensors, Whole
 from align_hooks.record.reader import Run
 
 CHECKED = 4
-"""First consecutive updates that are checked against the formula, and as many of the last: three tell every term from every other."""
+"""First consecutive updates that are checked, and as many of the last: three distinguish every term from every other."""
 ADAM = re.compile(r"(?!N|R)\w*Adam(W|WeightDecay)?")
-"""Names of classes that are Adam or AdamW: torch's, Apex's, Transformer Engine's, MindFormers', MindSpore's; no Adamax, NAdam, RAdam."""
+"""Class names of Adam or AdamW in torch, Apex, Transformer Engine, MindFormers and MindSpore; no Adamax, NAdam, RAdam."""
 SAMPLED = 1 << 15
-"""Elements that the formula is checked on, spread over all tensors."""
+"""Elements that the formula is checked on, over all tensors."""
 
 
 @dataclass(frozen=True)
 class OnRecord:
-    """A run's updates, the settings that they should follow, and two of these as people write them: a rate, clipping."""
+    """A run's updates, and the settings that they should follow."""
 
     evidence: Evidence
     settings: HyperParameters
     learning_rate: float
+    """The largest rate of the first update that has one."""
     clip_grad: float | None
+    """None without clipping."""
 
 
 def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnRecord | Message:
-    """A run's updates and settings, or why its updates cannot be checked. ``partner`` is the run on the other side. What the candidate does
-    not know of itself is expected to be as in the reference. Tensors are read by the workers of ``work``."""
+    """Return a run's updates and settings, or why its updates cannot be checked.
+
+    ``partner`` is the other side's run. A candidate's unknown settings are expected to be the reference's."""
     optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
     if optimizer is None:
         return message("formula.no_hyper_parameters")
@@ -61,8 +64,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     if why := outside(groups):
         return why
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
-    # what an update leads to, the next starts from
-    state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))
+    state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))  # the next update starts from it
     updates: list[RecordedUpdate] = []
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
@@ -97,7 +99,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
 
 
 def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
-    """What updates should follow; ``groups`` has the hyper-parameters of every tensor."""
+    """Return the settings that updates should follow; ``groups`` has the hyper-parameters of every tensor."""
     first = groups[0]
     assert first.betas is not None and first.eps is not None  # :func:`outside` has looked
     return HyperParameters(
@@ -111,7 +113,7 @@ def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup
 
 
 def outside(groups: Sequence[ParameterGroup]) -> Message | None:
-    """Why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
+    """Say why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
     if not groups:
         return message("formula.none_of_its_weights")
     for group in groups:
@@ -125,39 +127,38 @@ def outside(groups: Sequence[ParameterGroup]) -> Message | None:
 
 
 def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
-    """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
+    """Return the steps of complete updates: the first consecutive ones after a known state of Adam, and the last with a state."""
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
     injected = set(run.facts.injected.steps)
     from_partner = partner.facts.run_id == run.facts.injected.run_id
     gradients = (set(run.gradient_steps()) - injected) | (injected & set(partner.gradient_steps()) if from_partner else set())
     made = [step for step in sorted(rows) if not rows[step].skipped]
-    whole = {step for step in made if {step, step + 1} <= weights} & gradients
+    complete = {step for step in made if {step, step + 1} <= weights} & gradients
     loaded = any(override.loads_optimizer_state for override in run.facts.overrides)
     fresh = min(rows, default=None) == 0 and not loaded
     first: list[int] = []
     for step in made:
-        if step in whole and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
+        if step in complete and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
             first.append(step)
         elif first:
             break
         if len(first) == CHECKED:
             break
-    last = [step for step in made if first and step > first[-1] and step in whole & states]
+    last = [step for step in made if first and step > first[-1] and step in complete & states]
     return first + last[-CHECKED:]
 
 
 def gradients(run: Run, partner: Run, step: int) -> Tensors:
-    """What went into the update of a step of the :func:`chain`: the run's own gradients, or those of ``partner`` that were injected."""
+    """Return the gradients of a step's update: the run's own, or the injected ones of ``partner``."""
     return (partner if step in run.facts.injected.steps else run).gradients(step)
 
 
 Sample = Mapping[str, NDArray[np.int64]]
-"""Elements of every tensor, chosen once for all updates: canonical name to flat indices."""
+"""Canonical name to flat indices of the elements that all updates are checked on."""
 
 
 def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample:
-    """About ``SAMPLED`` elements, as many of each tensor as there are, the same ones every time. Half of them have a gradient: of an
-    embedding few rows do, and only those show what Adam makes of it."""
+    """Choose about :data:`SAMPLED` elements, reproducibly, as many of each tensor as there are."""
     generator = np.random.default_rng(0)
     share = max(16, SAMPLED // len(names))
     sample = {}
@@ -168,13 +169,14 @@ def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample
             continue
         moved = np.flatnonzero(gradients[name])
         parts = [generator.integers(0, size, share)]
+        # half with a gradient: few rows of an embedding have one, and only those show what Adam makes of it
         parts += [moved[generator.integers(0, moved.size, share)]] if moved.size else []
         sample[name] = np.unique(np.concatenate(parts))
     return sample
 
 
 def at_sample(tensors: Tensors, sample: Sample, work: WorkPool) -> Array:
-    """The sampled elements of all tensors in one array, fp64."""
+    """Return the sampled elements of all tensors in one array, fp64."""
     pieces = [(tensors.whole(name), indices) for name, indices in sample.items()]
     return np.concatenate([*work.map(_elements, pieces, [whole.bytes for whole, _ in pieces])])
 
@@ -187,16 +189,18 @@ def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
 
 @dataclass(frozen=True)
 class SampledState:
-    """What a run held between two updates, at the sampled elements; of Adam's state nothing where it is not on record."""
+    """A run's state between two updates, at the sampled elements."""
 
     weights: Array
     moments: tuple[Array, Array] | None = None
+    """None where Adam's state is not on record."""
     updates: int | None = None
+    """Adam's count; None where not on record."""
     dtypes: tuple[str, ...] = ()
 
 
 def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> SampledState:
-    """The state after so many updates; tensors are read one by one."""
+    """Return the state after so many updates; tensors are read one by one."""
     weights = at_sample(run.weights(updates), sample, work)
     if updates not in run.optimizer_state_steps():
         return SampledState(weights)

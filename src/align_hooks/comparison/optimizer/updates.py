@@ -1,14 +1,12 @@
-"""Which term of the optimizer made an update what it is, from the recorded update alone.
+"""Find the term of the optimizer that made an update, from the recorded update only.
 
-Where recorded updates are not those of the hyper-parameters on record (:mod:`align_hooks.comparison.optimizer.formula`), each term is
-fitted to the recorded numbers while all others stay. The term that brings the misfit down furthest is changed, and this is repeated until
-the misfit is rounding. So every wrong term is named with the value that the optimizer really used, also where two are wrong. A change
-that makes a tensor part from the formula that followed it explains nothing.
+Where updates do not follow the hyper-parameters on record (:mod:`align_hooks.comparison.optimizer.formula`), each term is fitted to the
+recorded numbers while all others stay. The term that lowers the misfit most is changed, and this is repeated until the misfit is
+rounding, so every wrong term is named with the value that the optimizer used, also where two are wrong.
 
-With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient can hardly be seen, betas only from
-the second update on, and a single update cannot tell bias correction from the learning rate. :func:`blind` names the terms that an
-honest-looking record cannot show.
-"""
+With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient hardly shows, betas only from the
+second update on, and a single update cannot separate bias correction from the learning rate. :func:`blind` names the terms that a record
+cannot show."""
 
 from __future__ import annotations
 
@@ -36,36 +34,36 @@ from align_hooks.comparison.optimizer.formula import (
 
 ROUNDS = 8
 GAIN = 0.8
-"""A changed term is kept where it brings the misfit below this part of what it was."""
+"""Part of the misfit below which a changed term must bring it to be kept."""
 MOVED = 2e-5
 """Relative change of a term above which it is called different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``recorded`` is the misfit with the settings on record, ``explained`` that with the ``fitted`` ones, in roundings; ``fitted`` is None
-    where none is better.
-
-    ``instead`` are the other single changes that would explain the updates about as well, ``left`` the tensors whose updates
-    no change explains, ``still`` those that are never updated.
-    """
+    """The terms that explain updates; misfits are in roundings."""
 
     recorded: float
+    """Misfit with the settings on record."""
     explained: float
+    """Misfit with the fitted settings."""
     fitted: HyperParameters | None = None
+    """None where none fits better than the recorded ones."""
     instead: tuple[HyperParameters, ...] = ()
+    """Other single changes that explain the updates about as well."""
     left: tuple[str, ...] = ()
+    """Tensors whose updates no change explains."""
     still: tuple[str, ...] = ()
+    """Tensors that are never updated."""
 
     @property
     def follows(self) -> bool:
-        """Whether the updates are those of the settings on record."""
+        """Return whether the updates follow the settings on record."""
         return self.recorded <= FITS and not self.still
 
 
 def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
-    """Check updates against the formula, and where they do not follow it fit the settings that they do follow. A change that makes a tensor
-    part from the formula that followed it is none that the optimizer can have made."""
+    """Check updates against the formula; where they do not follow it, fit the settings that they follow."""
     names, decay, by_tensor = evidence.names, recorded.decay, misfits(evidence, recorded)
     moved = [np.bincount(evidence.tensor, update.after != update.weights, minlength=len(names)) for update in evidence.updates]
     as_recorded, still = worst(by_tensor), (np.sum(moved, axis=0) == 0) & (by_tensor > FITS)
@@ -79,6 +77,7 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
         if worst(left) <= FITS:
             break
         tried = [(settings, misfits(evidence, settings)) for settings in changes(evidence, best)]
+        # the optimizer cannot have made a change after which a tensor that followed the formula does not
         kept = [(settings, after) for settings, after in tried if (after <= FITS)[left <= FITS].all()]
         kept.sort(key=lambda change: (_rare(change[0]) or worst(change[1]) > FITS, limit_ratio(change[1]), misfit(evidence, change[0])))
         if not kept or limit_ratio(kept[0][1]) > GAIN * limit_ratio(left):
@@ -89,7 +88,7 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     unexplained = tuple(evidence.names[index] for index in np.flatnonzero(~(left <= FITS)))
 
     def of_all(settings: HyperParameters) -> HyperParameters:
-        """With a decay for the tensors that stand still too: the recorded one."""
+        """Return settings with the recorded decay for tensors that are never updated."""
         every = decay.copy()
         every[~still] = settings.decay
         return replace(settings, decay=every)
@@ -105,8 +104,9 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
 
 
 def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
-    """The evidence with little more allowed to rounding than the settings on record allow. Else a fit would win by the rounding that it
-    allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
+    """Return the evidence with rounding bounded by 4 times what the settings on record allow.
+
+    Else a fit would win by the rounding it allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
     updates = (
         replace(update, allowed=AdamState(*(4 * limit for limit in rounding(terms, before, update.gradient, after, update.eps))))
         for update, before, terms, after in predictions(evidence, recorded)
@@ -115,7 +115,7 @@ def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
 
 
 def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
-    """Terms that could be quite other than they are and would not show in this evidence."""
+    """Return the terms that could be quite different and would not show in this evidence."""
     decay = settings.decay
     others = {
         Term.LEARNING_RATE: replace(settings, rate=1.1),
@@ -130,7 +130,7 @@ def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
 
 
 def emptied(evidence: Evidence) -> int | None:
-    """The first step after whose update all of Adam's moments on record are 0, although its gradient is not; None where none are."""
+    """Return the first step after which all recorded moments are 0 despite a gradient; None where none are."""
     for update in evidence.updates:
         if update.moments_after is not None and update.gradient.any() and not any(moment.any() for moment in update.moments_after):
             return update.step
@@ -138,12 +138,12 @@ def emptied(evidence: Evidence) -> int | None:
 
 
 def clipped_norms(evidence: Evidence) -> list[float]:
-    """The global norm of each update after clipping, where it is on record."""
+    """Return the global norm of each update after clipping, where it is on record."""
     return [update.coefficient * update.norm for update in evidence.updates if update.norm]
 
 
 def limit_ratio(misfits: Array) -> float:
-    """The misfits beyond rounding of all tensors, which a change must bring down, by their logarithms: many count, not the worst."""
+    """Return the misfits beyond rounding of all tensors, summed by logarithms: many count, not the worst."""
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
 
@@ -151,7 +151,7 @@ def limit_ratio(misfits: Array) -> float:
 
 
 def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperParameters]:
-    """The settings with one term changed to what fits the evidence best, for every term that there is; likelier ones first."""
+    """Yield the settings with one term changed to its best fit, for every term, likelier ones first."""
     yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 1000)
     for beta in ("beta1", "beta2"):
         value: float = getattr(settings, beta)
@@ -175,12 +175,12 @@ def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperPara
 
 
 def _rare(settings: HyperParameters) -> bool:
-    """Whether likelier changes mimic a change (clipping scales gradients too), so that these go first where they fit."""
+    """Return whether likelier changes mimic a change (clipping scales gradients too), and go first where they fit."""
     return settings.scale != 1.0 or settings.count != 0
 
 
 def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reach: float) -> HyperParameters:
-    """The best of ``change(factor)`` for factors from 1/reach to reach: a coarse scan, then a golden section."""
+    """Return the best ``change(factor)`` of factors from 1/reach to reach, by a coarse scan and a golden section."""
     grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
 
     def score(logarithm: float) -> float:
@@ -204,7 +204,7 @@ def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reac
 
 
 def _grouped(evidence: Evidence, settings: HyperParameters, highest: float) -> HyperParameters:
-    """Decay switched on or off tensor by tensor, whichever fits that tensor better, and as it is where both do."""
+    """Return settings with decay switched on or off tensor by tensor, by the better fit."""
     squares = []
     for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
         total = np.zeros(len(evidence.names))

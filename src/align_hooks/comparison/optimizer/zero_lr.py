@@ -1,9 +1,7 @@
-"""Steps at a learning rate of 0: both sides stand on the same weights all along, so that every step measures the forward and the backward
-pass on one more batch (the guide, "weights not updated").
+"""Steps at a learning rate of 0: each compares forward and backward pass on one more batch (the guide, "weights not updated").
 
-What all steps differ by is rounding, or a fault that the comparison names. A step that differs by far more than the others stands out: its
-batch holds what the two sides treat otherwise.
-"""
+All steps differ by rounding, or by a fault that the comparison names. A step that differs by far more stands out: its batch holds what
+the two sides treat differently."""
 
 from __future__ import annotations
 
@@ -18,49 +16,52 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import ScalarRow
 
 FAR = 10.0
-"""Times the usual difference (scaled median absolute deviation) that a step must be off to stand out."""
+"""Times the usual difference (scaled median absolute deviation) by which a step stands out."""
 TO_SIGMA = 1.4826
-"""Brings a median absolute deviation to the standard deviation of normal numbers."""
+"""From a median absolute deviation to the standard deviation of normal numbers."""
 LEAST = 20
-"""Steps from which the usual difference can be told."""
+"""Steps from which the usual difference can be estimated."""
 ROUNDING = {"loss": 2.0**-22, "grad_norm": 2.0**-19}
-"""Relative differences that no step stands out by: of a loss in fp32, and of a norm of many squares in it."""
+"""Relative differences by which no step stands out: of a loss in fp32, and of a norm of many squares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmoved:
-    """One number over all steps: how many, the median of its absolute relative differences, the largest and its step, and the steps that
-    stand out with their differences, the furthest first."""
+    """One number over all steps at a rate of 0."""
 
     name: str
     steps: int
+    """How many."""
     median: float
+    """Of the absolute relative differences."""
     largest: float
     at: int
+    """The step of the largest difference."""
     out: tuple[tuple[int, float], ...]
+    """Steps that stand out with their differences, the furthest first."""
 
 
 def unmoved(pairs: Sequence[tuple[ScalarRow, ScalarRow]]) -> list[Unmoved]:
-    """Every number that both sides have, of rows at a rate of 0."""
+    """Return every number that both sides have, of rows at a rate of 0."""
     found = []
     for name in NUMBERS:
         values = [(ours.step, getattr(ours, name), getattr(theirs, name)) for ours, theirs in pairs]
-        apart = [(step, relative(a, b)) for step, a, b in values if a is not None and b is not None]
-        finite = [pair for pair in apart if np.isfinite(pair[1])]
-        lost = [pair for pair in apart if not np.isfinite(pair[1])]
-        if not apart:
+        known = [(step, relative(a, b)) for step, a, b in values if a is not None and b is not None]
+        finite = [pair for pair in known if np.isfinite(pair[1])]
+        lost = [pair for pair in known if not np.isfinite(pair[1])]
+        if not known:
             continue
         differences = np.array([difference for _, difference in finite])
         far = [finite[index] for index in outliers(differences, ROUNDING[name])]
-        at, largest = max(finite, key=lambda pair: abs(pair[1]), default=(apart[0][0], np.nan))
+        at, largest = max(finite, key=lambda pair: abs(pair[1]), default=(known[0][0], np.nan))
         median = float(np.median(np.abs(differences))) if finite else np.nan
         out = (*lost, *sorted(far, key=lambda pair: -abs(pair[1])))
-        found.append(Unmoved(name, len(apart), median, abs(largest), at, out))
+        found.append(Unmoved(name, len(known), median, abs(largest), at, out))
     return found
 
 
 def outliers(differences: Array, least: float) -> list[int]:
-    """The indices of differences, fp64 ``[steps]``, that stand out; none of so few that nobody knows what is usual."""
+    """Return the indices of differences, fp64 ``[steps]``, that stand out; none of fewer than :data:`LEAST`."""
     if len(differences) < LEAST:
         return []
     middle = np.median(differences)

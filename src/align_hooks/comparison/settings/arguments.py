@@ -1,9 +1,7 @@
-"""Settings of a model's parts that ``config.json`` has no place for, read from the arguments that each framework was given.
+"""Compare settings of a model's parts that ``config.json`` has no place for, by the arguments given to each framework.
 
-Both frameworks name some of them otherwise, and give one name another meaning, so that what is compared is what a setting means. Each row
-says where in a step the setting acts: one of the auxiliary loss moves gradients and no token's loss. What a record does not say, and no
-default does, is not compared.
-"""
+The frameworks name some of them differently, and give one name another meaning, so the meaning of a setting is compared. What neither a
+record nor a default says is not compared."""
 
 from __future__ import annotations
 
@@ -19,46 +17,47 @@ MINDFORMERS = "ms"
 MODEL = "model.model_config."
 WORDS = {"None": None, "True": True, "False": False}
 UNKNOWN = object()
-"""The value of a setting that a record does not say."""
+"""The value of a setting that a record does not have."""
 OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """Keys of ``config.json``, one of which a model with experts has."""
 UNBALANCED = ("none", "sinkhorn", "quantile_balancing", None)
-"""Megatron-LM's ways of balancing without an auxiliary loss."""
+"""Megatron-LM's kinds of balancing without an auxiliary loss."""
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 """Megatron-LM's auxiliary losses: over a micro-batch, over each sequence, over the batch."""
 IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "gbs_aux_loss": "global_aux_loss"}
-"""MindFormers' name of an auxiliary loss to Megatron-LM's. Its loss over a sequence runs over all sequences of a micro-batch."""
+"""MindFormers' auxiliary loss to Megatron-LM's. Its loss over a sequence runs over all sequences of a micro-batch."""
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 """MindFormers' callback without which the bias of its experts stays."""
 RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.MULTILINE)
-"""A line of MindFormers' ``recompute_config`` that says that layers are computed again."""
+"""A line of MindFormers' ``recompute_config`` that makes layers compute again."""
 Read = Callable[[Facts], object]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSetting:
-    """A setting, by Megatron-LM's ``name``. ``means`` is what is compared of a run, ``shown`` what is shown of it, where that is another.
-
-    ``acts`` is the phase of a step in which the setting acts. ``matters`` says of each run whether it has the part that is set.
-    """
+    """A setting of a model's part."""
 
     name: str
+    """Megatron-LM's."""
     acts: Phase
+    """Phase of a step in which it acts: an auxiliary loss moves gradients, and no token's loss."""
     matters: Callable[[Facts], bool]
+    """Whether a run has the part that is set."""
     means: Read
+    """What is compared."""
     shown: Read | None = None
+    """What is shown; None where that is what is compared."""
 
     def compared(self, reference: Facts, candidate: Facts) -> tuple[object, object] | None:
-        """What the setting means to each side; None where a side does not have it, or does not say."""
-        sides = (reference, candidate)
-        if not all(facts.arguments is not None and self.matters(facts) for facts in sides):
+        """Return what the setting means to each side; None where a side lacks it or does not say."""
+        if not all(facts.arguments is not None and self.matters(facts) for facts in (reference, candidate)):
             return None
-        ours, theirs = map(self.means, sides)
+        ours, theirs = self.means(reference), self.means(candidate)
         return None if UNKNOWN in (ours, theirs) else (ours, theirs)
 
 
 def told(facts: Facts, megatron: str, mindformers: str = "", default: object = UNKNOWN) -> object:
-    """What a run was told, by the name of its framework; ``default`` is MindFormers', for Megatron-LM's record has its own."""
+    """Return an argument of a run by its framework's name; ``default`` is MindFormers', for Megatron-LM records its own."""
     arguments = facts.arguments or {}
     if not of_mindformers(facts):
         return plain(arguments.get(megatron, UNKNOWN))
@@ -67,12 +66,12 @@ def told(facts: Facts, megatron: str, mindformers: str = "", default: object = U
 
 
 def plain(value: object) -> object:
-    """A word as it was before it was recorded as text."""
+    """Return a word as it was before it was recorded as text."""
     return WORDS.get(value, value) if isinstance(value, str) else value
 
 
 def number(value: object) -> object:
-    """The number that a setting says. A list of several kinds has none."""
+    """Return the number of a setting; unknown for a list of several kinds."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -80,7 +79,7 @@ def number(value: object) -> object:
 
 
 def of_mindformers(facts: Facts) -> bool:
-    """Whether a run is one of MindFormers."""
+    """Return whether a run is one of MindFormers."""
     return facts.side == MINDFORMERS
 
 
@@ -97,12 +96,12 @@ def recomputes(facts: Facts) -> bool | None:
 
 
 def has_experts(facts: Facts) -> bool:
-    """Whether a model has experts."""
+    """Return whether a model has experts."""
     return any(facts.model.get(key) for key in OF_EXPERTS)
 
 
 def coefficient(facts: Facts) -> object:
-    """The weight of the auxiliary loss, 0 where there is none."""
+    """Return the weight of the auxiliary loss, 0 where there is none."""
     kind = balancing(facts)
     if kind in UNBALANCED:
         return 0.0
@@ -110,41 +109,42 @@ def coefficient(facts: Facts) -> object:
 
 
 def balancing(facts: Facts) -> object:
-    """How experts are balanced, by Megatron-LM's name for it. A micro-batch may be one sequence, or the whole batch."""
+    """Return how experts are balanced, by Megatron-LM's name."""
     kind, rows = told_balancing(facts), facts.training.micro_batch_size
     if of_mindformers(facts):
         kind = IN_MINDFORMERS.get(str(kind), kind)
+    # a micro-batch may be one sequence, or the whole batch
     alike = {"seq_aux_loss": 1, "global_aux_loss": facts.training.global_batch_size}
     return "aux_loss" if rows and rows == alike.get(str(kind)) else kind
 
 
 def told_balancing(facts: Facts) -> object:
-    """How experts are balanced, by the framework's own name."""
+    """Return how experts are balanced, by the framework's own name."""
     return told(facts, "moe_router_load_balancing_type", default="sub_seq_aux_loss")
 
 
 def is_balanced(facts: Facts) -> bool:
-    """Whether an auxiliary loss balances the experts."""
+    """Return whether an auxiliary loss balances the experts."""
     return has_experts(facts) and coefficient(facts) not in (UNKNOWN, 0.0)
 
 
 def micro_batch(facts: Facts) -> object:
-    """The rows of a micro-batch; an auxiliary loss over anything else does not depend on it."""
+    """Return the rows of a micro-batch; unknown where no auxiliary loss depends on them."""
     return facts.training.micro_batch_size or UNKNOWN if balancing(facts) == "aux_loss" else UNKNOWN
 
 
 def logits_loss(facts: Facts) -> object:
-    """The weight of the loss of the router's logits, which MindFormers does not read."""
+    """Return the weight of the loss of the router's logits, which MindFormers does not read."""
     return 0.0 if of_mindformers(facts) else number(told(facts, "moe_z_loss_coeff") or 0.0)
 
 
 def has_bias(facts: Facts) -> bool:
-    """Whether experts have a bias."""
+    """Return whether experts have a bias."""
     return has_experts(facts) and told(facts, "moe_router_enable_expert_bias", default=UNKNOWN) is True
 
 
 def bias_rate(facts: Facts) -> object:
-    """By how much the bias of experts moves after a step."""
+    """Return by how much the bias of experts moves after a step."""
     if of_mindformers(facts) and MOVES_THE_BIAS not in str((facts.arguments or {}).get("callbacks")):
         return 0.0
     return number(told(facts, "moe_router_bias_update_rate", default=0.001))
@@ -154,23 +154,22 @@ def bias_rate(facts: Facts) -> object:
 
 
 def predicts(facts: Facts) -> bool:
-    """Whether layers predict further tokens."""
+    """Return whether layers predict further tokens."""
     return bool(facts.model.get("num_nextn_predict_layers"))
 
 
 def prediction_loss(facts: Facts) -> object:
-    """The weight of the loss of these layers."""
+    """Return the weight of the loss of these layers."""
     return number(told(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"))
 
 
 def is_latent(facts: Facts) -> bool:
-    """Whether the attention is latent."""
+    """Return whether the attention is latent."""
     return "kv_lora_rank" in facts.model
 
 
 def latent_stretch(facts: Facts) -> tuple[object, object]:
-    """By what latent scores are scaled, with plain positions too: the factor by which YaRN stretches positions, and a weight of its
-    logarithm, ``mscale`` in MindFormers and ``mscale_all_dim`` in Megatron-LM."""
+    """Return the factor by which YaRN stretches positions, and a weight of its logarithm; latent scores use both without YaRN too."""
     weight = "mscale" if of_mindformers(facts) else "mscale_all_dim"
     scaling = facts.model.get("rope_scaling")
     if isinstance(scaling, dict):
@@ -179,7 +178,7 @@ def latent_stretch(facts: Facts) -> tuple[object, object]:
 
 
 def latent_scale(facts: Facts) -> object:
-    """What latent scores are multiplied by beside the root of their size."""
+    """Return the factor of latent scores beside the root of their size."""
     factor, weight = latent_stretch(facts)
     if not (isinstance(factor, float) and isinstance(weight, float)):
         return UNKNOWN
@@ -197,4 +196,4 @@ ARGUMENTS = (
     ComparedSetting("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
 )
 ACTS = {argument.name: argument.acts for argument in ARGUMENTS}
-"""Name of a setting to the phase in which it acts. All others are of the forward pass."""
+"""Setting to the phase in which it acts; all others act in the forward pass."""

@@ -1,4 +1,4 @@
-"""Recorded settings against each other: hyper-parameters as the optimizers hold them, and the models' configurations."""
+"""Compare recorded settings: hyper-parameters as the optimizers hold them, and the models' configurations."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class HyperParameter(Named):
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 MICRO_BATCH = "micro_batch_size"
 FAMILY = "family"
-"""What the finding goes by that the model of one side alone is of a family."""
+"""Name of the finding that only one side's model is of a family."""
 OF_NONE = (NO_FAMILY, NEAREST)
-"""What a record says of a model of no family alone, which is no setting."""
+"""Keys of a record for a model of no family, which are no settings."""
 NOT_CLIPPED = "clip_grad"
-"""The setting of an optimizer that is known where it is None; any other that is None is unknown, and differs from nothing."""
+"""The only setting of an optimizer for which None is a value; elsewhere None is unknown, and differs from nothing."""
 NAMED = 5
-"""The most names that stand in a row."""
+"""The most names in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
 def equal(a: object, b: object, within: float = SETTING) -> bool:
-    """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
+    """Return whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(equal(*pair, within) for pair in zip(a, b, strict=True))
     if isinstance(a, int | float) and isinstance(b, int | float) and not isinstance(a, bool):
@@ -54,22 +54,22 @@ def equal(a: object, b: object, within: float = SETTING) -> bool:
 def hyper_parameters(
     reference: OptimizerFacts, candidate: OptimizerFacts, *, rates: bool = True, left_out: Container[str] = ()
 ) -> list[Finding]:
-    """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
-    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step.
-    ``left_out`` are parameters that cannot be compared."""
+    """Return what differs between two recorded optimizers, one finding for parameters with the same difference.
+
+    ``rates`` compares the initial learning rates too, which means something where both runs begin with one step. ``left_out`` are
+    parameters that cannot be compared."""
     kind = Metric.HYPER_PARAMETER
-    ours, theirs = str(reference.type), str(candidate.type)
-    families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
+    types = str(reference.type), str(candidate.type)
+    families = {"Adam" if "adam" in name.lower() else name for name in types}
     known = None not in (reference.type, candidate.type)
-    findings = [_setting("type", ours, theirs, kind)] if known and len(families) > 1 else []
-    overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
-    known_of = [setting for setting in overall if None not in setting or setting[0] == NOT_CLIPPED]
-    findings += [_setting(*setting, kind) for setting in known_of if not equal(*setting[1:])]
-    ours_by, theirs_by = (
-        {name: group for name, group in side.by_parameter().items() if name not in left_out} for side in (reference, candidate)
-    )
-    keys = PER_GROUP if rates else PER_GROUP[1:]
-    return [*findings, *_in_one_only(ours_by, theirs_by), *_of_parameters(ours_by, theirs_by, keys)]
+    findings = [_setting("type", *types, kind)] if known and len(families) > 1 else []
+    for key in OVERALL:
+        values = getattr(reference, key), getattr(candidate, key)
+        if (None not in values or key == NOT_CLIPPED) and not equal(*values):
+            findings.append(_setting(key, *values, kind))
+    sides = (side.by_parameter().items() for side in (reference, candidate))
+    ours, theirs = ({name: group for name, group in groups if name not in left_out} for groups in sides)
+    return [*findings, *_in_one_only(ours, theirs), *_of_parameters(ours, theirs, PER_GROUP if rates else PER_GROUP[1:])]
 
 
 Groups = Mapping[str, ParameterGroup]
@@ -77,25 +77,24 @@ Groups = Mapping[str, ParameterGroup]
 
 
 def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
-    """Parameters that one optimizer holds alone; nothing where the two have none in common."""
+    """Return the parameters that only one optimizer holds; nothing where the two share none."""
     findings = []
-    for in_reference, alone in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
-        if alone and ours.keys() & theirs.keys():
-            subject = message("hyper_parameters.in_one_only", names=listed(sorted(alone)))
+    for in_reference, names in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
+        if names and ours.keys() & theirs.keys():
+            subject = message("hyper_parameters.in_one_only", names=listed(sorted(names)))
             findings.append(Finding(subject, *presence(in_reference), quantity=Metric.HYPER_PARAMETER))
     return findings
 
 
 def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Finding]:
-    """Hyper-parameters of groups that differ, each with its parameters where these are not all."""
+    """Return hyper-parameters of groups that differ, each with its parameters where these are not all."""
     findings = []
     for key in keys:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in sorted(ours.keys() & theirs.keys()):
             pair = getattr(ours[name], key), getattr(theirs[name], key)
-            if not (
-                None in pair or equal(*pair) or all(value != value for value in pair)
-            ):  # NaN is a rate or a decay that follows a schedule
+            scheduled = all(value != value for value in pair)  # NaN is a rate or a decay that follows a schedule
+            if not (None in pair or equal(*pair) or scheduled):
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
@@ -106,33 +105,31 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
 
 
 def several(names: Sequence[Argument]) -> Argument:
-    """Some names in a row, ``one, another and a third``, the first of many; None without any."""
+    """Return some names in a row, ``one, another and a third``, the first of many; None without any."""
     if len(names) > NAMED:
         return message("names.and_more", name=terms(names[:NAMED]), count=len(names) - NAMED)
     return all_of(terms(names[:-1]), names[-1]) if len(names) > 1 else next(iter(names), None)
 
 
 def listed(names: Sequence[str]) -> Message | str:
-    """The first name, and how many more there are."""
+    """Return the first name, and how many more there are."""
     return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
 
 
 def can_be_given(name: str, side: str) -> bool:
-    """Whether a run of a side's framework can be given another value of a setting: whether its model is of a family is no setting, and
-    MindFormers takes all rows of a batch at once."""
-    return name != FAMILY and not (name == MICRO_BATCH and side == "ms")
+    """Return whether a run of a side's framework can be given another value of a setting."""
+    return name != FAMILY and not (name == MICRO_BATCH and side == "ms")  # MindFormers takes all rows of a batch at once
 
 
 def presence(in_reference: bool) -> tuple[Value, Value]:
-    """The values of both sides of something that one side lacks."""
+    """Return the values of both sides for what one side lacks."""
     present, absent = message("match.there"), message("match.absent")
     return (present, absent) if in_reference else (absent, present)
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
-    """What differs between two recorded model configurations: whether both are of a family, then the settings. Of a model of no family only
-    sizes are on record, so that what it does not hold is no difference. A setting that is unknown on a side is none either."""
-    known = NO_FAMILY not in reference and NO_FAMILY not in candidate
+    """Return what differs between two recorded model configurations: whether both are of a family, then the settings."""
+    known = NO_FAMILY not in reference and NO_FAMILY not in candidate  # else only sizes are on record
     keys = reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()
     pairs = {key: (reference.get(key), candidate.get(key)) for key in sorted(keys - not_compared(reference, candidate))}
     differing = [_setting(key, *pair, Metric.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
@@ -140,7 +137,7 @@ def model_settings(reference: Table, candidate: Table) -> list[Finding]:
 
 
 def recognised(reference: Table, candidate: Table) -> list[Finding]:
-    """That the model of one record is of a family and that of the other of none; nothing where both are, or neither is."""
+    """Return a finding where the model of only one record is of a family."""
     if (NO_FAMILY in reference) == (NO_FAMILY in candidate):
         return []
     kinds = family_shown(reference), family_shown(candidate)
@@ -148,7 +145,7 @@ def recognised(reference: Table, candidate: Table) -> list[Finding]:
 
 
 def family_shown(model: Table) -> Value:
-    """The family of a recorded model as a setting is shown, or why it has none."""
+    """Return the family of a recorded model as a setting is shown, or why it has none."""
     if NO_FAMILY in model:
         return of_no_family(model)
     named = model.get("architectures") or model.get("model_type")
@@ -156,14 +153,14 @@ def family_shown(model: Table) -> Value:
 
 
 def of_no_family(model: Table) -> Message:
-    """That a recorded model is of no family, and in what it differs from the nearest."""
+    """Say that a recorded model is of no family, and how it differs from the nearest."""
     reasons, nearest = model.get(NO_FAMILY), model.get(NEAREST)
     why = terms(map(str, reasons)) if isinstance(reasons, list) else show(reasons)
     return message("family.not_recognised", family=str(nearest), why=why) if nearest else message("family.none", why=why)
 
 
 def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
-    """What differs between the settings that two runs were given for parts of their models, in what they mean."""
+    """Return the settings of their models' parts that mean something different to two runs."""
     findings = []
     for argument in ARGUMENTS:
         compared, shown = argument.compared(reference, candidate), argument.shown or argument.means
@@ -178,7 +175,7 @@ def _setting(key: str, reference: object, candidate: object, quantity: Metric) -
 
 
 def as_written(value: object) -> Value:
-    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list is text, and nothing is said in words."""
+    """Return a setting as people wrote it: fp32's view of 0.1 is 0.1, a list is text."""
     if value is None:
         return message("settings.none")
     if isinstance(value, float):
@@ -187,7 +184,7 @@ def as_written(value: object) -> Value:
 
 
 def show(value: object) -> str:
-    """The same as text."""
+    """Return a setting as text."""
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(show, value)) + "]"
     return f"{value:.7g}" if isinstance(value, float) else str(value)

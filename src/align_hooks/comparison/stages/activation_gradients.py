@@ -1,4 +1,4 @@
-"""What the backward pass hands back to the points of the forward pass, on equal weights."""
+"""The stage of gradients at points of the forward pass, on equal weights."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ from align_hooks.names.points import GRADIENT
     source="align_hooks.record.read.activations",
 )
 def activation_gradients(context: ComparisonContext) -> StageResult | None:
-    """The gradient of each point at every step that stands on equal weights, from the output back; None where neither run recorded any."""
+    """Compare the gradient of each point from the output back; None where neither run recorded any."""
     return point_stage(context, activation_gradients, lambda name: name.endswith(GRADIENT), backward_order)

@@ -1,4 +1,4 @@
-"""What the points of a forward pass put out, on equal weights."""
+"""The stage of values at points of the forward pass, on equal weights."""
 
 from __future__ import annotations
 
@@ -20,6 +20,5 @@ from align_hooks.names.points import GRADIENT
     source="align_hooks.record.read.activations",
 )
 def activations(context: ComparisonContext) -> StageResult | None:
-    """The value of each point at every step that stands on equal weights, in the order of a forward pass; None where neither run recorded
-    any. What is shown first is where the error jumps."""
+    """Compare the value of each point in the order of the forward pass; None where neither run recorded any."""
     return point_stage(context, activations, lambda name: not name.endswith(GRADIENT), forward_order)

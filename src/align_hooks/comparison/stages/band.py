@@ -1,4 +1,4 @@
-"""A long run as a whole, against the band that repeats of the reference make."""
+"""The stage of a long run judged over all its steps, by the band that repeats of the reference make."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from align_hooks.messages import Message, message, sentences
 
 @stage("band", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.local_level"))
 def band(context: ComparisonContext) -> StageResult | None:
-    """Loss and global norm of all settled steps, beside what repeats of the reference differ by: where they leave the band, and parts whose
-    mean is off. Single free steps are not judged then: of thousands one is always far off."""
+    """Compare loss and global norm of all settled steps with what repeats differ by; None where no number has a band.
+
+    Single free-running steps are not judged then: of thousands one is always far off."""
     if not context.bands:
         return None
     findings = [finding for each in context.bands for finding in (*left(context, each), *parts(each))]
@@ -30,13 +31,13 @@ def band(context: ComparisonContext) -> StageResult | None:
     if not any(finding.limit_ratio > 1 for finding in findings):
         return StageResult(band, Status.SAME, summary, tuple(findings), short=short)
     findings.sort(key=lambda finding: (finding.limit_ratio <= 1, finding.step or 0))
-    first_out = findings[0].what if isinstance(findings[0].what, Message) else None
-    result = StageResult(band, Status.DIFFERENT, summary, tuple(findings), short=short, differs=first_out)
+    differs = findings[0].what if isinstance(findings[0].what, Message) else None
+    result = StageResult(band, Status.DIFFERENT, summary, tuple(findings), short=short, differs=differs)
     return result.with_common(sentences(*departure(context)))
 
 
 def left(context: ComparisonContext, each: Banded) -> list[Finding]:
-    """Where a number leaves its band; the values are those of the step at which it was seen."""
+    """Return a finding where a number leaves its band, with the values of the step at which that was seen."""
     if each.alarm is None or each.start is None:
         return []
     quantity, seen = NUMBERS[each.series.name], int(each.series.steps[each.alarm.seen])
@@ -46,7 +47,7 @@ def left(context: ComparisonContext, each: Banded) -> list[Finding]:
 
 
 def parts(each: Banded) -> list[Finding]:
-    """The mean difference of each part of the run."""
+    """Return a finding for the mean difference of each part of the run."""
     quantity, found = NUMBERS[each.series.name], []
     for part in each.drifts:
         first, last = (int(each.series.steps[index]) for index in (part.start, part.stop - 1))

@@ -1,4 +1,4 @@
-"""The data."""
+"""The stage of batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from align_hooks.record.read.loss_weights import weights_of_tokens
 
 @stage("batches", Phase.START, place=FaultLocation.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
 def batches(context: ComparisonContext) -> StageResult:
-    """What the models consumed, element by element; of a batch that is not on record the digest of its tokens, of two runs of one framework
-    and layout; and of logs and curves the number of samples. The number of tokens that count is compared where no mask is on record."""
+    """Compare the inputs of the models: element by element where both recorded a batch; by the digest of its tokens where one did not, for
+    one framework and layout; by counts of samples for logs and curves; by counts of tokens where no mask is on record."""
     steps, gaps = context.pair.steps("batches"), context.pair.gaps("batches")
     seen = BatchComparison(context)
     for index, step in enumerate(steps):
@@ -59,19 +59,22 @@ def batches(context: ComparisonContext) -> StageResult:
 
 @dataclass(slots=True)
 class BatchComparison:
-    """What was seen of the batches that both sides recorded: findings, the steps whose masks were compared, whether a mask is
-    ``unseen``, and what differing steps have in common."""
+    """Differences of the batches that both sides recorded."""
 
     context: ComparisonContext
     evidence: BatchEvidence = field(default_factory=BatchEvidence)
     findings: list[Finding] = field(default_factory=list)
     masked: set[int] = field(default_factory=set)
+    """Steps whose masks were compared."""
     agreed: int = -1
+    """The last step that agrees; -1 before any."""
     unseen: bool = False
+    """Whether a side's mask is unknown."""
     common: Common = field(default_factory=Common)
+    """What differing steps have in common."""
 
     def add(self, step: int, ours: Batch, theirs: Batch) -> list[Message]:
-        """Compare a step; what of it cannot be compared."""
+        """Compare a step, and return what of it cannot be compared."""
         pair = self.context.pair
         for (side, run), batch in zip(pair.sides, (ours, theirs), strict=True):
             self.evidence.statistics.setdefault(side, BatchStatistics()).add(step, arrays_of(run, batch), {})
@@ -94,7 +97,8 @@ class BatchComparison:
 
     @property
     def told(self) -> tuple[Message | None, Message | None]:
-        """How the samples of both sides relate, as ``check`` says it, and what they have in common; None where nothing differs."""
+        """Return how the samples of both sides relate, as ``check`` says it, and what differing steps have in common; None where nothing
+        differs."""
         names = {finding.name for finding in self.findings}
         if not names:
             return None, None
@@ -111,7 +115,7 @@ class BatchComparison:
 
 
 def _first(findings: Sequence[Finding]) -> Words | None:
-    """What differs first, and at which step; None where nothing does."""
+    """Return what differs first, and at which step; None where nothing does."""
     first = min(findings, key=lambda finding: finding.step or 0, default=None)
     if first is None:
         return None
@@ -119,24 +123,25 @@ def _first(findings: Sequence[Finding]) -> Words | None:
 
 
 def _valid_tokens(pair: Pair, masked: Collection[int]) -> tuple[int, list[Finding]]:
-    """Of how many steps both sides counted the tokens that count, and where their numbers differ: of steps that are not ``masked`` alone.
-    Where masks were compared, a number that differs is the loss function's, and no matter of the data."""
-    known = [row for row in pair.numbers("valid_tokens") if row[0] not in masked]
-    unlike, kind = [row for row in known if row[1] != row[2]], Metric.VALID_TOKENS
-    return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
+    """Return at how many steps both sides counted valid tokens, and where the counts differ, without ``masked`` steps."""
+    known = [row for row in pair.numbers("valid_tokens") if row[0] not in masked]  # where masks agree the loss function counts otherwise
+    return len(known), [_number(Metric.VALID_TOKENS, *row) for row in known if row[1] != row[2]]
 
 
 def _consumed(pair: Pair) -> list[Finding]:
-    """Where the two had consumed other numbers of samples after a step, of runs that others recorded: their steps go by number alone."""
+    """Return where runs that others recorded consumed other numbers of samples: their steps are matched by number only."""
     if not pair.converted:
         return []
-    kind, counts = Metric.CONSUMED_SAMPLES, pair.numbers("consumed_samples")
-    unlike = [row for row in counts if isinstance(row[1], int | float) and isinstance(row[2], int | float) and row[1] != row[2]]
-    return [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
+    counts = [row for row in pair.numbers("consumed_samples") if all(isinstance(count, int | float) for count in row[1:])]
+    return [_number(Metric.CONSUMED_SAMPLES, *row) for row in counts if row[1] != row[2]]
+
+
+def _number(kind: Metric, step: int, ours: float, theirs: float) -> Finding:
+    return Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind)
 
 
 def _weighs_otherwise(context: ComparisonContext) -> bool:
-    """Whether the two sides weigh the same tokens differently in what they differentiate."""
+    """Return whether the sides weigh the same tokens differently in what they differentiate."""
     per_token = (bool(run.facts.training.per_token_loss) for run in context.pair.runs)
     ours, theirs = map(weights_of_tokens, context.first_batches, per_token)
     return ours is not None and theirs is not None and ours.shape == theirs.shape and not np.allclose(ours, theirs, rtol=1e-9, atol=0)

@@ -1,4 +1,4 @@
-"""What each framework clipped by, at every step."""
+"""The stage of gradient clipping."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from align_hooks.messages import message, sentences
 
 NAMES = (Metric.GRAD_NORM.value, Metric.CLIP_COEFFICIENT.value)
 Number: TypeAlias = tuple[str, int, float, float, float]
-"""One number of a step: its name, the step, both values and how far they are apart. A long run has thousands, of which few are shown."""
+"""Name, step, both values and relative difference of a number; a long run has thousands, of which few become findings."""
 
 
 @stage("clipping", Phase.UPDATE, place=FaultLocation.CLIPPING, decides=False)
 def clipping(context: ComparisonContext) -> StageResult:
-    """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
+    """Compare the global norm by which each framework clipped, its coefficient, and skipped updates, at every step."""
     numbers: list[Number] = []
     skipped = []
     spoiled = context.pair.skipped

@@ -1,4 +1,4 @@
-"""The losses of all steps together."""
+"""The stage of the losses of all steps together."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ CURVE = 10
 
 @stage("curve", Phase.AFTER_ALL, place=FaultLocation.CURVE, draws=True, decides=False, source=message("method.guide_around_zero"))
 def curve(context: ComparisonContext) -> StageResult:
-    """The mean of all relative differences of the loss, with their signs: a bias too small for any one step adds up here.
+    """Compare the mean of all signed relative differences of the loss: a bias too small for any one step adds up here.
 
-    Honest differences stand on both sides of zero, or drift within half of the limit of a step. The guide's "around the 0-axis" asks for
-    the same of a run with a learning rate of 0. With another rate neighbouring steps go together,
-    so signs are said and not judged. Where repeats make a band, that judges.
-    """
+    Honest differences are on both sides of zero, or drift within half of a step's limit. The guide's "around the 0-axis" asks for the
+    same of a run with a learning rate of 0. With another rate neighbouring steps correlate, so signs are reported and not judged. Where
+    repeats make a band, the band judges."""
     rows = context.pair.rows
     losses = [(ours, theirs) for _, ours, theirs in context.pair.numbers("loss")]
     if len(losses) < CURVE:

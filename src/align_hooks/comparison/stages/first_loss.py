@@ -1,4 +1,4 @@
-"""The loss of the first common step, and what was differentiated."""
+"""The stage of the first common step's loss and objective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from align_hooks.record.reader import Run
 
 @stage("step-0 loss", Phase.FORWARD, draws=True)
 def first_loss(context: ComparisonContext) -> StageResult:
-    """The loss of the first common step: the forward computation."""
+    """Compare the loss of the first common step: the forward computation."""
     step = context.pair.first or 0
     limit = context.noise.limits("losses", step, context.pair.limits.loss)
     findings = [finding for ours, theirs in context.pair.rows[:1] for finding in losses(ours, theirs, limit)]
@@ -38,8 +38,7 @@ def first_loss(context: ComparisonContext) -> StageResult:
 
 
 def weighed_otherwise(context: ComparisonContext) -> Words | None:
-    """The side whose loss function counts other tokens than its mask at the first step, whose first loss is not the mean of its own tokens'
-    losses, or which weighs tokens otherwise than its settings say, at any step; None where neither or both do."""
+    """Describe the only side whose loss function contradicts its mask, tokens' losses or settings; None where neither or both do."""
     of_sides = {side: of_loss_function(run, context.pair.first) for side, run in context.pair.sides}
     odd = [side for side, claims in of_sides.items() if claims]
     if len(odd) != 1:
@@ -49,8 +48,8 @@ def weighed_otherwise(context: ComparisonContext) -> Words | None:
 
 
 def of_loss_function(run: Run, first: int | None) -> list[Contradiction]:
-    """What a run's own loss function does at the first step, one of a kind, the cause before what follows from it. Weights of tokens that
-    follow from no setting may add up to the same at one step."""
+    """Return what a run's own loss function does at the first step, one contradiction of a kind, causes before consequences."""
+    # weights of tokens that follow from no setting may happen to add up at the first step
     known = [claims for claims in run.self_check.of_losses if claims.step == first or claims.kind is ContradictionKind.WEIGHTS_OF_TOKENS]
     by_kind = {claims.kind: claims for claims in reversed(known)}
     return [by_kind[kind] for kind in OF_LOSS if kind in by_kind]

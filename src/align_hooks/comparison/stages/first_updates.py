@@ -1,10 +1,8 @@
-"""The stage "first updates": what each optimizer did to the weights while both runs still stand together.
+"""The stage of the first updates: the change of the weights while both runs still have equal ones.
 
-Weights hide an update that is a hundredth of them. So the change of the weights is compared, of the first two updates that move any. After
-the first update both runs stand on weights that are equal but for rounding, and their gradients agree likewise. The second update shows the
-betas and the clipping, which bias correction and the scale of the gradients hide from the first. Neither moments nor gradients need to be
-stored, and sketches of the weights are enough, for the sketch of a change is the change of the sketches.
-"""
+Weights hide an update that is a hundredth of them, so their change is compared, of the first two updates that move any. After the first
+both runs' weights and gradients are equal but for rounding. The second shows the betas and the clipping, which bias correction and the
+scale of the gradients hide from the first. Sketches of the weights are enough: the sketch of a change is the change of the sketches."""
 
 from __future__ import annotations
 
@@ -23,18 +21,17 @@ from align_hooks.messages import any_of, message
 
 UPDATES = 2
 FLIPS = 1.5
-"""An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
-any tensor, however small it is."""
+"""Elements of a tensor, in root mean square, that may move the other way: those whose gradient is near zero move by the whole rate."""
 MOST = 0.7
-"""Of the reference's update: no limit is wider, or a tensor that is never updated would pass."""
+"""Part of the reference's update that no limit exceeds, or a tensor that is never updated would pass."""
 
 
 @stage("first updates", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, is_pictured=True)
 def first_updates(context: ComparisonContext) -> StageResult:
-    """Both runs' changes of the weights, tensor by tensor. Where they are not clearly beyond the limit, noise alone could tell. Default
-    limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it."""
+    """Compare the changes of the weights, tensor by tensor; inconclusive where they are not clearly beyond a default limit."""
     pair = context.pair
     kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
+    # default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it
     if not context.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
         return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=any_of(*sorted(kinds))))
     begun = next((index for index, (ours, _) in enumerate(pair.rows) if ours.step + 1 not in pair.still), len(pair.rows))
@@ -69,14 +66,14 @@ def first_updates(context: ComparisonContext) -> StageResult:
 
 
 def _errors(context: ComparisonContext, step: int) -> list[Finding]:
-    """Distances of one update, relative to the reference's, and that of all tensors together, which has no name."""
+    """Return relative distances of one update, and that of all tensors together, which has no name."""
     pair = context.pair
     times = 1.0 if {step, step + 1} <= set(pair.steps("weights")) else SKETCHED
     measured = context.noise.limits("updates", step, pair.limits.update)
     shapes = pair.pieces(pair.reference)
 
     def limit(name: str) -> float:
-        """Wide enough for one element that Adam moves the other way, and too narrow for a tensor that is not updated."""
+        """Return a limit wide enough for one element that moves the other way, and too narrow for a tensor without update."""
         return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
 
     updates = list(distances.updates(*pair.runs, step, pair.limits.eps, context.work))

@@ -1,4 +1,4 @@
-"""Norms, gradients and weights of steps that do not stand on equal weights any more."""
+"""The stage of norms, gradients and weights at steps that no longer have equal weights."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from align_hooks.messages import message, sentences, terms
 
 @stage("free-running steps", Phase.BACKWARD, place=FaultLocation.NEXT_LOSS, draws=True, decides=False, is_of_tensors=True)
 def free_running(context: ComparisonContext) -> StageResult:
-    """Norms, gradients and weights of free-running steps, beside what an honest pair gives; weights at a rate of 0. Where
-    repeats make a band, that judges the later steps, and what their tensors did is looked at where it is left."""
+    """Compare tensors of free-running steps with what an honest pair shows; weights at a rate of 0 to the bit.
+
+    Steps that a band judges are left out, unless a rate of 0 keeps their weights."""
     exact: list[Finding] = []
     free: list[Finding] = []
     counts: dict[Metric, int] = {}

@@ -1,4 +1,4 @@
-"""Gradients of exact steps."""
+"""The stage of gradients at steps on equal weights."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from align_hooks.comparison.steps import exact_stage
 
 @stage("gradients", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source="align_hooks.record.format.sketch")
 def gradients(context: ComparisonContext) -> StageResult:
-    """Gradients of exact steps, tensor by tensor, stored or sketched."""
+    """Compare gradients of exact steps, tensor by tensor, stored or sketched."""
     return exact_stage(context, gradients, Metric.GRADIENTS, context.pair.is_exact, context.pair.limits.gradient)

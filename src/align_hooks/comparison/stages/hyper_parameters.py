@@ -1,4 +1,4 @@
-"""The settings of both optimizers, and the learning rate of every step."""
+"""The stage of both optimizers' settings, and of the learning rate of every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from align_hooks.record.format.schema import Rate
     "hyper-parameters", Phase.UPDATE, place=FaultLocation.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist")
 )
 def hyper_parameters(context: ComparisonContext) -> StageResult:
-    """What the optimizers were built with, and the learning rate of every step."""
+    """Compare the optimizers' settings, and the learning rate of every step."""
     ours, theirs = (run.facts.optimizer for run in context.pair.runs)
     rates, rate_differs, steps = learning_rates(context.pair)
     if not ours or not theirs:  # a log has the rates alone
@@ -41,17 +41,16 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
 
 
 def unlike(built: Sequence[Finding], rate: Message | None) -> Words | None:
-    """Which settings differ, and from which step on the learning rate; None where nothing does."""
+    """Return which settings differ, and from which step on the learning rate; None where nothing does."""
     names = list(dict.fromkeys(finding.what for finding in built))
     differing = message("differs.settings", names=several(names)) if names else None
     return sentences(differing, rate) if differing or rate else None
 
 
 def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
-    """Where the learning rates of the common steps first differ, that as a sentence, and of how many steps both are known; those of a log
-    to its digits."""
+    """Return where learning rates first differ, that as a sentence, and at how many steps both are known."""
     known = pair.numbers("learning_rate")
-    within = SETTING + pair.resolution_of("learning_rate")
+    within = SETTING + pair.resolution_of("learning_rate")  # a log's rates are known to its digits
     apart = [(step, ours, theirs) for step, ours, theirs in known if not _equal(pair, ours, theirs, within)]
     if not apart:
         return [], None, len(known)
@@ -65,7 +64,7 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
 
 
 def _equal(pair: Pair, ours: Rate, theirs: Rate, within: float) -> bool:
-    """Whether two rates are the same, parameter by parameter where they are of groups on record; else as :func:`rates_equal` says."""
+    """Return whether two rates are equal, by parameter where their groups are on record, else as :func:`rates_equal` says."""
     if not isinstance(ours, list) and not isinstance(theirs, list):
         return rates_equal(ours, theirs, within)
     known = [run.facts.optimizer.rates(rate) for run, rate in zip(pair.runs, (ours, theirs), strict=True) if run.facts.optimizer]

@@ -1,4 +1,4 @@
-"""What the optimizers start from."""
+"""The stage of the optimizers' initial state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from align_hooks.messages import message
 
 @stage("initial optimizer state", Phase.UPDATE, place=FaultLocation.STATE, decides=False)
 def initial_optimizer_state(context: ComparisonContext) -> StageResult:
-    """The optimizers' states where updates were made before: of a resumed run, or where a state was loaded. To the bit, or within the
-    rounding of the type that either keeps moments in."""
+    """Compare the states of optimizers that made updates before, to the bit or within the rounding of the moments' type."""
     pair = context.pair
     first, none = pair.first, message("optimizer_state.no_update")
     no_update = StageResult(initial_optimizer_state, Status.SAME, none, short=message("short.no_update"))

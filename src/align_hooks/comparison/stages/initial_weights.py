@@ -1,4 +1,4 @@
-"""The weights that both runs start from."""
+"""The stage of the weights that both runs start from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from align_hooks.messages import Message, message, sentences
 
 @stage("initial weights", Phase.START, place=FaultLocation.WEIGHTS, is_of_tensors=True, is_pictured=True)
 def initial_weights(context: ComparisonContext) -> StageResult:
-    """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
+    """Compare the initial weights, to the bit or within the rounding of sketches."""
     result = exact_stage(context, initial_weights, Metric.WEIGHTS, lambda step: step == context.pair.first, 0.0)
     if (stale := _stale_main_parameters(context)) is not None:
         return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).with_common(stale)
@@ -30,7 +30,7 @@ def initial_weights(context: ComparisonContext) -> StageResult:
 
 
 def _stale_main_parameters(context: ComparisonContext) -> Message | None:
-    """The side whose optimizer starts from other weights than its model, which no weight on record shows: main parameters are recorded."""
+    """Name the only side whose optimizer starts from other weights than its model: main parameters are recorded, not the model's."""
     stale = [(side, names) for side, run in context.pair.sides if (names := run.stale_main_parameters)]
     if len(stale) != 1:
         return None
@@ -39,7 +39,7 @@ def _stale_main_parameters(context: ComparisonContext) -> Message | None:
 
 
 def _converted(context: ComparisonContext, result: StageResult) -> Words | None:
-    """What became of the weights that differ most, where it is a known mistake of a conversion."""
+    """Describe the known mistakes of a conversion that made the weights that differ most; None without any."""
     pair, step = context.pair, context.pair.first or 0
     wrong = [finding.name for finding in result.beyond[:SHOWN]]
     if step in pair.steps("weights"):

@@ -1,4 +1,4 @@
-"""Losses after the first."""
+"""The stage of losses after the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from align_hooks.messages import message, sentences
 
 @stage("later losses", Phase.FORWARD, place=FaultLocation.NEXT_LOSS, draws=True)
 def later_losses(context: ComparisonContext) -> StageResult:
-    """Losses after the first."""
+    """Compare the losses after the first."""
     exact: list[StepDistance] = []
     free: list[StepDistance] = []
     skipped = 0  # by both runs, of which Megatron-LM's log has no loss

@@ -1,4 +1,4 @@
-"""Norms of the gradients of exact steps."""
+"""The stage of gradient norms at steps on equal weights."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.forma
 
 @stage("local norms", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source=SOURCE)
 def local_norms(context: ComparisonContext) -> StageResult:
-    """Norms of exact steps."""
+    """Compare norms of exact steps."""
     return exact_stage(context, local_norms, Metric.LOCAL_NORMS, context.pair.is_exact, context.pair.limits.norm)

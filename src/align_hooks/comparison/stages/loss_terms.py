@@ -1,4 +1,4 @@
-"""The terms of the loss beside the language model's."""
+"""The stage of the loss terms beside the language model's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
 def loss_terms(context: ComparisonContext) -> StageResult | None:
-    """What balances experts and what predicts further tokens, with their coefficients, at every step that stands on equal weights.
+    """Compare the terms that balance experts and predict further tokens, with their coefficients, on equal weights.
 
-    A term that one run lacks is 0 there. None where neither run has any. No loss of a token shows them, and the loss that frameworks print
-    has some of them on one side alone.
-    """
+    A term that one run lacks is 0 there; None where neither run has any. No token's loss shows these terms, and a printed loss may have
+    some of them on one side only."""
     pair = context.pair
     if not any(row.terms for run in pair.runs for row in run.rows):
         return None

@@ -1,4 +1,4 @@
-"""How much of the two runs can be laid side by side at all."""
+"""The stage of the match: how much of two runs can be compared at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from align_hooks.messages import message, sentences, terms
 
 @stage("match", place=FaultLocation.MATCH, is_before_numbers=True)
 def match(context: ComparisonContext) -> StageResult:
-    """How much of the two runs can be laid side by side."""
+    """Compare steps and parameters: how much of the two runs can be compared."""
     problems = [
         Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Metric.WHOLENESS)
         for side, run in context.pair.sides
@@ -53,7 +53,7 @@ def match(context: ComparisonContext) -> StageResult:
 
 
 def _unfit(context: ComparisonContext) -> tuple[Reason, Words] | None:
-    """Why a run cannot be compared with any other."""
+    """Return why a run cannot be compared with any other; None where both can."""
     for side, run in context.pair.sides:
         if not run.steps:
             return Reason.NO_WHOLE_STEP, message("match.no_whole_step", side=side)
@@ -71,7 +71,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def _laid_out(context: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) -> Words:
-    """How many steps, parameters and elements both runs have in common; of a log or a dump there are steps alone."""
+    """Say how many steps, parameters and elements both have in common; of a log or a dump only the steps."""
     steps, expected = len(context.pair.rows), max(len(run.steps) for run in context.pair.runs)
     if shapes is None:
         return message("match.dump" if context.pair.dumped else "match.log", steps=steps, expected=expected)
@@ -83,20 +83,20 @@ def _laid_out(context: ComparisonContext, shapes: tuple[Shapes, Shapes] | None) 
 
 
 def _in_short(context: ComparisonContext, names: Collection[str]) -> Words:
-    """How many steps both have, of how many where these are not all, and how many parameters."""
+    """Say how many steps both have, of how many unless of all, and how many parameters."""
     steps, expected = len(context.pair.rows), max(len(run.steps) for run in context.pair.runs)
     made = message("steps.count", count=steps) if steps == expected else message("short.steps_of", count=steps, expected=expected)
     return terms([made, message("short.names", count=len(names))]) if names else made
 
 
 def _left_out(context: ComparisonContext, ours: Shapes, theirs: Shapes) -> Collection[str]:
-    """The other run's parameters that a dump does not have: another tool chose what it keeps."""
+    """Return the other run's parameters that a dump lacks: another tool chose what it keeps."""
     lacked = zip(context.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
     return {name for (side, _), names in lacked if side in context.pair.dumped for name in names}
 
 
 def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
-    """Parameters that both sides have in different shapes."""
+    """Return the parameters that both sides have in different shapes."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
     shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
     return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Metric.SHAPE) for name, pair in shapes.items()]
@@ -115,7 +115,7 @@ def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Sha
 
 
 def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
-    """Parameters that one side lacks and may not lack."""
+    """Return the parameters that one side lacks and may not lack."""
     lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
     alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
     return [Finding(name, *presence(name in ours), name=name, quantity=Metric.SHAPE) for name in alone]

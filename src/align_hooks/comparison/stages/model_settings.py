@@ -1,4 +1,4 @@
-"""Settings of the model that differ although nothing recorded shows it."""
+"""The stage of model settings that differ although nothing recorded shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from align_hooks.quantities.weights import NO_FAMILY
 
 @stage("model settings", decides=False)
 def model_settings(context: ComparisonContext) -> StageResult:
-    """Some faults hide from losses for long, and a fault that is smaller than the rounding of the coarser compute type hides for good."""
+    """Compare settings: some faults hide from losses for long, and one below the rounding of the coarser type for good."""
     if not context.settings and not all(run.facts.model for run in context.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
     status = Status.INCONCLUSIVE if context.settings else Status.SAME
@@ -22,7 +22,7 @@ def model_settings(context: ComparisonContext) -> StageResult:
 
 
 def unlike(context: ComparisonContext) -> Message:
-    """What differs, in a line; where a side's model was not recognised, that and why, for nothing else of it is worth reading first."""
+    """Say what differs; where a side's model was not recognised, only that: nothing else of it is worth reading first."""
     if all(finding.name != FAMILY for finding in context.settings):
         return message("model_settings.differ", names=several([finding.what for finding in context.settings]))
     return next(

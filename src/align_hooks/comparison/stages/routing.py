@@ -1,4 +1,4 @@
-"""The experts that each token was given to, layer by layer."""
+"""The stage of expert choices, layer by layer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from align_hooks.record.read.routing import in_layers
 
 @stage("routing", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True, decides=False)
 def routing(context: ComparisonContext) -> StageResult | None:
-    """The experts of each token, at every step; counts of tokens where not both runs recorded these. None of models without experts.
+    """Compare each token's experts at every step, or counts of tokens where not both runs recorded them; None without experts.
 
-    A few tokens that change their experts are near ties. On equal weights more of them are a fault, at or before the first layer that shows
-    them; on weights that drifted apart they say nothing by themselves.
-    """
+    A few tokens that change experts are near ties. On equal weights more are a fault at or before the first layer that shows them; on
+    weights that drifted they decide nothing."""
     pair = context.pair
     if not any(".experts." in name for run in pair.runs for name in pair.pieces(run)):
         return None
@@ -51,7 +50,7 @@ def routing(context: ComparisonContext) -> StageResult | None:
 
 
 def of_step(context: ComparisonContext, step: int) -> list[Finding]:
-    """One finding a layer of one step, the share of its tokens that were given to other experts."""
+    """Return a finding for each layer of a step: the share of its tokens that went to other experts."""
     limits = context.pair.limits
     measured = distances.routing(*context.pair.runs, step, limits.eps)
     findings = []
@@ -65,6 +64,6 @@ def of_step(context: ComparisonContext, step: int) -> list[Finding]:
 
 
 def first_wrong(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings beyond their limits in the order of a forward pass: what stands first hands its error on."""
+    """Return violations in the order of a forward pass: the first passes its error on."""
     ordered = sorted(findings, key=lambda finding: (finding.step or 0, in_layers(finding.name)))
     return tuple(ordered[:WORST])

@@ -1,4 +1,4 @@
-"""What each record says of itself."""
+"""The stage of each record's contradictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from align_hooks.record.check.self_check import SelfCheck
 
 @stage("self-check", place=FaultLocation.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.check.self_check")
 def self_check(context: ComparisonContext) -> StageResult:
-    """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
+    """Check that each record holds every element once, by its framework's norm, and that copies are equal."""
     checks = {side: run.self_check for side, run in context.pair.sides if run.manifests}
     findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
     if findings:
@@ -50,7 +50,7 @@ def self_check(context: ComparisonContext) -> StageResult:
 
 
 def _unchecked(context: ComparisonContext, checks: Mapping[Side, SelfCheck]) -> Message:
-    """Why no norm of a framework is known to hold a record against."""
+    """Say why there is no framework's norm to compare a record with."""
     bare = [side for side, check in checks.items() if not check.steps]
     injected = bare and all(run.facts.injected.steps for side, run in context.pair.sides if side in bare)
     if len(bare) == 1:

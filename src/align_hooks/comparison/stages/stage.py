@@ -1,4 +1,4 @@
-"""A stage of the ladder: what it compares, and the function that does its work."""
+"""A stage with the function that compares."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.stage_result import Phase, StageInfo, StageResult
 
 Compare = Callable[[ComparisonContext], StageResult | None]
-"""The work of a stage; None where there is nothing of its kind in either model."""
+"""Compares one stage; returns None where neither model has anything of its kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(StageInfo):
-    """A stage of the ladder, with the function that does its work."""
+    """A stage with the function that compares."""
 
     compare: Compare
 
 
 def stage(name: str, phase: Phase = Phase.BEFORE_ALL, **facts: object) -> Callable[[Compare], Stage]:
-    """Make a stage of the function that compares; ``facts`` are those of :class:`.stage_result.StageInfo`."""
+    """Make a stage of a function that compares; ``facts`` are fields of :class:`.stage_result.StageInfo`."""
     return lambda compare: Stage(name, phase, compare=compare, **facts)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the steps of both runs start from beside weights, moments and generators: what a resumed run has to restore."""
+"""The stage of training state beside weights, moments and generators, which a resumed run has to restore."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from align_hooks.messages import message
 
 @stage("training state", Phase.START, place=FaultLocation.STATE, is_before_numbers=True, decides=False)
 def state(context: ComparisonContext) -> StageResult | None:
-    """Counts of samples, of the scheduler, the optimizer and the loss scaler, and buffers, at the start of every step, of two runs of one
-    framework in one layout; what is first different was not restored, or was moved once too often."""
+    """Compare counts of samples, scheduler, optimizer and loss scaler, and buffers, at the start of every step.
+
+    Only for one framework in one layout; the first difference was not restored, or was advanced once too often."""
     pair = context.pair
     if len({run.facts.framework for run in pair.runs}) > 1:
         return None
@@ -44,14 +45,14 @@ def state(context: ComparisonContext) -> StageResult | None:
 
 
 def empty(pair: Pair, without: Sequence[int]) -> int:
-    """How many common steps, ``without`` some, start from nothing that the reference recorded on any rank."""
+    """Count the common steps, ``without`` some, for which the reference recorded no state on any rank."""
     steps = sorted({ours.step for ours, _ in pair.rows}.difference(without))
     held = [of_rank.state > 0 for of_rank in pair.reference.columns(steps).values()]
     return len(steps) - int(np.any(held, axis=0).sum())
 
 
 def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
-    """Everything that both runs have of a step's start, by name, and where it differs the finding; ranks that differ alike count once."""
+    """Yield by name what both runs have of a step's start, with a finding where it differs; equal names on other ranks count once."""
     reference, candidate = (run.state(step) for run in pair.runs)
     told: set[str] = set()
     for rank, entries in reference.items():

@@ -1,4 +1,4 @@
-"""The forward computation alone: each token's loss."""
+"""The stage of token losses: the forward computation before mask and reduction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from align_hooks.messages import Joined, Message, message, sentences
 
 @stage("token losses", Phase.FORWARD, place=FaultLocation.FORWARD, draws=True)
 def token_losses(context: ComparisonContext) -> StageResult:
-    """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
+    """Compare each token's loss, before the mask, at every step on equal weights.
 
-    The first step that differs is shown: where along the sequence, and in which rows. A difference at a later step alone did not come with
-    the weights on record.
-    """
+    The first step that differs is shown, with positions and rows. A difference only at a later step did not come with the weights on
+    record."""
     pair = context.pair
     recorded = pair.steps("batches")
     steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
@@ -65,7 +64,7 @@ def token_losses(context: ComparisonContext) -> StageResult:
 
 
 def _differ(divergence: tokens.LossDivergence, first: Finding, common: Words | None) -> Message:
-    """At which step token losses first differ, and at which positions, or what else is known of them."""
+    """Say at which step token losses first differ, and at which positions or what else is known of them."""
     step = when(first.step or 0)
     if divergence.step is None:
         return message("token_losses.mean_differs", step=step)
@@ -74,7 +73,7 @@ def _differ(divergence: tokens.LossDivergence, first: Finding, common: Words | N
 
 
 def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:
-    """How many tokens were compared, ``sizes`` a step."""
+    """Say how many tokens were compared, ``sizes`` a step."""
     if len(steps) == 1:
         return message("token_losses.at_one_step", count=sizes[0], step=steps_text(steps))
     if len(set(sizes)) == 1:

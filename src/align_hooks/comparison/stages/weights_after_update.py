@@ -1,9 +1,8 @@
-"""The stage "weights after an update": what the two optimizers made of their gradients.
+"""The stage of weights after an update, which asks two questions.
 
-Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each run's update
-follow AdamW with the hyper-parameters on record, whatever gradients went in? The answer to the second names the wrong term
-(:mod:`align_hooks.comparison.optimizer.updates`), also where nothing was injected.
-"""
+After updates from the same gradients, do weights and moments agree within rounding? And does each run's update follow AdamW with the
+hyper-parameters on record? The second answer names the wrong term (:mod:`align_hooks.comparison.optimizer.updates`), also without
+injected gradients."""
 
 from __future__ import annotations
 
@@ -35,43 +34,45 @@ QUANTITIES = {
     Term.GRADIENT_SCALE: Metric.GRADIENTS,
     Term.COUNT: Metric.OPTIMIZER_STATE,
 }
-"""The quantity of a term; the others are hyper-parameters."""
+"""Term to its quantity; the others are hyper-parameters."""
 
 
 @dataclass(frozen=True)
 class UpdateCheck:
-    """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked, and
-    ``why`` they were not."""
+    """One side's updates compared with the formula."""
 
     note: Message
     known: bool | None = None
+    """Whether they follow the formula with any settings; None where unchecked."""
     findings: tuple[Finding, ...] = ()
     why: Message | None = None
+    """Why they were not checked."""
 
 
 @dataclass(frozen=True)
 class FittedTerm:
-    """A term that updates were not made with as recorded: the value on record, the value used, and the tensors, empty where of all."""
+    """A term that updates did not use as recorded."""
 
     term: Term
     recorded: Argument
     used: Argument
     names: tuple[str, ...] = ()
+    """Its tensors; empty where all."""
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """What makes two changes one and the same but for their values."""
+        """Return what two changes share that differ only in their values."""
         return self.term.value, self.names
 
     @property
     def subject(self) -> Argument:
-        """The term, and its tensors."""
+        """Return the term, and its tensors."""
         return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
 
 @stage("weights after an update", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
 def weights_after_update(context: ComparisonContext) -> StageResult:
-    """Both questions; a term that is found wrong comes first among the findings."""
+    """Answer both questions; a wrong term comes first among the findings."""
     pair, work = context.pair, context.work
     equal = after_equal_gradients(pair, work)
     sides = [check(side, pair, work) for side in Side]
@@ -103,7 +104,7 @@ def weights_after_update(context: ComparisonContext) -> StageResult:
 
 
 def differs_of(sides: Sequence[UpdateCheck]) -> Message:
-    """Which side's updates do not follow its own settings, and in what."""
+    """Say which side's updates contradict its own settings, and in what."""
     side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
     if first.term is Term.FORMULA and isinstance(first.candidate, Message):
         return message("after_update.by_another_formula", side=side, used=first.candidate.arguments["value"])
@@ -115,7 +116,7 @@ def differs_of(sides: Sequence[UpdateCheck]) -> Message:
 
 
 def after_equal_gradients(pair: Pair, work: WorkPool) -> list[Finding]:
-    """Weights and moments after updates that both made from the same gradients."""
+    """Return errors of weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
     errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
     clipped = max((relative_difference(ours, theirs) for _, ours, theirs in pair.numbers("clip_coefficient")), default=0.0)
@@ -125,7 +126,7 @@ def after_equal_gradients(pair: Pair, work: WorkPool) -> list[Finding]:
 
 
 def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
-    """Lay one side's recorded updates beside the formula."""
+    """Compare one side's recorded updates with the formula."""
     run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
     work.progress(message("after_update.progress", side=side))
     record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
@@ -143,8 +144,9 @@ def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
 
 
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
-    """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
-    where the run's own settings are not on record and the reference's were expected."""
+    """Return an explanation as findings, one a term: the value on record and the value used.
+
+    ``known`` is False where the reference's settings were expected because the run's own are not on record."""
     if (step := emptied(record.evidence)) is not None:
         return [Finding(message("after_update.moments_emptied", side=side, step=when(step)), step=step, quantity=Metric.OPTIMIZER_STATE)]
     changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
@@ -166,7 +168,7 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
 
 
 def _of_updates(change: FittedTerm, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
-    """A term of a side's updates; with the tensors that it does not explain, or else the other terms each of which would do alone."""
+    """Name a term of a side's updates, with the tensors that it leaves unexplained or the other terms that explain as much."""
     if left:
         return message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
     if alone:
@@ -175,8 +177,7 @@ def _of_updates(change: FittedTerm, side: Side, alone: Sequence[Argument], left:
 
 
 def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
-    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was fitted. They are told of
-    some tensors where most of all others follow it."""
+    """Return a finding for updates that no terms explain, of some tensors where most others follow the formula."""
     names, misfit = explanation.left, explanation.recorded
     subject = message("after_update.no_adamw", side=side)
     if names and len(names) <= tensors / 2:
@@ -189,12 +190,12 @@ def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
 
 
 def _alone(names: Sequence[str]) -> str:
-    """The tensor that a finding is about, where it is a single one."""
+    """Return the only tensor of a finding; empty for several."""
     return names[0] if len(names) == 1 else ""
 
 
 def _changes(used: HyperParameters, record: OnRecord) -> Iterator[FittedTerm]:
-    """Each term that was changed, as recorded and as used."""
+    """Yield each changed term, as recorded and as used."""
     recorded = record.settings
     if abs(used.rate - recorded.rate) > MOVED:
         yield FittedTerm(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
@@ -226,7 +227,7 @@ def _changes(used: HyperParameters, record: OnRecord) -> Iterator[FittedTerm]:
 
 
 def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[FittedTerm]:
-    """Tensors that decay and should not, those that should and do not, and another decay of the others."""
+    """Yield the tensors whose decay is switched on or off, and another decay of the others."""
     decayed, not_decayed = message("after_update.decayed"), message("after_update.not_decayed")
     for switched, was, used_as in (
         ((used > 0) & (recorded == 0), not_decayed, decayed),
@@ -241,15 +242,15 @@ def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Fitte
 
 
 def roundings(misfit: float) -> Message:
-    """How far updates are from a formula, in roundings of the weights; beyond a million the number says nothing."""
+    """Return the misfit in roundings of the weights; beyond a million the number says nothing."""
     return message("after_update.roundings", rest=misfit) if misfit < FAR else message("after_update.over_a_million_roundings")
 
 
 def _recorded(value: float) -> Message:
-    """A setting as people wrote it: fp32's view of 0.1 is 0.1."""
+    """Return a setting as people wrote it: fp32's view of 0.1 is 0.1."""
     return message("after_update.number", number=value)
 
 
 def _fitted(value: float) -> Message:
-    """A fitted value, to the digits that a fit to fp32 numbers can have."""
+    """Return a fitted value, to the digits that a fit to fp32 numbers can have."""
     return message("after_update.fitted_number", number=value)

@@ -1,7 +1,6 @@
-"""Curves by name as rows of scalars, each number at the step that made it.
+"""Curves by name as rows of scalars, each number at its own step.
 
-Steps may have gaps: what is logged every ten steps is still each step's own number. A step that was logged twice, by a run that was resumed
-from an earlier checkpoint, counts as it was logged last.
+Steps may have gaps. A step that was logged twice, by a run that was resumed from an earlier checkpoint, counts as it was logged last.
 """
 
 from __future__ import annotations
@@ -21,25 +20,26 @@ Curves: TypeAlias = Mapping[str, Mapping[int, float]]
 """Name of a curve to number of a step, as the tool counts, to value."""
 FRAMEWORKS: Mapping[str, Tags] = {"torch": MEGATRON, "ms": MINDFORMERS}
 FLOAT32 = 2.0**-24
-"""What a value that was kept in fp32 leaves open, relative."""
+"""Relative rounding error of a value that was kept in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Curves that a tool left. ``first`` is the number that the tool gives to step 0, None where nothing says. ``resolution`` is what a
-    value leaves open, relative."""
+    """Curves that a tool left."""
 
     curves: Curves
     source: str
     first: int | None = 1
+    """The tool's number of step 0; None where unknown."""
     resolution: float = 0.0
+    """Relative uncertainty of a value."""
     notes: list[str] = field(default_factory=list)
 
 
 def scalars_of(found: Found, side: str | None) -> Scalars:
-    """The rows of what was found. ``side`` is ``torch`` or ``ms``, None where the curves' names tell.
+    """Return the rows of curves of a ``side``, ``torch`` or ``ms``; None: the curves' names show it.
 
-    :raises RecordError: they hold no loss, or do not tell which framework made them.
+    :raises RecordError: there is no curve of the loss, or the names do not show the framework.
     """
     tags = tags_of(found, side)
     named = {quantity: curve for quantity, names in tags.names.items() if (curve := first_of(found.curves, names)) is not None}
@@ -61,7 +61,7 @@ def scalars_of(found: Found, side: str | None) -> Scalars:
 
 
 def tags_of(found: Found, side: str | None) -> Tags:
-    """The names by which the curves are known; raises RecordError where neither they nor ``side`` tell the framework."""
+    """Return the names of the framework of curves; raises RecordError where neither the curves nor ``side`` show it."""
     names = {spelled(name) for name in found.curves}
     known = MEGATRON if "lm loss" in names else MINDFORMERS if f"loss{OF_SAMPLES}" in names else None
     if known is not None and side in (None, known.side):
@@ -72,28 +72,28 @@ def tags_of(found: Found, side: str | None) -> Tags:
 
 
 def first_of(curves: Curves, names: Sequence[str]) -> Mapping[int, float] | None:
-    """The first curve that goes by one of the names."""
+    """Return the first curve that has one of the names."""
     by_name = {spelled(name): curve for name, curve in curves.items()}
     return next((by_name[spelled(name)] for name in names if by_name.get(spelled(name))), None)
 
 
 def spelled(name: str) -> str:
-    """A name in one spelling: tensorboardX, by which MindFormers writes, puts ``_`` for a space."""
+    """Return a name in one spelling: tensorboardX, which MindFormers uses, writes ``_`` for a space."""
     return name.lower().replace("_", " ")
 
 
 def row(step: int, number: int, named: Curves, *, late: bool) -> Row:
-    """The row of one step. ``late`` says that the rate of a step stands at the step before."""
+    """Return the row of one step; ``late``: the learning rate of a step stands at the step before."""
     values: dict[str, float | None] = {name: named.get(name, {}).get(number) for name in BY_HAND}
     if late:
         values["learning_rate"] = named.get("learning_rate", {}).get(number - 1)
     samples = values["consumed_samples"]
-    whole = int(samples) if samples is not None and math.isfinite(samples) else None
-    return row_of(step, **values | {"consumed_samples": whole}, skipped=False)
+    values["consumed_samples"] = int(samples) if samples is not None and math.isfinite(samples) else None
+    return row_of(step, **values, skipped=False)
 
 
 def over_samples(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, float]:
-    """Samples consumed at each step: of a curve over steps and the same over samples, point by point."""
+    """Return the samples consumed at each step, from a curve over steps and the same curve over samples."""
     by_name = {spelled(name): points for name, points in curves.items()}
     for name, points in by_name.items():
         others = by_name.get(name + OF_SAMPLES, ())
@@ -103,12 +103,12 @@ def over_samples(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int,
 
 
 def largest(curve: Mapping[int, float]) -> float:
-    """The largest finite magnitude of a curve."""
+    """Return the largest finite magnitude of a curve."""
     values = np.abs([value for value in curve.values() if math.isfinite(value)])
     return float(values.max()) if values.size else 0.0
 
 
 def listed(names: Sequence[str]) -> str:
-    """A few names, as a message has them."""
+    """Return the first names of many, for a message."""
     shown = ", ".join(repr(name[:60]) for name in names[:8]) or "none"
     return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,8 +1,7 @@
 """The curves of tables: CSV files and JSON lines, as W&B, MLflow and people export them.
 
-W&B's charts have a column ``NAME OF THE RUN - name of the curve`` and beside it ``…__MIN`` and ``…__MAX`` of the points that a line of the
-chart stands for; a chart of a few curves is a file of its own, so that a directory of such files is one run. ``run.history()`` gives
-columns by the curves' names and ``_step``.
+A chart of W&B is a file with a column ``NAME OF THE RUN - name of the curve`` and, beside it, ``…__MIN`` and ``…__MAX``;
+a directory of such files is one run. ``run.history()`` gives columns by the curves' names and ``_step``.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from align_hooks.regular import ReadLimits, lines_of, whole_number
 
 SUFFIXES = (".csv", ".jsonl")
 OF_CHART = " - "
-"""Between the name of a run and that of a curve."""
+"""Separator of the name of a run and the name of a curve."""
 SPREAD = ("__MIN", "__MAX")
 FRAMEWORKS = {"lm loss", "lm-loss", "grad-norm", "learning-rate"}
-"""Names that the frameworks themselves give, whose first step is number 1."""
+"""Curves of the frameworks themselves, whose first step is number 1."""
 
 
 def is_table(source: Path) -> bool:
-    """Whether a path is a table, or a directory that holds nothing else."""
+    """Return whether a path is a table, or a directory of tables only."""
     if source.is_dir():
         files = [file for file in list_folder(source) if not file.name.startswith(".")]
         return bool(files) and all(file.suffix.lower() in SUFFIXES for file in files)
@@ -36,9 +35,9 @@ def is_table(source: Path) -> bool:
 
 
 def read_tables(source: Path) -> Found:
-    """The curves of a table, or of all tables of a directory, which are of one run.
+    """Return the curves of a table, or of a directory of tables of one run.
 
-    :raises RecordError: a table has no column of steps, or curves of several runs, or a number that is none.
+    :raises RecordError: a table has no column of steps, curves of several runs, or a step that is no number.
     """
     folder = source if source.is_dir() else None
     files = list_folder(source) if folder else [source]
@@ -57,7 +56,7 @@ def read_tables(source: Path) -> Found:
 
 
 def points(file: Path, folder: Path | None = None) -> Iterator[tuple[str, int, float]]:
-    """Name, step and value of every number of a table; an empty cell is none."""
+    """Yield name, step and value of every number of a table."""
     numbered = 0
     for number, record in enumerate(records(file, folder), 2):
         column = next((name for name in record if name.lower() in STEPS), None)
@@ -73,7 +72,7 @@ def points(file: Path, folder: Path | None = None) -> Iterator[tuple[str, int, f
 
 
 def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, object]]:
-    """The rows of a table by the names of its columns; raises RecordError for what is no table."""
+    """Yield the rows of a table by the names of its columns; raises RecordError for a file that is no table."""
     cells = 0
     try:
         lines = lines_of(file, folder, "utf-8-sig")
@@ -88,7 +87,7 @@ def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, obj
 
 
 def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
-    """The objects of JSON lines."""
+    """Yield the objects of JSON lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -102,7 +101,7 @@ def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
 
 
 def integer(cell: object, where: str) -> int:
-    """The number of a step; raises RecordError for what is none."""
+    """Return the step in a cell; raises RecordError for any other value."""
     value = real(cell)
     if value is None or value != value or value % 1 or not 0 <= value < 1e15:
         raise RecordError(f"{where} has {str(cell)[:40]!r} as its step, which is no number of one")
@@ -110,7 +109,7 @@ def integer(cell: object, where: str) -> int:
 
 
 def real(cell: object) -> float | None:
-    """The number of a cell; None of one that is empty or holds none."""
+    """Return the number in a cell; None for an empty cell and for text."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
     try:

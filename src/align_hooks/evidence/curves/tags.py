@@ -1,8 +1,7 @@
-"""What the frameworks call the numbers of a step in the curves that they log, in ``tags.txt``.
+"""The frameworks' names of curves, in ``tags.txt``.
 
-Megatron-LM logs the rate of the step after (``training_log``, as in its text log), and to TensorBoard
-and W&B the loss of the step itself, where its text log has the mean since the line before. MindFormers
-is ``MFLossMonitor``.
+Megatron-LM (``training_log``) logs the learning rate of the next step, and to TensorBoard and W&B the loss of the step itself, where its
+text log has the mean since the line before. MindFormers logs in ``MFLossMonitor``.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def _names(head: str) -> Names:
 SECTIONS = sections(Path(__file__).with_name("tags.txt"))
 MEGATRON, MINDFORMERS = Tags("torch", _names("torch"), rate_of_next=True), Tags("ms", _names("ms"))
 BY_HAND = _names("by hand")
-"""What tables that people make call them."""
+"""Names in tables that people make."""
 STEPS = _names("steps")["step"]
 """Columns that number the rows of a table."""
 OF_SAMPLES = " vs samples"
-"""What both frameworks put behind a name for the same curve over consumed samples."""
+"""Suffix, in both frameworks, of a curve over consumed samples."""

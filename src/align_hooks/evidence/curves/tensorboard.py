@@ -14,25 +14,25 @@ from align_hooks.record.read.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import ReadLimits, open_regular
 
 EVENTS = "events.out.tfevents."
-"""What the name of an event file has in it."""
+"""Part of the name of an event file."""
 
 
 def is_tensorboard(source: Path) -> bool:
-    """Whether a path is an event file, a directory with some, or one with such directories of ranks."""
+    """Return whether a path is an event file, or a directory with event files, its own or of ranks."""
     return EVENTS in source.name or bool(_folders(source))
 
 
 def _folders(source: Path) -> list[Path]:
-    """Those of a directory and its ``rank_N`` that hold events."""
+    """Return the directories with events: a directory and its ``rank_N``."""
     inside = list_folder(source) if source.is_dir() else []
     places = [source, *(place for place in inside if place.name.startswith("rank_") and is_folder_in(place, source))] if inside else []
     return [place for place in places if any(EVENTS in file.name for file in list_folder(place))]
 
 
 def read_events(source: Path) -> Found:
-    """The curves of an event file, or of all event files of a directory, in the order in which they were written.
+    """Return the curves of an event file, or of all event files of a directory, in the order in which they were written.
 
-    :raises RecordError: TensorBoard is not installed, or the files hold no curve, or those of several ranks.
+    :raises RecordError: TensorBoard is not installed, there is no curve, or there are curves of several ranks.
     """
     folders = _folders(source)
     if len(folders) > 1:
@@ -64,9 +64,8 @@ def read_events(source: Path) -> Found:
 
 
 def refuse_unread(source: Path) -> None:
-    """Raise ValueError or OSError for events that TensorBoard must not be given: it opens whatever has the name, and reads all of it."""
-    folder = source if source.is_dir() else None
-    size = 0
+    """Raise ValueError or OSError for irregular or too large event files: TensorBoard opens any file of the name, and reads all of it."""
+    folder, size = source if source.is_dir() else None, 0
     for file in [file for file in list_folder(source) if EVENTS in file.name] if folder else [source]:
         with open_regular(file, folder) as events:
             size += os.fstat(events.fileno()).st_size

@@ -1,7 +1,7 @@
-"""The JSON that MindSpore's dump is switched on by (``MINDSPORE_DUMP_CONFIG``), for chosen steps and layers.
+"""The JSON that switches on MindSpore's dump (``MINDSPORE_DUMP_CONFIG``) for chosen steps and layers.
 
-Layers are chosen by the scope of operators. MindSpore takes ``name-regex(…)`` for a regular expression that the whole name must fit. Beside
-the chosen layers it dumps what stands in no layer of the model: the embedding, the last norm, the logits.
+``name-regex(…)`` chooses operators whose complete name fits: those of the chosen layers, and those in no layer of the model, such as the
+embedding, the last norm and the logits.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from align_hooks.settings import Steps
 
 O2 = "O2"
 LEVELS = ("O0", "O1", O2)
-"""Values of ``jit_level``; dumps of the CPU and of a GPU are asked for as those of O0 and O1."""
+"""Values of ``jit_level``; a CPU and a GPU take the file of O0 and O1."""
 STATISTICS = ["max", "min", "avg", "count", "l2norm"]
 DEVICES = list(range(8))
 """``support_device``: the devices of a node."""
 MOST = 4096
-"""Steps or layers that may be named one by one."""
+"""Most steps or layers that are listed one by one."""
 NET = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
 def dump_config(
     steps: Steps, layers: Steps, path: Path, *, level: str = "O1", statistics: bool = False, tensors: bool = True, net: str = "model"
 ) -> dict[str, object]:
-    """The contents of the file. ``steps`` and ``layers`` count from 0; MindSpore counts iterations so too. ``path`` is where it dumps.
+    """Return the contents of the file. ``steps`` and ``layers`` count from 0, as MindSpore's iterations; ``path`` is the dump's directory.
 
-    :raises AlignHooksError: no step or no layer is chosen, or too many one by one; a name or a level that MindSpore does not have.
+    :raises AlignHooksError: no step or no layer is chosen, or too many one by one; the level or the network's name is unknown to MindSpore.
     """
     if level not in LEVELS:
         raise AlignHooksError(f"--jit-level {level}: choose one of {', '.join(LEVELS)}")
@@ -56,20 +56,17 @@ def dump_config(
 
 
 def _iterations(steps: Steps) -> str:
-    """Steps as MindSpore writes them, ``0|5-8``."""
+    """Return steps as MindSpore writes them, ``0|5-8``."""
     if steps.ranges is None:
         return "all"
-    parts = []
+    parts: list[str] = []
     for part in _counted(steps, "--steps"):
-        if part.step == 1:
-            parts.append(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]))
-        else:
-            parts += map(str, part)
+        parts += [f"{part[0]}-{part[-1]}"] if part.step == 1 and len(part) > 1 else map(str, part)
     return "|".join(parts)
 
 
 def _scopes(layers: Steps) -> str | None:
-    """What the names of operators must fit; None for all."""
+    """Return the pattern of the names of operators; None for all."""
     if layers.ranges is None:
         return None
     numbers = sorted({number for part in _counted(layers, "--layers") for number in part})
@@ -77,7 +74,7 @@ def _scopes(layers: Steps) -> str | None:
 
 
 def _counted(chosen: Steps, option: str) -> list[range]:
-    """The ranges of a choice; raises AlignHooksError for none, and for more than can be named."""
+    """Return the ranges of a choice; raises AlignHooksError for none, and for more than :data:`MOST` single numbers."""
     parts = [part for part in chosen.ranges or () if part]
     if not parts:
         raise AlignHooksError(f"{option} {chosen.text} chooses nothing; give numbers such as 0 or 0-3, or all")

@@ -17,52 +17,54 @@ FORWARD, BACKWARD = "forward", "backward"
 INPUT, OUTPUT = "input", "output"
 AGAIN = "dump the step again"
 MOST_ELEMENTS = 1 << 50
-"""Elements of a tensor, and fewer."""
+"""Upper bound of the elements of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a tool says of a tensor's numbers, in fp32 or as the tool calculates; None is not said. ``norm`` is the Euclidean norm."""
+    """A tool's statistics of a tensor; None where the tool has none."""
 
     minimum: float | None = None
     maximum: float | None = None
     mean: float | None = None
     norm: float | None = None
+    """The Euclidean norm."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpEntry:
-    """One tensor of a dump.
-
-    ``name`` is the tool's own, unique in a step. ``module`` is the path of the module or Cell, None for a call of an API or a single
-    operator. ``index`` is the number among the inputs or outputs, or the name of an argument. Of a backward pass, ``input`` is the gradient
-    of an output and ``output`` that of an input. ``call`` counts the calls of the module in a step, which are micro-batches. ``moment``
-    orders operators by when they ran. ``tensor`` is the file of its numbers, or None.
-    """
+    """One tensor of a dump."""
 
     name: str
+    """The tool's own name, unique in a step."""
     module: str | None
+    """The path of the module or Cell; None for a call of an API or a single operator."""
     direction: str
     side: str
+    """``input`` or ``output``; in a backward pass, ``input`` is the gradient of an output."""
     index: str
+    """The number among the inputs or outputs, or the name of an argument."""
     call: int
+    """The number of the module's call in the step, which is the micro-batch."""
     step: int
     shape: tuple[int, ...]
     dtype: str
     statistics: Statistics
     tensor: Path | None = None
+    """The file of the numbers; None where the dump has only statistics."""
     operator: str = ""
     moment: int = 0
+    """A number that orders operators in time."""
 
     @property
     def elements(self) -> int:
-        """How many numbers it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def read(self) -> Array:
-        """Its numbers in fp32 (fp64 stays).
+        """Return the numbers in fp32, or in fp64 where stored so.
 
-        :raises RecordError: the dump has no numbers of it, or a file that is not whole, no tensor, or of another shape than the dump says.
+        :raises RecordError: the dump has no numbers, or a file that is cut short, no tensor, or of another shape.
         """
         if self.tensor is None:
             raise RecordError(f"{shown(self.name)} has statistics and no numbers in this dump; dump it with its tensors")
@@ -74,22 +76,24 @@ class DumpEntry:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What a dump holds. ``side`` is ``torch`` or ``ms``. ``classes`` is the path of a module to its class. ``notes`` say what a reader
-    should know. ``by_hand`` says that a person chose the names."""
+    """The content of a dump."""
 
     path: Path
     tool: str
     side: str
+    """``torch`` or ``ms``."""
     entries: tuple[DumpEntry, ...]
     classes: Mapping[str, str] = field(default_factory=dict)
+    """Path of a module to its class."""
     notes: tuple[str, ...] = ()
     by_hand: bool = False
+    """Whether a person chose the names."""
 
 
 def read_tensor(path: Path) -> Array:
-    """The tensor of a ``.npy`` file, or of a ``.pt`` that torch saved, which is read as plain data: nothing of a pickle is run.
+    """Return the tensor of a ``.npy`` file, or of a ``.pt`` that torch saved, without running anything of its pickle.
 
-    :raises RecordError: the file is missing, not whole, or holds anything but one tensor of floating-point numbers.
+    :raises RecordError: the file is missing, cut short, or holds anything but one tensor of floating-point numbers.
     """
     if path.suffix != ".pt":
         array = read_array(path, within=path.parent)

@@ -2,12 +2,12 @@
 
 A directory of one graph and one iteration (``DUMP/rank_0/NET/GRAPH/ITERATION``; of O2 also ``…/step_N``) holds a file for every input and
 output of every operator, ``TYPE.NAME.TASK.STREAM.TIMESTAMP.input.0.FORMAT[.DTYPE].npy``, or a row of ``statistic.csv``, or both.
-``mapping.csv`` has the names that were too long for a file. NAME is the operator's scope with its slashes replaced by underscores:
+``mapping.csv`` has the names that were too long for a file. NAME is the operator's scope with underscores for slashes:
 ``Default_network-LlamaForCausalLM_model-LlamaModel_layers-CellList_0-LLamaDecodeLayer_attention-LLamaAttention_wq-Linear_MatMul-op0``.
-Where ``execution_order`` is there, it has the names with slashes; else a scope is taken apart at its hyphens.
+``execution_order``, if present, has the scopes with slashes; else a scope is split at its hyphens.
 
-Operators below ``Default`` are the forward pass. Those below ``Gradients`` are left out: MindSpore names the backward pass of a kind of
-operator once and uses it for all, so that ``Gradients/…/lm_head-Linear/Grad_MatMul`` is also that of every other layer.
+Operators below ``Default`` are the forward pass. Operators below ``Gradients`` are left out, for MindSpore names the backward pass of a
+kind of operator once: ``Gradients/…/lm_head-Linear/Grad_MatMul`` stands for every layer.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from align_hooks.record.read.files import in_words, is_folder_in, list_folder, r
 from align_hooks.regular import lines_of
 
 DEEPEST = 6
-"""Directories between the one that is named and an iteration's."""
+"""Most directories between the named one and an iteration's."""
 MOST = 200_000
-"""Directories that are looked into."""
+"""Most directories that are searched."""
 FILE = re.compile(
     r"(?P<type>\w{1,200})\.(?P<name>[^/]{1,4000})\.(?P<task>\d{1,20})\.(?P<stream>\d{1,20})\.(?P<time>\d{1,20})"
     r"\.(?P<side>input|output)\.(?P<slot>\d{1,9})\.(?P<format>\w{1,40})(?:\.(?P<dtype>\w{1,20}))?\.npy"
 )
 HIDDEN = re.compile(r"\d{1,40}\.npy")
-"""What stands in place of a name that is too long for a file."""
+"""A file whose own name was too long."""
 ITERATION, RANK = re.compile(r"(?:step_)?(\d{1,15})"), re.compile(r"rank_?(\d{1,9})")
 OPERATOR = re.compile(r"(?P<scope>Default_.+)_(?P<operator>[A-Za-z0-9]+-op\d{1,18})")
 """The name of an operator of the forward pass that stands in a Cell."""
 STATISTIC, MAPPING, ORDER = "statistic.csv", "mapping.csv", "execution_order"
 HEAD = ("Op Type", "Op Name", "Timestamp", "Slot", "Data Type", "Shape")
-"""What ``statistic.csv`` has in any case; its last columns are those that were asked for."""
+"""Columns that ``statistic.csv`` always has; the statistics follow."""
 SIDE = ("IO", "Input/Output")
 COLUMNS = {"Max Value": "maximum", "Min Value": "minimum", "Avg Value": "mean", "L2Norm Value": "norm"}
 SHAPE = re.compile(r"\(?((?:\d{1,18},? ?)*)\)?")
@@ -56,14 +56,14 @@ class _Iteration:
 
 
 def holds(path: Path) -> bool:
-    """Whether a directory is a dump of MindSpore's, or of a rank, a graph or an iteration of one."""
+    """Return whether a directory is a dump of MindSpore, or a rank, a graph or an iteration of a dump."""
     return bool(_iterations(path))
 
 
 def read_mindspore(path: Path) -> Dump:
-    """The dump of one rank.
+    """Read the dump of one rank.
 
-    :raises RecordError: a file is not whole or contradicts its name, several ranks are there, or nothing of a forward pass is.
+    :raises RecordError: a file is cut short or contradicts its name, there are several ranks, or no operator of a forward pass.
     """
     iterations = _iterations(path)
     if ranks := sorted({one.rank for one in iterations})[1:]:
@@ -89,7 +89,7 @@ def read_mindspore(path: Path) -> Dump:
 
 
 def _iterations(path: Path) -> list[_Iteration]:
-    """The directories of iterations at or below a path, ascending."""
+    """Return the directories of iterations at or below a path, ascending."""
     found, seen, waiting = [], 0, [(path, 0)]
     while waiting:
         folder, depth = waiting.pop()
@@ -112,7 +112,7 @@ def _iterations(path: Path) -> list[_Iteration]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """An input or an output of an operator, of the table or of a file's name."""
+    """An input or an output of an operator, from the table or a file's name."""
 
     type: str
     name: str
@@ -130,7 +130,7 @@ class _Row:
 
 
 def _rows(iteration: _Iteration) -> Iterator[_Row]:
-    """What an iteration has, the files joined with the rows of the table."""
+    """Yield the rows of an iteration, the files joined with the rows of the table."""
     hidden = _mapping(iteration.folder / MAPPING)
     rows = {row.key: row for row in _table(iteration.folder / STATISTIC)}
     for name in (one.name for one in list_folder(iteration.folder)):
@@ -148,7 +148,7 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a table, each with its end; raises RecordError for what is missing, too large, or no text."""
+    """Yield the lines of a table, each with its end; raises RecordError for a missing or too large file, and for one that is no text."""
     try:
         yield from lines_of(path, path.parent)
     except (OSError, ValueError) as error:
@@ -156,7 +156,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _mapping(path: Path) -> Mapping[str, str]:
-    """Name of a file to the name that was too long for it."""
+    """Return name of a file to the name that was too long for it."""
     if not path.exists():
         return {}
     pairs = [line.split(",", 1) for line in map(str.rstrip, _lines(path)) if line]
@@ -166,7 +166,7 @@ def _mapping(path: Path) -> Mapping[str, str]:
 
 
 def _ended(path: Path) -> Iterator[str]:
-    """The lines of a table that a run wrote to its end."""
+    """Yield the lines of a table; raises RecordError for a last line without an end."""
     for line in _lines(path):
         if line[-1] not in "\r\n":
             raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
@@ -174,7 +174,7 @@ def _ended(path: Path) -> Iterator[str]:
 
 
 def _table(path: Path) -> Iterator[_Row]:
-    """The rows of ``statistic.csv``."""
+    """Yield the rows of ``statistic.csv``."""
     if not path.exists():
         return
     rows = csv.reader(_ended(path), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
@@ -190,10 +190,10 @@ def _table(path: Path) -> Iterator[_Row]:
         raise RecordError(f"{path} is no table ({shown(in_words(error))}); {AGAIN}") from None
 
 
-def _row(cells: Mapping[str, str], side: str, whole: bool, where: str) -> _Row:
+def _row(cells: Mapping[str, str], side: str, complete: bool, where: str) -> _Row:
     try:
         shape = SHAPE.fullmatch(cells["Shape"].strip())
-        if not whole or shape is None or cells[side] not in ("input", "output"):
+        if not complete or shape is None or cells[side] not in ("input", "output"):
             raise ValueError("a cell is missing, or of another kind")
         sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
         if math.prod(sizes) >= MOST_ELEMENTS:
@@ -201,9 +201,9 @@ def _row(cells: Mapping[str, str], side: str, whole: bool, where: str) -> _Row:
         return _Row(
             cells["Op Type"],
             cells["Op Name"].replace("/", "_"),
-            _whole(cells["Timestamp"]),
+            _integer(cells["Timestamp"]),
             cells[side],
-            str(_whole(cells["Slot"])),
+            str(_integer(cells["Slot"])),
             cells["Data Type"].lower(),
             sizes,
             Statistics(**{field: _number(cells[name]) for name, field in COLUMNS.items() if name in cells}),
@@ -212,14 +212,14 @@ def _row(cells: Mapping[str, str], side: str, whole: bool, where: str) -> _Row:
         raise RecordError(f"{where} is no row of MindSpore's {STATISTIC} ({shown(in_words(error))}); {AGAIN}") from None
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,20}", text):
         raise ValueError(f"{text[:40]!r} is no whole number")
     return int(text)
 
 
 def _number(text: str) -> float | None:
-    """A statistic; None where MindSpore has none of this type (``null``, or nothing)."""
+    """Return a statistic; None where MindSpore has none of this type."""
     if text.strip() in ("", "null"):
         return None
     if not NUMBER.fullmatch(text.strip()):
@@ -228,23 +228,21 @@ def _number(text: str) -> float | None:
 
 
 def _scopes(path: Path) -> Mapping[str, str]:
-    """The scope of operators with underscores to that with slashes, of every graph; empty where the dump has no order of execution.
-
-    Names of operators are of no use there: MindSpore numbers some anew after it has written the order.
-    """
+    """Return the scope of operators with underscores to the scope with slashes, of every graph; empty without ``execution_order``."""
     above = next((one for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()), None)
     ranks = [one for one in list_folder(path) if one.name.startswith("rank_") and is_folder_in(one, path)] if above is None else []
     folders = [rank / ORDER for rank in ranks if (rank / ORDER).is_dir()] if above is None else [above / ORDER]
     scopes: dict[str, str] = {}
     for folder in folders:
         for file in (one for one in list_folder(folder) if re.fullmatch(r"ms_execution_order_graph_.*\.csv", one.name)):
-            for scope in {line.rpartition("/")[0] for line in map(str.rstrip, _lines(file))}:
+            # only scopes: MindSpore renumbers some operators after it has written the order
+            for scope in {line.rstrip().rpartition("/")[0] for line in _lines(file)}:
                 scopes[scope.replace("/", "_")] = scope
     return scopes
 
 
 def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tuple[str, str] | None:
-    """Path of the Cell that an operator stands in, and the operator; None where it is of no forward pass. ``classes`` learns the Cells'."""
+    """Return the path of an operator's Cell, and the operator; None outside the forward pass. Adds the Cells' classes to ``classes``."""
     match = OPERATOR.fullmatch(row.name)
     if match is None:
         return None
@@ -261,11 +259,11 @@ def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tu
 
 
 def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
-    """Attribute and class of every Cell of a scope whose slashes are lost: between two hyphens stand a class, which has no underscore but
-    at its start, and the next attribute, which may have some. None where it cannot be told."""
+    """Return attribute and class of every Cell of a scope whose slashes are lost; None for an ambiguous scope."""
     attribute, *between = scope.removeprefix("Default_").split("-")
     cells = []
     for piece in between[:-1]:
+        # a class, which has underscores only at its start, and the next attribute
         match = re.fullmatch(r"(_*[^_]+)_(.+)", piece)
         if match is None:
             return None

@@ -1,12 +1,11 @@
 """Dumps of msprobe (mindstudio-probe), of PyTorch and of MindSpore.
 
 ``DUMP/stepN/rankM`` (``procPID`` where the process knew no rank) holds ``dump.json``, with an entry for every call of a module (level L0),
-of an API (L1) or both (mix); ``construct.json``, which says of a call whose child it is and in which micro-batch; ``stack.json``, which is
-not read; and with ``task: tensor`` the numbers in ``dump_tensor_data``, ``.pt`` of torch and ``.npy`` of MindSpore.
+of an API (L1) or both (mix); ``construct.json``, with the parent and the micro-batch of a call; ``stack.json``, which is not read; and with
+``task: tensor`` the numbers in ``dump_tensor_data``, ``.pt`` of torch and ``.npy`` of MindSpore.
 
-A module's entry is ``Module.PATH.CLASS.forward.CALL`` (``Cell.…`` in MindSpore); PATH begins with a number where the debugger was given a
-list of models. NaN and Infinity stand in the JSON as Python writes them, which is why it is no JSON for a strict reader. ``dump.json`` is
-written when ``debugger.stop()`` is called: a run that ended before has none.
+A module's entry is ``Module.PATH.CLASS.forward.CALL`` (``Cell.…`` in MindSpore); PATH begins with a number in a list of models.
+The JSON has Python's NaN and Infinity. ``debugger.stop()`` writes ``dump.json``: a run that ended before has none.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from align_hooks.record.read.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
 DEEPEST = 32
-"""Levels of an argument: lists of dictionaries of lists, and so on."""
+"""Most levels of lists and dictionaries in an argument."""
 STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)\d{1,9}|proc")
 SIDES = {"pytorch": "torch", "mindspore": "ms"}
 TENSOR = re.compile(r"(torch|mindspore)\.(?:\w+\.){0,4}\w*Tensor|torch\.nn\.parameter\.Parameter|mindspore\.\w+\.Parameter")
@@ -59,33 +58,31 @@ class _Contents(Struct, frozen=True):
 
 
 def holds(path: Path) -> bool:
-    """Whether a directory is a dump of msprobe: of a rank, a step, or several steps; also one whose ``dump.json`` is missing."""
+    """Return whether a directory is a dump of msprobe, of a rank, a step or several steps, even without its ``dump.json``."""
     return bool(_inside(path, 2)) or bool(_inside(path, 2, CONSTRUCT))
 
 
 def read_msprobe(path: Path) -> Dump:
-    """The dump of one rank: a rank's directory, a step's, or the one above the steps.
+    """Read the dump of one rank: a rank's directory, a step's, or the directory of all steps.
 
-    :raises RecordError: a file is missing, not whole or no dump, or several ranks are there.
+    :raises RecordError: a file is missing, cut short or no dump, or there are several ranks.
     """
-    places, entries, notes = _places(path), list[DumpEntry](), list[str]()
-    classes: dict[str, str] = {}
+    entries, classes = list[DumpEntry](), dict[str, str]()
     frameworks, levels = set(), set()
-    for folder, step in places:
+    for folder, step in _places(path):
         contents = _contents(folder / "dump.json")
-        micro = _micro_batches(folder / CONSTRUCT)
         frameworks.add(contents.framework)
         levels.add(contents.level)
-        entries += list(_entries(contents, folder, step, micro, classes))
+        entries += _entries(contents, folder, step, _micro_batches(folder / CONSTRUCT), classes)
     if len(frameworks) > 1 or not frameworks <= SIDES.keys():
         raise RecordError(f"{path} is of {shown(', '.join(sorted(frameworks)))}; name the dump of one run of PyTorch or MindSpore")
-    if "L1" in levels and not any(entry.module is not None for entry in entries):
-        notes.append("level L1 names calls of APIs and no modules, so nothing of it has a place in the model; dump with level L0 or mix")
-    return Dump(path, "msprobe", SIDES[frameworks.pop()], tuple(entries), classes, tuple(notes))
+    note = "level L1 names calls of APIs and no modules, so nothing of it has a place in the model; dump with level L0 or mix"
+    notes = (note,) if "L1" in levels and all(entry.module is None for entry in entries) else ()
+    return Dump(path, "msprobe", SIDES[frameworks.pop()], tuple(entries), classes, notes)
 
 
 def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
-    """The directories at or below a path that have a ``file``, of steps and ranks alone."""
+    """Return the directories with a ``file``: a path itself, or steps and ranks in it."""
     if (path / file).exists():
         return [path]
     if not deep or not path.is_dir():
@@ -96,7 +93,7 @@ def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
 
 
 def _places(path: Path) -> list[tuple[Path, int]]:
-    """The directories of a dump with their steps, ascending."""
+    """Return the directories of a dump with their steps, ascending."""
     found = _inside(path, 2)
     if not found:
         raise RecordError(f"{path} has no dump.json, which msprobe writes at debugger.stop(); dump again, and let the run reach it")
@@ -109,7 +106,7 @@ def _places(path: Path) -> list[tuple[Path, int]]:
 
 
 def _step(folder: Path) -> int:
-    """The number of the step that a folder, or the one above it, is named by; 0 where neither is."""
+    """Return the step in a folder's name or in its parent's; 0 where neither has one."""
     named = filter(None, (STEP.fullmatch(name) for name in (folder.name, folder.parent.name)))
     return next((int(match[1]) for match in named), 0)
 
@@ -123,7 +120,7 @@ def _contents(path: Path) -> _Contents:
 
 
 def _json(path: Path) -> Any:
-    """A JSON text with Python's NaN and Infinity; raises RecordError for what is missing, not whole, or no file."""
+    """Read JSON with Python's NaN and Infinity; raises RecordError for a missing file, and for one that is no complete JSON."""
     try:
         text = read_regular(path, within=path.parent)
         refuse_swollen(text)
@@ -133,10 +130,7 @@ def _json(path: Path) -> Any:
 
 
 def _micro_batches(path: Path) -> Mapping[str, int]:
-    """Name of a call to its micro-batch, where Megatron-LM's schedule told msprobe; empty where it did not.
-
-    A module that is calculated again in the backward pass has two calls of one micro-batch.
-    """
+    """Return name of a call to its micro-batch; empty where Megatron-LM's schedule did not report micro-batches to msprobe."""
     tree = _json(path) if path.exists() else {}
     if not isinstance(tree, dict):
         raise RecordError(f"{path} is no construct.json of msprobe; {AGAIN}")
@@ -146,7 +140,7 @@ def _micro_batches(path: Path) -> Mapping[str, int]:
 
 
 def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[DumpEntry]:
-    """The tensors of a rank's step; ``classes`` learns the class of every module. Of two calls of a micro-batch the first counts."""
+    """Yield the tensors of a rank's step, and add the class of every module to ``classes``."""
     seen: set[tuple[object, ...]] = set()
     for name, parts in contents.data.items():
         match = CALL.fullmatch(name) or API.fullmatch(name)
@@ -157,29 +151,20 @@ def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, i
         call = micro.get(name, int(match["call"]))
         if module is not None:
             classes.setdefault(module, kind)
-            if (module, match["direction"], call) in seen:
+            if (module, match["direction"], call) in seen:  # recomputed in the backward pass
                 continue
             seen.add((module, match["direction"], call))
         for part, side in PARTS.items():
             for index, value in _tensors(parts.get(part), ""):
                 facts = _tensor(value, folder / "dump.json", name)
-                yield DumpEntry(
-                    f"{name}.{side}.{index}",
-                    module,
-                    match["direction"],
-                    side,
-                    index,
-                    call,
-                    step,
-                    tuple(facts.shape),
-                    facts.dtype.rpartition(".")[2].lower(),
-                    Statistics(*(None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))),
-                    _file(facts.data_name, folder, name),
-                )
+                where = (f"{name}.{side}.{index}", module, match["direction"], side, index, call, step)
+                numbers = (None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))
+                dtype, file = facts.dtype.rpartition(".")[2].lower(), _file(facts.data_name, folder, name)
+                yield DumpEntry(*where, tuple(facts.shape), dtype, Statistics(*numbers), file)
 
 
 def _tensors(value: object, index: str, depth: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
-    """The tensors of an argument with their numbers or names in it, ``1.0`` for the first of the second."""
+    """Yield the tensors of an argument, each with its index there: ``1.0`` is the first tensor of the second member."""
     if depth > DEEPEST:
         return
     if isinstance(value, dict) and isinstance(kind := value.get("type"), str):
@@ -202,7 +187,7 @@ def _tensor(value: dict[str, object], path: Path, name: str) -> _Tensor:
 
 
 def _file(data_name: str | None, folder: Path, name: str) -> Path | None:
-    """The file of a tensor, which stands beside ``dump.json``: the path within it is that of the machine that dumped."""
+    """Return the file of a tensor, in the folder of ``dump.json``; raises RecordError for a missing file."""
     if data_name is None:
         return None
     if data_name in ("", ".", "..") or "/" in data_name or "\0" in data_name or not data_name.endswith((".pt", ".npy")):

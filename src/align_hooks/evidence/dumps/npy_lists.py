@@ -1,9 +1,8 @@
 """Lists of ``.npy`` files that a person saved: by TroubleShooter (``ts.save``, ``ts.save_grad``), or by MindSpore's ``TensorDump``.
 
-TroubleShooter 1.0 puts a number before the name, ``3_NAME.npy``; MindSpore since 2.4 puts the type and the number behind it,
-``NAME_float32_3.npy``. ``save_grad`` ends NAME with ``_backward``. The number counts what a process saved; files of one name in one
-directory are micro-batches in that order, so each step is a directory ``stepN``. NAME is what the person wrote: a point's canonical name
-(``model.layers.0.mlp.down_proj``), or the path of a module of Megatron-LM or MindFormers, whose output it then is.
+TroubleShooter 1.0 writes ``3_NAME.npy``, and MindSpore since 2.4 ``NAME_float32_3.npy``; ``save_grad`` ends NAME with ``_backward``.
+The number counts the files of a process: files of one NAME in one directory are micro-batches in that order, and a step is a directory
+``stepN``. NAME is a point's canonical name (``model.layers.0.mlp.down_proj``), or the path of a module, whose output the array is.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ BEFORE = re.compile(r"(?P<number>\d{1,18})_(?P<name>.+)\.npy", re.DOTALL)
 BEHIND = re.compile(rf"(?P<name>.+?)(?:_(?P<mode>in|out))?_(?P<type>{TYPES})_(?P<number>\d{{1,18}})\.npy", re.DOTALL)
 PLAIN = re.compile(r"(?P<name>.+)\.npy", re.DOTALL)
 OF_THE_GUIDE = re.compile(r"grad_(?P<number>\d{1,9})\.npy")
-"""What the guide's snippet writes: a parameter's gradient by its place in the optimizer, without a step."""
+"""A file of the guide's snippet: a parameter's gradient by its place in the optimizer, without a step."""
 GRADIENT = "_backward"
 MOST = 1_000_000
-"""Files of a list."""
+"""Most files of a list."""
 
 
 def holds(path: Path) -> bool:
-    """Whether a directory is such a list, or holds one for each step."""
+    """Return whether a directory is a list, or holds a list for each step."""
     return bool(_lists(path))
 
 
 def read_list(path: Path, side: str) -> Dump:
-    """The arrays of a list. ``side`` is ``torch`` or ``ms``, for the names do not say which.
+    """Read the arrays of a list by ``side``, ``torch`` or ``ms``.
 
-    :raises RecordError: a file is no whole array, there are too many, or they are the guide's ``grad_N.npy``, which have no name.
+    :raises RecordError: a file is no complete array, there are too many, or they are the guide's nameless ``grad_N.npy``.
     """
     entries: list[DumpEntry] = []
     for folder, step in _lists(path):
@@ -51,7 +50,7 @@ def read_list(path: Path, side: str) -> Dump:
 
 
 def _lists(path: Path) -> list[tuple[Path, int]]:
-    """The directories of a list with their steps; a directory without a number is of step 0."""
+    """Return the directories of a list with their steps; a directory without a number is step 0."""
     if _names(path):
         match = STEP.fullmatch(path.name)
         return [(path, int(match[1]) if match else 0)]
@@ -65,20 +64,19 @@ def _names(folder: Path) -> list[str]:
 
 
 def _entries(folder: Path, step: int, names: Sequence[str]) -> list[DumpEntry]:
-    """The arrays of a directory; those of one name in the order of their numbers."""
+    """Return the arrays of a directory; arrays of one name are calls in the order of their numbers."""
     by_name: dict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)
     for name in names:
         match = BEHIND.fullmatch(name) or BEFORE.fullmatch(name) or PLAIN.fullmatch(name)
         if match is not None:
-            said, number = match["name"], int(match.groupdict().get("number") or 0)
-            by_name[said.removesuffix(GRADIENT), said.endswith(GRADIENT)].append((number, name))
+            module, number = match["name"], int(match.groupdict().get("number") or 0)
+            by_name[module.removesuffix(GRADIENT), module.endswith(GRADIENT)].append((number, name))
     entries = []
-    for (said, gradient), files in by_name.items():
+    for (module, gradient), files in by_name.items():
+        direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
         for call, (_, name) in enumerate(sorted(files)):
             array = read_array(folder / name, headers_only=True, within=folder)
             if array.dtype.kind == "f":
-                direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
-                entries.append(
-                    DumpEntry(name, said, direction, side, "0", call, step, array.shape, str(array.dtype), Statistics(), folder / name)
-                )
+                where = (name, module, direction, side, "0", call, step)
+                entries.append(DumpEntry(*where, array.shape, str(array.dtype), Statistics(), folder / name))
     return entries

@@ -1,7 +1,7 @@
 """The guide's ``grad_N.npy``: gradients by the place of their parameter in Megatron-LM's optimizer, with no name and no step.
 
-The guide has ``get_parameters`` of the optimizer save them, group after group; N counts from 1. A record of the same model by Megatron-LM
-on one rank has the names in that order. As the guide prints its snippet, it saves the parameter itself: it has to be ``param.grad``.
+``get_parameters`` of the optimizer gives their order, group after group; N counts from 1. A record of the same model by Megatron-LM on one
+rank has the names in that order. The guide's snippet, as printed, saves the parameter itself instead of ``param.grad``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SIDE = "torch"
 
 
 def is_numbered(path: Path) -> bool:
-    """Whether a directory has the guide's gradients."""
+    """Return whether a directory has the guide's gradients."""
     return path.is_dir() and any(OF_THE_GUIDE.fullmatch(one.name) for one in list_folder(path))
 
 
 def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> int:
-    """Write the record of a step's gradients; returns how many tensors it has. ``names`` is a record of the same model by Megatron-LM.
+    """Write the record of a step's gradients, and return the number of tensors; ``names`` is a record of the same model by Megatron-LM.
 
-    :raises RecordError: a file is missing, or the record is of another model. :raises RefusedRun: the directory holds a run.
+    :raises RecordError: a file is missing, or ``names`` is of another model. :raises RefusedRun: the directory holds a run.
     """
     named = open_run(names)
     tensors = dict(_tensors(source, named))
@@ -49,7 +49,7 @@ def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> in
 
 
 def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
-    """Canonical name and gradient, fp32, of every parameter."""
+    """Yield canonical name and gradient, fp32, of every tensor."""
     parameters, files = _parameters(named), _files(source)
     if len(files) != len(parameters):
         raise RecordError(
@@ -72,7 +72,7 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
 
 
 def _files(source: Path) -> list[Path]:
-    """The files by their numbers, from 0 or 1 and without a gap."""
+    """Return the files by their numbers; raises RecordError unless these are complete from 0 or 1."""
     numbered = {int(match[1]): one for one in list_folder(source) if (match := re.fullmatch(OF_THE_GUIDE, one.name))}
     first = min(numbered, default=1)
     if missing := next((number for number in range(min(first, 1), first + len(numbered)) if number not in numbered), None):
@@ -81,9 +81,9 @@ def _files(source: Path) -> list[Path]:
 
 
 def _parameters(named: Run) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
-    """Megatron-LM's name of each parameter in the order of the optimizer, to the canonical tensors in it with their shapes.
+    """Return Megatron-LM's name of each parameter, in the optimizer's order, to its canonical tensors with their shapes.
 
-    :raises RecordError: the record is none by Megatron-LM on one rank.
+    :raises RecordError: the record is not by Megatron-LM on one rank.
     """
     if named.facts.side != SIDE or named.world_size != 1 or named.facts.optimizer is None:
         raise RecordError(f"{named.path} is no record by Megatron-LM on one rank, whose order the numbers have; name one with --names")

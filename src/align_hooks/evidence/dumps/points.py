@@ -1,13 +1,11 @@
-"""Where a dump has the points of a model: tables of data, a framework's module paths each, in ``points.txt``.
+"""The modules at which a dump has the points of a model: a table for each framework, in ``points.txt``.
 
-A point is a place in the forward pass with one canonical name, whatever the framework calls the module (Hugging Face's names). Its value is
-[rows, sequence, width]; its gradient is that of the objective. What a module was given says the gradient of its input alone, not of a
-tensor that others were given too: such points have a value only.
+A point is a place in the forward pass with one canonical name (Hugging Face's). Its value is [rows, sequence, width]; its gradient is of
+the objective. The gradient of a module's input is not that of a tensor with several consumers: such points have only a value.
 
-A dump of MindSpore's has operators and not modules. There a point is the input or the output of an operator of a known kind, and only where
-the Cell has exactly as many of that kind as the row says. Where a compiler has fused operators, or where those of a backward pass or of
-several micro-batches bear the same names, the count differs and the point is left out: "the last operator of a Cell" would be another
-tensor there.
+A dump of MindSpore has operators instead of modules. A point is the input or the output of an operator of a known kind, where the Cell has
+exactly as many of the kind as the row says. Fused operators, or operators of a backward pass or of several micro-batches under the same
+names, change the count; "the last operator of a Cell" would be another tensor then, so the point is left out.
 """
 
 from __future__ import annotations
@@ -24,19 +22,16 @@ from align_hooks.data_file import sections
 from align_hooks.evidence.dumps.entry import INPUT, OUTPUT, Dump
 
 SB, BS = "sb", "bs"
-"""The order of the first two axes, or of the tokens where these are one: sequence and rows, or rows and sequence."""
+"""Order of the first two axes, or of the tokens on one axis: sequence and rows, or rows and sequence."""
 LAYER = "model.layers.{layer}"
 PREFIX = r"(?:(?P<chunk>\d+)\.)?(?:(?:module|_orig_mod|network|_backbone|backbone|model|language_model)\.)*?"
-"""What may stand before a path: the model's number in a list, and what wraps it."""
-
-
+"""Optional prefix of a path: the model's number in a list, and its wrappers."""
 Operators: TypeAlias = tuple[tuple[tuple[str, ...], int], ...]
-"""Kinds of operators and how many of them stand in a Cell, and in no Cell within it. The first that fits counts; of several operators the
-one that ran last."""
+"""Kinds of operators, and their number directly in a Cell. The first that fits counts; of several operators the last that ran."""
 
 
 class Fusion(Enum):
-    """How a module's output is cut into the points of its row."""
+    """The cut of a module's output into the points of its row."""
 
     GROUPS = "groups"
     HALVES = "halves"
@@ -44,34 +39,36 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
-    """One module that has points.
-
-    ``path`` is its path, ``{layer}`` a number. ``side`` and ``index`` say which of its inputs or outputs it is; several names of an
-    argument stand between bars. ``kinds`` is a regular expression of its class, where that matters. ``operators`` say which operator it is
-    in a dump of operators, none where it is not to be found there. ``alone`` says that nothing but this module was given its input, so that
-    the gradient of it is the point's. ``modules`` is False where a module has more inside than the point.
-    """
+    """One module that has points."""
 
     path: str
+    """The module's path, with ``{layer}`` for a number."""
     points: tuple[str, ...]
     order: str
     side: str = OUTPUT
     index: str = "0"
+    """The input or output by its number, or by its argument's names with bars between."""
     kinds: str = ""
+    """A regular expression of the module's class; empty for any."""
     operators: Operators = ()
+    """The operator in a dump of operators; empty where the point is not there."""
     fusion: Fusion | None = None
-    alone: bool = False
+    sole_consumer: bool = False
+    """Whether the point's tensor goes only to this module, so that the input's gradient is the point's."""
     modules: bool = True
+    """False where the module does more than the point."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleTable:
-    """A framework's rows; ``latent`` are those of latent attention, ``knows`` is a path that only its models have."""
+    """A framework's rows."""
 
     name: str
     rows: tuple[ModuleRow, ...]
     knows: str
+    """A path that only this framework's models have."""
     latent: tuple[ModuleRow, ...] = ()
+    """The rows of latent attention."""
 
 
 def _rows(head: str, layer: str) -> tuple[ModuleRow, ...]:
@@ -82,18 +79,18 @@ def _rows(head: str, layer: str) -> tuple[ModuleRow, ...]:
 def _row(line: str, layer: str) -> ModuleRow:
     module, points = line.split(" -> ")
     path, order, *words = module.split()
-    said = {name: value for name, _, value in (word.partition("=") for word in words)}
+    options = {name: value for name, _, value in (word.partition("=") for word in words)}
     return ModuleRow(
         "" if path == "-" else _full(path, layer),
         tuple(_full(point, LAYER) for point in points.split()),
         order,
-        side=INPUT if "in" in said else OUTPUT,
-        index=said.get("in") or "0",
-        kinds=said.get("kinds", ""),
-        operators=OPERATORS[said["operators"]] if "operators" in said else (),
-        fusion=Fusion(said["cut"]) if "cut" in said else None,
-        alone="alone" in said,
-        modules="inside" not in said,
+        side=INPUT if "in" in options else OUTPUT,
+        index=options.get("in") or "0",
+        kinds=options.get("kinds", ""),
+        operators=OPERATORS[options["operators"]] if "operators" in options else (),
+        fusion=Fusion(options["cut"]) if "cut" in options else None,
+        sole_consumer="alone" in options,
+        modules="inside" not in options,
     )
 
 
@@ -126,27 +123,27 @@ BY_HAND = ModuleTable(
     ),
     knows="",
 )
-"""Points by their canonical names, and by the modules whose outputs they are; of two rows of a name the first counts."""
+"""Points by their canonical names, and by the modules whose outputs they are; the first row of a name counts."""
 LATENT = re.compile(PREFIX + r"decoder\.layers\.\d+\.self_attention\.(?:linear_kv_down_proj|linear_kvb|kv_layernorm)")
 
 
 def table_of(dump: Dump) -> ModuleTable | None:
-    """The table of the framework whose names a dump has; None where they are of none."""
+    """Return the table of the framework whose names a dump has; None for names of no framework."""
     if dump.by_hand:
         return BY_HAND
     return next((table for table in TABLES if any(map(pattern_of(table.knows).fullmatch, dump.classes))), None)
 
 
 def rows_of(table: ModuleTable, classes: Mapping[str, str]) -> Sequence[ModuleRow]:
-    """The rows of a table that a model has. Latent attention has its own norms of queries and keys, and no projection by query groups."""
+    """Return the rows of a table that a model has; latent attention has its own norms, and no projection by query groups."""
     if not any(map(LATENT.fullmatch, classes)):
         return table.rows
-    taken = {row.path for row in table.latent}
-    return [*table.latent, *(row for row in table.rows if row.path not in taken and row.fusion is not Fusion.GROUPS)]
+    replaced = {row.path for row in table.latent}
+    return [*table.latent, *(row for row in table.rows if row.path not in replaced and row.fusion is not Fusion.GROUPS)]
 
 
 @cache
 def pattern_of(path: str) -> re.Pattern[str]:
-    """What a module's path is held against for a row; ``layer`` is its number, and ``chunk`` that of the model in a list."""
+    """Return the pattern of a row's modules, with the groups ``layer`` and ``chunk``, the model's number in a list."""
     inside = re.escape(path).replace(re.escape("{layer}"), r"(?P<layer>\d{1,6})")
     return re.compile(PREFIX + inside if path else r"(?:(?P<chunk>\d+)\.?)?(?:(?:module|_orig_mod)\.?)*")

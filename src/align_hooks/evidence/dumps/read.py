@@ -1,4 +1,4 @@
-"""Whose dump a directory is, and what it holds."""
+"""A dump of any known tool."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ KNOWN = (
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a source is a dump, or the pickle of an older tool. A record is none, and no directory of weights."""
+    """Return whether a source is a dump, or the pickle of an older tool."""
     if path.suffix in PICKLES:
         return True
     return path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in (msprobe, mindspore, npy_lists)))
 
 
 def read_dump(path: Path, side: str = "torch") -> Dump:
-    """What a dump holds; ``side`` is that of a list of arrays, which does not say.
+    """Read a dump; ``side`` is for a list of arrays, which does not say.
 
-    :raises RecordError: it is none, not whole, or of a tool whose files are pickles: these are named and never read.
+    :raises RecordError: there is no complete dump of a known tool, or there are pickles, which are never read.
     """
     if found := _pickles(path):
         raise RecordError(
@@ -49,7 +49,7 @@ def read_dump(path: Path, side: str = "torch") -> Dump:
 
 
 def _pickles(path: Path) -> list[Path]:
-    """``api_stack_dump.pkl`` and its like, which msprobe's forerunner wrote, at or below a path."""
+    """Return the pickles of msprobe's forerunner (``api_stack_dump.pkl``) at or below a path."""
     if not path.is_dir():
         return [path] if path.suffix in PICKLES else []
     folders = [path, *(one for one in list_folder(path) if not one.is_symlink() and one.is_dir())]

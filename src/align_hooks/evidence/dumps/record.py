@@ -1,7 +1,7 @@
-"""A dump as a record: of every step what the points of the model put out, as a run that recorded its activations has it.
+"""A dump as a record of activations at the points of the model.
 
-Where the dump has tensors, the record has their sums and sketches, and the tensors themselves. Where it has statistics alone, the record
-has what follows of them (elements, extremes, sum, squared sum) and NaN for sketches: such points are compared by their norms.
+A tensor of the dump gives the record the tensor, its sums and its sketches. A tensor with only statistics gives elements, extremes, sum and
+squared sum, and NaN for sketches; such points are compared by their norms.
 """
 
 from __future__ import annotations
@@ -25,39 +25,29 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.ranges import ranges
-from align_hooks.record.read.activations import (
-    COUNT,
-    LEAST,
-    MOST,
-    NOT_FINITE,
-    NUMBERS,
-    SQUARES,
-    SUM,
-    Numbers,
-    column_signs,
-    measured,
-    row_signs,
-)
+from align_hooks.record.read import activations
+from align_hooks.record.read.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers
 from align_hooks.record.write.step_files import StepActivations
 from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")
 MOST_STEPS = 100_000
-"""Steps of a dump, and of the gaps between them."""
+"""Most steps from the first to the last of a dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpSummary:
-    """What was made of a dump: by which ``tool``, with whose module names, the ``steps``, how many points and gradients, and how many of
-    both have statistics alone."""
+    """The content of the record of a dump."""
 
     tool: str
     framework: str
+    """The framework whose module names the dump has."""
     steps: tuple[int, ...]
     points: int
     gradients: int
     statistics: int
+    """Number of points and gradients with only statistics."""
     notes: tuple[str, ...]
 
 
@@ -66,12 +56,11 @@ def convert_dump(
 ) -> DumpSummary:
     """Write the record of a dump.
 
-    ``config`` is a Hugging Face ``config.json`` of the model. ``side`` is ``torch`` or ``ms``, for a list of arrays, which does not say.
-    ``loss_scale`` is what the loss was multiplied by before it was differentiated. ``first`` is the number of the dump's first step in
-    training; None where the tool counted from its start.
-
-    :raises RecordError: the dump cannot be read. :raises RefusedRun: the directory holds a run. :raises AlignHooksError: a choice does not
-    fit.
+    :param config: a Hugging Face ``config.json`` of the model.
+    :param side: ``torch`` or ``ms``, for a list of arrays, which does not say.
+    :param loss_scale: the factor of the loss before it was differentiated.
+    :param first: the training step of the dump's first; None where the tool counted from the start of training.
+    :raises RecordError: the dump cannot be read. :raises RefusedRun: the directory holds a run. :raises AlignHooksError: a bad choice.
     """
     if side is not None and side not in FRAMEWORKS:
         raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
@@ -97,18 +86,18 @@ def convert_dump(
             _write_step(writer, step + moved, values, 1 / loss_scale)
             writer.scalars(row_of(step + moved, skipped=False))
     gradients = sum(value.gradient for value in points.values)
-    alone = sum(not value.whole for value in points.values)
-    return DumpSummary(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)
+    statistics = sum(not value.has_numbers for value in points.values)
+    return DumpSummary(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, statistics, points.notes)
 
 
 def _compute_type(parts: Sequence[DumpEntry]) -> str | None:
-    """The type that most of a dump's tensors have; None where it has no name here."""
+    """Return the most frequent type of :data:`COMPUTE` in a dump; None where there is none."""
     types = [part.dtype for part in parts]
     return max((name for name in COMPUTE if name in types), key=types.count, default=None)
 
 
 def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: float) -> None:
-    """Write the points of one step, which all have the rows and the sequence of the first, or are left out of none."""
+    """Write the points of one step; raises RecordError for points of different rows or sequences."""
     sizes = values[0].sizes
     if odd := next((value for value in values if value.sizes != sizes), None):
         raise RecordError(
@@ -123,7 +112,7 @@ def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: 
         name = value.point + (GRADIENT if value.gradient else "")
         width = value.shape[2] if len(value.shape) == 3 else 1
         extent_of[value.point] = extents.setdefault(width, len(extents))
-        if value.whole:
+        if value.has_numbers:
             tensors[name] = value.read().reshape(*value.shape[:2], width).astype(np.float32)
             sums[name] = _sums(tensors[name], [rows for rows, _ in sizes])
         else:
@@ -140,24 +129,25 @@ def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: 
 
 
 def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
-    """The numbers of a value [rows, sequence, width], micro-batch by micro-batch."""
+    """Return the numbers of a tensor [rows, sequence, width] for each micro-batch."""
     _, length, width = tensor.shape
-    columns, cuts = column_signs((0, width)), np.cumsum(rows)[:-1]
+    columns, cuts = activations.column_signs((0, width)), np.cumsum(rows)[:-1]
     tokens = np.arange(len(tensor) * length).reshape(len(tensor), length)
     parts = zip(np.split(tensor, cuts), np.split(tokens, cuts), strict=True)
-    signed = ((part.reshape(-1, width), row_signs(places.reshape(-1))) for part, places in parts)
-    return np.stack([measured(part, signs, columns) for part, signs in signed])
+    signed = ((part.reshape(-1, width), activations.row_signs(places.reshape(-1))) for part, places in parts)
+    return np.stack([activations.measured(part, signs, columns) for part, signs in signed])
 
 
-def _of_statistics(said: Statistics, elements: int) -> Numbers:
-    """The numbers that follow of statistics; NaN for what does not."""
+def _of_statistics(statistics: Statistics, elements: int) -> Numbers:
+    """Return the numbers that follow from statistics; NaN for the others."""
+    least, most, norm = statistics.minimum, statistics.maximum, statistics.norm
     numbers = np.full(NUMBERS, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(said.minimum), _known(said.maximum)
-        numbers[SUM], numbers[SQUARES] = _known(said.mean) * elements, np.square(_known(said.norm))
-        if math.isinf(numbers[SQUARES]) and not math.isinf(_known(said.norm)):
-            numbers[SQUARES] = np.nan  # the square is beyond the largest double
-    finite = np.isfinite([value for value in (said.minimum, said.maximum, said.norm) if value is not None]).all()
+        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(least), _known(most)
+        numbers[SUM], numbers[SQUARES] = _known(statistics.mean) * elements, np.square(_known(norm))
+        if math.isinf(numbers[SQUARES]) and not math.isinf(_known(norm)):
+            numbers[SQUARES] = np.nan  # the square exceeds the largest double
+    finite = np.isfinite([value for value in (least, most, norm) if value is not None]).all()
     numbers[NOT_FINITE] = 0 if finite else 1  # at least
     return numbers
 

@@ -1,4 +1,4 @@
-"""The points that a dump has, each with its value or its gradient: numbers, or statistics where there is no more."""
+"""The points of a dump, each with the numbers or the statistics of its value or its gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from align_hooks.names.blocks import Dims
 from align_hooks.record.format.layout import Array
 
 STREAM = ("model.embed_tokens", "model.layers.{layer}.input", "model.layers.{layer}")
-"""Points whose rows and sequence are those of all others of the micro-batch."""
+"""Points that have the rows and the sequence of all points of the micro-batch."""
 PARTS = "its shape is not that of whole rows and sequences, as on one rank of several"
 FUSED = "its operators are others than are known of it, as where a compiler fuses them or repeats them by micro-batch"
 NOTHING = "the dump has neither its numbers nor its norm; dump with task tensor or statistics"
@@ -28,11 +28,13 @@ NO_SIZES = "several projections in one tensor, and how it is cut is not known; n
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Query heads, key and value heads, and numbers of each, on the rank of the dump."""
+    """The heads of attention on the rank of the dump."""
 
     queries: int
     keys: int
+    """Number of key heads, and of value heads."""
     size: int
+    """Numbers of a head."""
 
     @property
     def width(self) -> int:
@@ -42,31 +44,33 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class PointValue:
-    """A point's value or gradient of a step. ``parts`` are the micro-batches in order, ``sizes`` the rows and the sequence of each."""
+    """A point's value or gradient in a step."""
 
     step: int
     point: str
     gradient: bool
     parts: tuple[DumpEntry, ...]
+    """The micro-batches, in order."""
     sizes: tuple[tuple[int, int], ...]
+    """Rows and sequence of each micro-batch."""
     order: str
     columns: Array | None = None
-    """Which columns of a module's output are the point's; None for all."""
+    """The point's columns of a module's output; None for all."""
 
     @property
-    def whole(self) -> bool:
-        """Whether the dump has its numbers, and not statistics alone."""
+    def has_numbers(self) -> bool:
+        """Whether the dump has numbers, and not only statistics."""
         return all(part.tensor is not None for part in self.parts)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[rows, sequence, width] of the step; token losses have no width."""
+        """[rows, sequence, width] of the step; [rows, sequence] of token losses."""
         rows, sequence = sum(size[0] for size in self.sizes), self.sizes[0][1]
         width = len(self.columns) if self.columns is not None else self.parts[0].elements // max(1, math.prod(self.sizes[0]))
         return (rows, sequence) if len(self.parts[0].shape) == 2 and width == 1 else (rows, sequence, width)
 
     def read(self) -> Array:
-        """The numbers, [rows, sequence, width]; raises RecordError as :meth:`DumpEntry.read`."""
+        """Return the numbers, of :attr:`shape`; raises RecordError as :meth:`DumpEntry.read`."""
         pieces = []
         for part, (rows, sequence) in zip(self.parts, self.sizes, strict=True):
             first = (rows, sequence) if self.order == BS else (sequence, rows)
@@ -78,17 +82,18 @@ class PointValue:
 
 @dataclass(frozen=True, slots=True)
 class DumpPoints:
-    """The points of a dump. ``notes`` say what of it has none, and why."""
+    """The points of a dump."""
 
     framework: str
     values: tuple[PointValue, ...]
     notes: tuple[str, ...]
+    """Modules that were left out, and why."""
 
 
 def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
-    """The points of a dump; ``dims`` are the model's sizes, for what is fused and of which the dump does not say how.
+    """Return the points of a dump; ``dims`` are the model's sizes, for projections whose cut the dump does not show.
 
-    :raises RecordError: the names are of no framework, or nothing of them is a point.
+    :raises RecordError: the names are of no framework, or no module is a point.
     """
     table = table_of(dump)
     if table is None and dump.notes and not dump.classes:
@@ -98,21 +103,21 @@ def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
         named = f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
         raise RecordError(f"{dump.path} names no module of {known}{named}; dump a whole model with its modules")
     rows = rows_of(table, dump.classes)
-    taking = _Taking(dump, dims, rows)
+    reader = _PointReader(dump, dims, rows)
     values: dict[tuple[object, ...], PointValue] = {}
     for row in rows:
-        for value in taking.of(row):
+        for value in reader.of(row):
             values.setdefault((value.step, value.point, value.gradient), value)
     if not values:
         raise RecordError(
             f"{dump.path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs"
         )
     ordered = sorted(values.values(), key=lambda value: value.step)
-    return DumpPoints(table.name, tuple(ordered), (*dump.notes, *taking.notes()))
+    return DumpPoints(table.name, tuple(ordered), (*dump.notes, *reader.notes()))
 
 
-class _Taking:
-    """The entries of a dump by where they stand, and what is left out of it."""
+class _PointReader:
+    """The entries of a dump by step and module, and the modules that are left out."""
 
     def __init__(self, dump: Dump, dims: Dims | None, rows: Sequence[ModuleRow]) -> None:
         self.dump, self.dims = dump, dims
@@ -126,34 +131,35 @@ class _Taking:
         self._measure(rows)
 
     def notes(self) -> Iterator[str]:
-        """One line for each reason to leave something out."""
+        """Yield a line for each reason to leave modules out."""
         for why, names in self.left.items():
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
     def of(self, row: ModuleRow) -> Iterator[PointValue]:
-        """The values and gradients of a row's points, of every layer and step."""
-        if not (row.operators if self.operators else row.modules):
-            return
-        pattern = pattern_of(row.path)
-        for step, path in list(self.inside):
-            match = pattern.fullmatch(path)
-            if match is None or (row.kinds and not re.fullmatch(row.kinds, self.dump.classes.get(path, ""))):
+        """Yield the values and gradients of a row's points, for every layer and step."""
+        for step, path, match in self._matching(row):
+            if row.kinds and not re.fullmatch(row.kinds, self.dump.classes.get(path, "")):
                 continue
             if int(match.groupdict().get("chunk") or 0):
                 raise RecordError(f"{self.dump.path} is of several pieces of a model (virtual pipeline), which number their layers anew")
             names = [point.format(layer=match.groupdict().get("layer")) for point in row.points]
             for gradient in (False, True):
-                parts = self._parts(row, step, path, gradient)
-                if parts:
+                if parts := self._parts(row, step, path, gradient):
                     yield from self._values(row, step, path, names, gradient, parts)
 
+    def _matching(self, row: ModuleRow) -> Iterator[tuple[int, str, re.Match[str]]]:
+        """Yield the steps and paths of a row's modules, in a dump of the row's kind."""
+        if row.operators if self.operators else row.modules:
+            pattern = pattern_of(row.path)
+            yield from ((step, path, match) for step, path in list(self.inside) if (match := pattern.fullmatch(path)))
+
     def _parts(self, row: ModuleRow, step: int, path: str, gradient: bool) -> list[DumpEntry]:
-        """The tensors of a module, a micro-batch each."""
+        """Return the tensors of a module, a micro-batch each."""
         entries = self.inside[step, path]
         if self.operators:
             return [] if gradient else self._of_operators(row, entries, path)
-        if gradient and row.side == INPUT and not row.alone:
+        if gradient and row.side == INPUT and not row.sole_consumer:
             return []
         side = row.side if not gradient else {INPUT: OUTPUT, OUTPUT: INPUT}[row.side]
         direction = BACKWARD if gradient else FORWARD
@@ -164,7 +170,7 @@ class _Taking:
         return []
 
     def _of_operators(self, row: ModuleRow, entries: Sequence[DumpEntry], path: str) -> list[DumpEntry]:
-        """The one operator of a Cell that has a row's tensor; none where the Cell has other operators than the row knows."""
+        """Return the tensor of the one operator of a Cell; none where the Cell has other operators than the row knows."""
         for kinds, count in row.operators:
             found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
             if len({one.operator for one in found}) == count:
@@ -198,7 +204,7 @@ class _Taking:
             yield PointValue(step, name, gradient, tuple(parts), known, row.order, columns)
 
     def _columns(self, row: ModuleRow, step: int, path: str, width: int) -> list[Array] | None:
-        """The columns of each point of a row in a module's output; None where they are not known."""
+        """Return the columns of each point of a row in a module's output; None where unknown."""
         above = self.dump.classes.get(path.rpartition(".")[0], "")
         if row.fusion is Fusion.GROUPS:
             heads = self._heads(step, path, width)
@@ -210,7 +216,7 @@ class _Taking:
         return [columns[::2], columns[1::2]] if by_row else [columns[: width // 2], columns[width // 2 :]]
 
     def _heads(self, step: int, path: str, width: int) -> Heads | None:
-        """The heads of a layer: as its core was given them, as their norms have them, or as the model's configuration says."""
+        """Return the heads of a layer, by the inputs of its core, the outputs of its norms, or the model's sizes; None where unknown."""
         attention = path.rpartition(".")[0]
         for queries, keys in (
             (("core_attention", INPUT, ("0", "query")), ("core_attention", INPUT, ("1", "key"))),
@@ -221,10 +227,8 @@ class _Taking:
                 heads = Heads(shapes[0][-2], shapes[1][-2], shapes[0][-1])
                 if heads.width == width and heads.keys and heads.queries % heads.keys == 0:
                     return heads
-        if self.dims is None:
-            return None
-        heads = Heads(self.dims.heads, self.dims.groups, self.dims.head_dim)
-        return heads if heads.width == width else None
+        known = None if self.dims is None else Heads(self.dims.heads, self.dims.groups, self.dims.head_dim)
+        return known if known is not None and known.width == width else None
 
     def _shape(self, step: int, path: str, side: str, indices: Iterable[str]) -> tuple[int, ...]:
         entries = (one for one in self.inside.get((step, path), ()) if one.index in indices)
@@ -232,33 +236,30 @@ class _Taking:
         return max(shapes, key=lambda shape: (len(shape), math.prod(shape)), default=())
 
     def _gated(self, step: int, path: str, width: int) -> bool:
-        """Whether what follows a projection is given half of its width: a gate has been taken of it."""
+        """Return whether the next projection's input has half the width: the first one holds a gate, too."""
         mlp = path.rpartition(".")[0]
         following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
         return bool(following) and 2 * following[-1] == width
 
     def _measure(self, rows: Sequence[ModuleRow]) -> None:
-        """Learn the rows and the sequence of every micro-batch: from the stream between blocks, or from whatever has both axes."""
+        """Set the rows and the sequence of every micro-batch, from the stream between blocks, or else from any 3-D tensor."""
         for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
-            if not (row.operators if self.operators else row.modules):
-                continue
-            for step, path in list(self.inside):
-                if pattern_of(row.path).fullmatch(path):
-                    for part in self._parts(row, step, path, gradient=False):
-                        if len(part.shape) == 3:
-                            size = part.shape[:2] if row.order == BS else part.shape[1::-1]
-                            self.sizes.setdefault((step, part.call), (size[0], size[1]))
+            for step, path, _ in self._matching(row):
+                for part in self._parts(row, step, path, gradient=False):
+                    if len(part.shape) == 3:
+                        size = part.shape[:2] if row.order == BS else part.shape[1::-1]
+                        self.sizes.setdefault((step, part.call), (size[0], size[1]))
 
 
 def _fits(part: DumpEntry, size: tuple[int, int], order: str) -> bool:
-    """Whether a tensor has the rows and the sequence of its micro-batch, as two axes or as one."""
+    """Return whether a tensor has the rows and the sequence of its micro-batch, as two axes or as one."""
     rows, sequence = size
     first = (rows, sequence) if order == BS else (sequence, rows)
     return part.shape[:2] == first or (len(part.shape) == 2 and part.shape[0] == rows * sequence)
 
 
 def _groups(heads: Heads, *, contiguous: bool) -> list[Array]:
-    """The columns of queries, keys and values: all queries first, or by query group the queries and then a key and a value."""
+    """Return the columns of queries, keys and values: all queries first, or by query group the queries, a key and a value."""
     if contiguous:
         at = np.arange(heads.width)
         queries, keys = heads.queries * heads.size, heads.keys * heads.size

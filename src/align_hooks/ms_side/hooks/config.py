@@ -1,8 +1,7 @@
 """MindFormers' configuration, before anything is built from it.
 
-Seam: the argument of ``build_context``. Every script calls it first, with the MindFormerConfig object from which the Trainer then
-builds everything. Later the device target and the deterministic switch are fixed, and the Trainer has handed parts of the
-configuration on. Changing the object in memory edits no YAML.
+Patch point: the argument of ``build_context``. Every script calls it first, with the MindFormerConfig object from which the Trainer builds
+everything. Later the device target and the deterministic switch are fixed, and the Trainer has copied parts of the configuration.
 """
 
 from __future__ import annotations
@@ -32,13 +31,11 @@ from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
 NO_PADDING = -1
-"""An id that never occurs. Without flash attention MindFormers also hides pad ids from the attention, and Megatron does not."""
-
+"""An id that never occurs. Without flash attention MindFormers also masks pad ids in the attention, and Megatron does not."""
 COLUMNS, BY_NAME = "train_dataset.input_columns", "train_dataset.construct_args_key"
-"""The columns of a batch, and the arguments of the model that they are: without the second they are fed by position."""
-
+"""The columns of a batch, and their names as arguments of the model, which are positional without the second."""
 OF_READER = ("train_dataset.data_loader.config", "train_dataset_task.dataset_config.data_loader.config")
-"""What Megatron's reader is told, in the section of the data set, and in that which its task has."""
+"""The settings of Megatron's reader, in the section of the data set and in its task's."""
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -56,7 +53,7 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
 
 
 def apply(session: MsSession, config: Config) -> None:
-    """Change the configuration as the settings ask, account for each change, and refuse what only the user's YAML can change."""
+    """Apply the settings to the configuration, list each change, and refuse what only the user's YAML can change."""
     settings = session.settings
     if why := list(refusals(settings, lambda key: get(config, key), mindspore.__version__)):
         raise RefusedRun("\n".join(why))
@@ -80,7 +77,7 @@ def apply(session: MsSession, config: Config) -> None:
 
 
 def seeds(config: Config, seed: int) -> Mapping[str, object]:
-    """The seed of all generators, and that of Megatron's reader, which MindFormers sets apart and Megatron-LM takes from ``--seed``."""
+    """Return the seeds of all generators and of Megatron's reader, which is separate in MindFormers and ``--seed`` in Megatron-LM."""
     return {"seed": seed} | {f"{section}.seed": seed for section in OF_READER if get(config, section) is not None}
 
 
@@ -94,7 +91,7 @@ def replay(session: MsSession, config: Config) -> None:
     """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
     feed = session.replay
     assert feed is not None
-    fed = as_recorded(config)
+    recorded = as_recorded(config)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
         sequence=of_model(config, "seq_length"), vocabulary=of_model(config, "vocab_size"), rows=facts.rows, every=session.launch.rank == 0
@@ -111,7 +108,7 @@ def replay(session: MsSession, config: Config) -> None:
     else:
         rows = sizes.batch_size(facts.rows, feed.source)
         if not sizes.whole:  # an entry for each column
-            strategy = [[sizes.dp, 1, 1, 1] if name == "attention_mask" else [sizes.dp, 1] for name in fed[COLUMNS]]
+            strategy = [[sizes.dp, 1, 1, 1] if name == "attention_mask" else [sizes.dp, 1] for name in recorded[COLUMNS]]
             change(session, config, {"parallel.dataset_strategy": strategy}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
@@ -123,7 +120,7 @@ def replay(session: MsSession, config: Config) -> None:
         "runner_config.epochs": 1,
         "runner_config.batch_size": rows,
         "model.model_config.batch_size": rows,
-    } | fed
+    } | recorded
     if not feeds_cut(config):
         changes["model.model_config.ignore_token_id"] = IGNORED
     register(session)  # again: a class that a user added has the same name, and may have come later
@@ -132,7 +129,7 @@ def replay(session: MsSession, config: Config) -> None:
 
 
 def as_recorded(config: Config) -> dict[str, Any]:
-    """The settings with which a model computes the loss of a recorded batch, whoever sets them."""
+    """Return the settings with which a model computes the loss of a recorded batch."""
     cut = feeds_cut(config)
     columns = list(RESET if resets(config) else CUT if cut else UNCUT)
     settings = {COLUMNS: columns} | ({BY_NAME: columns} if cut else {})
@@ -141,31 +138,31 @@ def as_recorded(config: Config) -> dict[str, Any]:
 
 
 def register(session: MsSession) -> None:
-    """Have the name NumpyDataloader mean the class of recorded batches."""
+    """Register the class of recorded batches as NumpyDataloader."""
     if session.data_loader is not None:
         MindFormerRegister.register(MindFormerModuleType.DATASET)(session.data_loader)
 
 
 def of_model(config: Config, name: str) -> int:
-    """A size of the model, with the model's own default where the YAML says none."""
+    """Return a size of the model, by default the model's own."""
     size = get(config, f"model.model_config.{name}")
     return int(DEFAULTS[name][configured(config).model_type] if size is None else size)
 
 
 def configured(config: Config) -> InMindFormers:
-    """How MindFormers builds the model that the YAML names; for a model of no family, refused once it is built, that of the first."""
+    """Return MindFormers' way of building the YAML's model; the first way for a model of no family, which is refused once built."""
     ways = [built for family in FAMILIES for built in family.mindformers if built.legacy is not is_newer(config)]
     name = get(config, "model.model_config.model_type" if is_newer(config) else "model.arch.type")
     return next((built for built in ways if name == (built.network if built.legacy else built.model_type)), ways[0])
 
 
 def is_newer(config: Config) -> bool:
-    """Whether the YAML builds a model of ``use_legacy: False``."""
+    """Return whether the YAML builds a model of ``use_legacy: False``."""
     return config is not None and config.get("use_legacy") is False
 
 
 def resets(config: Config) -> bool:
-    """Whether the model takes positions that start anew and their mask. Masks that it would make itself of lengths are refused."""
+    """Return whether the model reads restarting positions and their mask; refuse masks that the model would make of lengths."""
     if not is_newer(config) or not get(config, "model.model_config.use_eod_reset"):
         return False
     if get(config, "model.model_config.use_eod_attn_mask_compression") or get(config, "model.model_config.use_attn_mask_compression"):
@@ -174,7 +171,7 @@ def resets(config: Config) -> bool:
 
 
 def feeds_cut(config: Config) -> bool:
-    """Whether the installed model is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
+    """Return whether the installed model reads the columns CUT; call it late, for this module is loaded during MindFormers' import."""
     if is_newer(config):
         return True
     built = configured(config)
@@ -182,7 +179,7 @@ def feeds_cut(config: Config) -> bool:
 
 
 def ignored_label(config: Config) -> int | None:
-    """The label of tokens that do not count, for an installed model that takes no mask; None where it takes a mask."""
+    """Return the label of tokens that do not count; None where the installed model reads a mask."""
     if feeds_cut(config):
         return None
     label = get(config, "model.model_config.ignore_token_id") if config is not None else None
@@ -190,7 +187,7 @@ def ignored_label(config: Config) -> int | None:
 
 
 def planned_sizes(session: MsSession) -> Sizes | None:
-    """The sizes of a semi-automatic job of several ranks, before it is built; None for another job."""
+    """Return the sizes of a semi-automatic job of several ranks, before it is built; None for another job."""
     config = session.config
     if config is None or session.launch.world_size == 1 or not is_semi_auto(config):
         return None
@@ -198,13 +195,13 @@ def planned_sizes(session: MsSession) -> Sizes | None:
 
 
 def share(session: MsSession) -> tuple[int, int]:
-    """Which part of a step this rank is fed, and of how many parts."""
+    """Return this rank's part of a step, and the number of parts."""
     sizes, rank, ranks = planned_sizes(session), session.launch.rank, session.launch.world_size
     return (rank, ranks) if sizes is None else sizes.share(sizes.place(rank, ranks))
 
 
 def change(session: MsSession, config: Config, values: Mapping[str, object], variable: str, *, silent: bool = False) -> None:
-    """Set dotted keys, with new sections where they are missing, and account for every value that differs."""
+    """Set dotted keys, with new sections where missing, and list every change as an override."""
     for key, value in values.items():
         *path, name = key.split(".")
         section = config
@@ -220,7 +217,7 @@ def change(session: MsSession, config: Config, values: Mapping[str, object], var
 
 
 def get(config: Config, key: str) -> Config:
-    """The value of a dotted key, None where it is not set."""
+    """Return the value of a dotted key, None where it is not set."""
     value = config
     for part in key.split("."):
         value = value.get(part) if value is not None else None
@@ -228,7 +225,7 @@ def get(config: Config, key: str) -> Config:
 
 
 def flat(config: Config, prefix: str = "") -> dict[str, str]:
-    """Dotted key of the configuration to its value's text."""
+    """Map the dotted keys of the configuration to their values' texts."""
     texts: dict[str, str] = {}
     for key, value in config.items():
         texts |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}

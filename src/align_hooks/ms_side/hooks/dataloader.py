@@ -1,13 +1,12 @@
 """``NumpyDataloader``: recorded batches as a MindFormers data set.
 
-The guide's appendix adds a class of this name to ``mindformers/dataset``. Here it is registered from outside, and
-``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. A YAML may also name it by hand, with no variable set: it then needs the
-settings of :func:`align_hooks.ms_side.hooks.config.as_recorded`. Where the guide's appendix was followed, the user's own class of this
-name stays, except in a replay. Unlike the guide's class this one keeps every row of a step, feeds the loss mask, and follows the recorded
-steps instead of whatever the directory lists. For the LlamaForCausalLM of MindFormers 1.3 it feeds columns that the model cuts to the
-recorded batch (:mod:`align_hooks.ms_side.columns`).
+The guide's appendix adds a class of this name to ``mindformers/dataset``. Here a class is registered from outside, and
+``ALIGN_HOOKS_REPLAY_BATCHES`` uses it without any YAML. A YAML may also name the class with no variable set, with the settings of
+:func:`align_hooks.ms_side.hooks.config.as_recorded`. A user's own class of this name stays, except in a replay. In contrast to the guide's
+class this one keeps every row of a step, yields the loss mask, and follows the recorded steps instead of the directory's entries.
+:mod:`align_hooks.ms_side.columns` says what the LlamaForCausalLM of MindFormers 1.3 cuts.
 
-Seam: the end of ``import mindformers.dataset.base_dataset``, where its base class and the register exist.
+Patch point: the end of ``import mindformers.dataset.base_dataset``, where the base class and the register exist.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
 
 
 class RecordedSteps:
-    """Random access to the batches of a replay: an item is a rank's part of a step, in the types with which MindFormers computes.
-
-    Raises RefusedRun where the first batch cannot be fed.
-    """
+    """Random access to a rank's part of each replayed step, in MindFormers' types; RefusedRun where the first batch does not fit."""
 
     def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None, *, resets: bool = False) -> None:
         self.replay, self.ignored, self.resets = replay, ignored, resets
@@ -58,17 +54,16 @@ class RecordedSteps:
         return tuple(as_taken(name, array) for name, array in mine.items())
 
     def of(self, step: int) -> dict[str, Array]:
-        """Column to array of a whole step; raises RefusedRun for a batch that the model cannot be fed."""
+        """Map columns to arrays of a step, all ranks; raise RefusedRun for a batch that the model cannot read."""
         arrays = filled(self.replay.batch(step))
         if not self.resets:
             refuse_unfed(arrays, step)
-        fed = columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
-        return fed | (positions(arrays["position_ids"], arrays.get("attention_mask")) if self.resets else {})
+        present = columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
+        return present | (positions(arrays["position_ids"], arrays.get("attention_mask")) if self.resets else {})
 
 
 def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
-    """Refuse a batch that resets positions or attention mask for a model that makes both itself: an older one always, a newer one without
-    ``use_eod_reset``."""
+    """Refuse a batch that resets positions or attention mask for a model that makes both: older, or without ``use_eod_reset``."""
     if "attention_mask" in arrays:
         raise RefusedRun(
             f"step {step} was recorded with an attention mask that is not causal, which the model makes itself; "
@@ -102,28 +97,25 @@ def install(session: MsSession, module: ModuleType) -> None:
 
 
 def kept() -> Config:
-    """The configuration that ``build_context`` keeps, for a script in which no hook sees it; None where there is none. The class that keeps
-    it has been called Context since 1.4."""
+    """Return the configuration that ``build_context`` keeps, for a script without hooks; None where there is none."""
     module = sys.modules.get("mindformers.core.context.build_context")
-    keeper = getattr(module, "Context", None) or getattr(module, "_Context", None)
+    keeper = getattr(module, "Context", None) or getattr(module, "_Context", None)  # the second before 1.4
     return getattr(getattr(keeper, "_instance", None), "config", None)
 
 
 def by_hand(session: MsSession, dataset: Config) -> Replay:
-    """The replay of a YAML that names the data loader itself. Raises RefusedRun where its other settings do not fit what was recorded.
-
-    By now the Trainer has taken ``construct_args_key`` out of the configuration. It is named with the others, and cannot be looked at.
-    """
+    """Return the replay of a YAML that names the data loader; raise RefusedRun where other settings do not fit the record."""
     directory = (dataset.get("data_loader") or {}).get("dataset_dir")
     wanted = as_recorded(session.config)
+    # the Trainer has removed construct_args_key from the configuration, so its value is unknown
     seen = {COLUMNS: list(dataset.get("input_columns") or []), BY_NAME: wanted.get(BY_NAME)}
     seen |= {key: get(session.config, key) for key in wanted if key not in seen}
-    unlike = [key for key, value in wanted.items() if seen[key] != value]
-    if not directory or unlike:
+    different = [key for key, value in wanted.items() if seen[key] != value]
+    if not directory or different:
         needs = {DIRECTORY: str(directory or "DIRECTORY_OF_THE_RECORD")} | wanted
         raise RefusedRun(
             f"a YAML that names NumpyDataloader itself needs {'; '.join(f'{key}: {value}' for key, value in needs.items())} "
-            f"(not so: {', '.join([DIRECTORY] * (not directory) + unlike)}); "
+            f"(not so: {', '.join([DIRECTORY] * (not directory) + different)}); "
             f"set them, or leave the YAML as it was and set ALIGN_HOOKS_REPLAY_BATCHES"
         )
     return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=share(session))

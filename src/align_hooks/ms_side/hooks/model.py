@@ -1,7 +1,7 @@
-"""Model and optimizer, built and about to be trained: loading into them, and what ``run.json`` says about them.
+"""Model and optimizer, built and about to be trained: loading into them, and their facts for ``run.json``.
 
-:mod:`align_hooks.ms_side.hooks.training` calls this when training begins: the last moment before the first step, when
-nothing is compiled yet and checkpoints have been loaded. Where MindSpore cuts parameters it is called when the first step begins.
+:mod:`align_hooks.ms_side.hooks.training` calls these functions when training begins, with checkpoints loaded and nothing compiled; where
+MindSpore cuts parameters, when the first step begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMPUTES_IN = ("compute_dtype", "compute_type", "dtype")
 
 
 def load(session: MsSession) -> None:
-    """Load the weights that the settings name, and the optimizer's state where that run recorded it."""
+    """Load the weights that the settings name, and the recorded optimizer state, if any."""
 
     def load_optimizer(state: OptimizerState) -> None:
         assert session.parameters is not None
@@ -54,7 +54,7 @@ def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
 
 
 def shifted(schedule: Schedule, updates: int) -> Schedule:
-    """A schedule, or each group's schedule, that starts ``updates`` later."""
+    """Return a schedule, or each group's schedule, that starts ``updates`` later."""
     return nn.CellList([Shifted(part, updates) for part in schedule]) if isinstance(schedule, nn.CellList) else Shifted(schedule, updates)
 
 
@@ -68,14 +68,14 @@ def refuse_unknown(session: MsSession) -> None:
 
 
 def compute_type(session: MsSession) -> str | None:
-    """The type in which the model was built to compute; None where nothing says."""
+    """Return the type in which the model computes; None where unknown."""
     built = None if session.model is None else getattr(session.model.config, "compute_dtype", None)
-    told = built or get(session.config, "model.model_config.compute_dtype")
-    return None if told is None else str(told).removeprefix("mindspore.").lower()
+    dtype = built or get(session.config, "model.model_config.compute_dtype")
+    return None if dtype is None else str(dtype).removeprefix("mindspore.").lower()
 
 
 def facts(session: MsSession) -> dict[str, object]:
-    """What ``run.json`` says about a MindFormers run."""
+    """Return the facts of a MindFormers run for ``run.json``."""
     config, cell, parameters = session.config, session.train_cell, session.parameters
     assert parameters is not None
     sizes, rows = session.sizes, get(config, "train_dataset.batch_size")
@@ -107,8 +107,7 @@ def facts(session: MsSession) -> dict[str, object]:
 
 
 def layers(network: Cell, parameters: Parameters) -> dict[str, dict[str, str]]:
-    """Canonical name, with ``*`` for the number of the layer, to the class of its cell, and the types of weight and computation: the
-    CheckList asks for them, and no key of the configuration tells them."""
+    """Map canonical names, ``*`` for the layer, to the cell's class and the types of weight and computation, for the CheckList."""
     names = {id(parameter.model): parameter.fused.pieces for parameter in parameters}
     facts: dict[str, dict[str, str]] = {}
     for _, cell in network.cells_and_names():
@@ -121,7 +120,7 @@ def layers(network: Cell, parameters: Parameters) -> dict[str, dict[str, str]]:
 
 
 def optimizer_state(session: MsSession) -> Moments:
-    """Adam's moments, its count of updates, and its types, between two updates."""
+    """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
     optimizer = session.train_cell.optimizer
     return moments(optimizer, session.parameters), updates_made(optimizer), moment_dtypes(optimizer)

@@ -1,8 +1,8 @@
 """MindFormers' trainer without a graph, which is refused before its first step.
 
-Seam: ``train`` of ``mindformers.pynative.trainer.Trainer`` (1.9, 2.1). It builds its own models and its own training step and never comes
-to ``build_context`` or to a training cell, where the other hooks are: it would train to its end, and nothing would be recorded. It needs
-hyper-parallel, which the package index has not, so nothing of it could be tried.
+Patch point: ``train`` of ``mindformers.pynative.trainer.Trainer`` (1.9, 2.1). It builds its own models and training step and never calls
+``build_context`` or a training cell, where the other hooks are, so nothing would be recorded. It needs hyper-parallel, which the package
+index lacks, and is untested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The step of a MindFormers run that just ended, as :class:`align_hooks.session.step.Step` asks for it.
-
-The training cell's outputs are read at full precision; MindFormers prints three to six decimals.
-"""
+"""The step of a MindFormers run that just ended, as a :class:`align_hooks.session.step.Step`."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ from align_hooks.session.step import LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
 """Positions in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, position 2, is already the next step's."""
-
 LANGUAGE_MODEL = "language_model"
 TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss"}
 """A term to its name in the register."""
@@ -35,26 +31,28 @@ TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss
 
 @dataclass(frozen=True, slots=True)
 class UpdateInputs:
-    """What a step's update used: the learning rate, or each group's, the loss scale, and the global norm of injected gradients, None
-    where none were injected."""
+    """The inputs of a step's update."""
 
     rate: float | list[float] = 0.0
+    """The learning rate, or each group's."""
     loss_scale: float = 1.0
     injected_norm: float | None = None
+    """The global norm of injected gradients; None without injection."""
 
 
 @dataclass
 class EndedStep:
-    """The step that just ended: ``outputs`` are the training cell's, ``read_batch`` reads the batch that the model consumed, ``squared``
-    are the squared sums of the gradients once they were read."""
+    """The step that just ended."""
 
     session: MsSession
     step: int
     outputs: Sequence[Tensor]
+    """The training cell's outputs."""
     read_batch: Callable[[], dict[str, Array]]
     update: UpdateInputs
     seconds: float
     squared: dict[str, float] = field(default_factory=dict)
+    """The squared sums of the gradients, once read."""
 
     @cached_property
     def consumed(self) -> dict[str, Array]:
@@ -69,7 +67,7 @@ class EndedStep:
         return {name: experts for name, experts in read if experts is not None}
 
     def batch(self) -> StepBatch:
-        """The batch that the model consumed, and each token's loss where that is kept."""
+        """Return the batch that the model consumed, with token losses where kept."""
         session, arrays = self.session, dict(self.consumed)
         losses = session.token_losses.read(arrays["tokens"].shape) if session.token_losses is not None else None
         if losses is not None:
@@ -80,29 +78,29 @@ class EndedStep:
         return StepBatch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
 
     def routing(self) -> StepChoices | None:
-        """The experts that the Cells in the routers kept."""
+        """Return the experts that the Cells in the routers kept."""
         return StepChoices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
 
     def activations(self) -> StepActivations | None:
-        """What the points compiled into the model kept."""
+        """Return the values that the points in the model kept."""
         return made(self.session, self.update.loss_scale)
 
     def local_norms(self) -> LocalNorms | None:
-        """The norms that the capturing Cell took; a rank that holds only copies prints none."""
+        """Return the capturing Cell's norms; a rank that holds only copies prints none."""
         reducer, parameters = self.session.reducer, self.session.parameters
         if reducer is None or parameters is None:
             return None
         self.squared = reducer.squared_sums()
         prints = reducer.local or any(parameter.counted for parameter in parameters)
         parts = {name for parameter in parameters for name in parameter.fused.cut}
-        return LocalNorms(self.session.settings.choice(POINT), self.squared, self.squared if prints else (), parts, self.taken())
+        return LocalNorms(self.session.settings.choice(POINT), self.squared, self.squared if prints else (), parts, self.framework_norms())
 
     def gradient_sketches(self) -> dict[str, list[float]] | None:
-        """The signed sums that the capturing Cell took."""
+        """Return the capturing Cell's sketches."""
         return None if self.session.reducer is None else self.session.reducer.gradient_sketches()
 
-    def taken(self) -> list[dict[str, float]]:
-        """The global norm by which the training cell clipped, where it is of the gradients whose norms are recorded."""
+    def framework_norms(self) -> list[dict[str, float]]:
+        """Return the training cell's global norm, where it is of the gradients whose norms are recorded."""
         session, norm = self.session, self.outputs[GLOBAL_NORM]
         injected = session.injection is not None and self.step in session.injection.steps
         if norm is None or injected or session.settings.choice(POINT) == "local":
@@ -111,7 +109,7 @@ class EndedStep:
         return [{"norm": number(norm), "first": first, "ranks": ranks}]
 
     def row(self) -> dict[str, object]:
-        """The step's scalars."""
+        """Return the step's scalars, at full precision."""
         session, clip = self.session, clip_norm(self.session.train_cell)
         norm, part = self.global_norm()
         return {
@@ -132,7 +130,7 @@ class EndedStep:
         }
 
     def token_digest(self) -> str:
-        """Of the tokens that the rank trained on: of a batch that is fed whole its data-parallel part."""
+        """Return the digest of the rank's tokens: of a full batch on every rank the data-parallel part."""
         tokens, sizes = self.consumed["tokens"], self.session.sizes
         if sizes is not None and sizes.whole:
             part = place(self.session.launch, sizes)["dp"]
@@ -140,7 +138,7 @@ class EndedStep:
         return digest(tokens)
 
     def losses(self) -> dict[str, float | None]:
-        """Loss and objective of the step, the number of its tokens that count, and the samples consumed until its end."""
+        """Return loss and objective of the step, the number of counted tokens, and the samples consumed until its end."""
         session, loss = self.session, self.language_model_loss()
         ranks, rows = session.launch.world_size, len(self.consumed["tokens"])
         tokens = int((self.consumed["loss_mask"] > 0).sum())
@@ -155,25 +153,23 @@ class EndedStep:
         return session.sizes.losses(loss, tokens, here, per_token=per_token) | {"consumed_samples": samples}
 
     def language_model_loss(self) -> float | None:
-        """The language model's term of the loss, which is all of it in most models; None where its terms are not told apart."""
+        """Return the language model's term of the loss, the only term of most models; None where terms are not separate."""
         session = self.session
         if session.model is None or not has_terms(session.model):
             return number(self.outputs[LOSS])
         return session.terms.get(LANGUAGE_MODEL)
 
     def terms(self) -> dict[str, float] | None:
-        """The other terms of the loss; None where they are not told apart, and of a job of several ranks, which each have them of all."""
+        """Return the other terms of the loss; None where terms are not separate, or where each of several ranks has all of them."""
         alone = self.session.sizes is None and self.session.launch.world_size == 1
         return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None if alone else None
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
-        """The global norm, and this rank's squared part of it where gradients are cut, which the reader adds up.
-
-        Without clipping MindFormers takes no norm. Then it is ours, of the gradients that the optimizer was given.
-        """
+        """Return the global norm, or where gradients are cut this rank's squared part, which the reader adds up."""
         session, norm = self.session, self.outputs[GLOBAL_NORM]
         if norm is not None:
             return number(norm), {}
+        # without clipping MindFormers computes no norm, and the optimizer's gradients are normed here
         if session.sizes is not None:
             return None, self.part_of_norm()
         if self.update.injected_norm is not None:
@@ -183,7 +179,7 @@ class EndedStep:
         return None, {}
 
     def part_of_norm(self) -> dict[str, float]:
-        """This rank's squared part of the global norm, empty where this step has none."""
+        """Return this rank's squared part of the global norm; empty without recorded norms."""
         if self.update.injected_norm is not None:
             return {"squared": self.update.injected_norm**2}
         if self.session.parameters is None or not self.squared:
@@ -193,26 +189,23 @@ class EndedStep:
 
 
 def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:
-    """Each parameter that counts, with the buffer of its gradient."""
+    """Return the parameters for which this rank accounts, each with the buffer of its gradient."""
     assert session.parameters is not None and session.reducer is not None
     pairs = zip(session.parameters, session.reducer.buffers, strict=True)
     return [(parameter, buffer) for parameter, buffer in pairs if parameter.counted]
 
 
 def has_terms(model: Model) -> bool:
-    """Whether a model's loss may have other terms than the language model's."""
+    """Return whether a model's loss may have other terms than the language model's."""
     config = model.config
     return model.is_newer and bool(config.num_moe_experts or config.mtp_num_layers)
 
 
 def read_terms(cell: Cell, model: Model) -> dict[str, float]:
-    """The terms of the step that has just ended, of those that the model has; empty without ``print_separate_loss``, which keeps them.
+    """Return the model's loss terms of the ended step; empty without ``print_separate_loss``, which keeps them.
 
-    Seam: MindFormers' ``parameter_register``, to which ``MFTrainOneStepCell`` adds each term in the graph.
-    ``MFLossMonitor`` empties it when a step has ended, so it is read by a callback that stands before all
-    others. It has the auxiliary loss without its coefficient and divided by the number of layers with
-    experts; here it is what was added.
-    """
+    Patch point: MindFormers' ``parameter_register``, to which ``MFTrainOneStepCell`` adds each term in the graph. ``MFLossMonitor`` empties
+    it when a step has ended, so the first callback reads it. It has the auxiliary loss without coefficient; the result has it."""
     if not getattr(cell, "print_separate_loss", False):
         return {}
     from mindformers.utils.parameter_register import parameter_register as known  # older versions have none, and no model of several terms

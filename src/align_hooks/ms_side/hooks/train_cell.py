@@ -1,10 +1,9 @@
 """The training cell, built and not yet compiled.
 
-Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
-``construct`` is compiled from source text later, with the attributes that the cell has by then, among them the Cell that
-:mod:`align_hooks.ms_side.reducer` replaces. Under semi-automatic parallelism the buffers are made before ``__init__``
-(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are known once the cell is compiled, at the first ``on_train_step_begin``, which
-has the batch for which it is.
+Patch point: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
+``construct`` is compiled from its text later, with the cell's attributes, among them the Cell that :mod:`align_hooks.ms_side.reducer`
+replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:mod:`align_hooks.ms_side.shard_reducer`), and parameters
+are known once the cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from align_hooks.settings import PREFIX
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> None:
-    """Call the training cell's ``__init__``, and prepare the cell for what was asked."""
+    """Call the training cell's ``__init__``, and prepare the cell for the settings."""
     shards = before(session, wrapped, args, kwargs)
     wrapped(*args, **kwargs)
     prepare(session, instance, shards)
 
 
 def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) -> CaptureShards | None:
-    """The Cell that captures and injects in a semi-automatic job, made before the training cell is built; None where it is not needed."""
+    """Make the capturing Cell of a semi-automatic job, before the training cell is built; None where it is not needed."""
     settings = session.settings
     if settings.run is not None or session.replay is not None:
         refuse_shards(session.launch)
@@ -54,7 +53,7 @@ def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) ->
 
 
 def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> None:
-    """Everything that has to happen before the cell is compiled."""
+    """Find the cell's model and parameters, and put the capturing Cell in place, before the cell is compiled."""
     settings = session.settings
     if settings.device == "cpu":
         # On an unknown device MindFormers takes the overflow operator of Ascend 910A; this path has CPU kernels.
@@ -96,14 +95,15 @@ def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGra
             f"{type(cell).__name__} shows its unscaled gradients only to its clipping; set runner_wrapper.use_clip_grad: True, "
             f"with a max_grad_norm that no step reaches where nothing shall be clipped"
         )
-    session.reducer = capture(nn.Identity())  # the seam is behind the real reducer
+    session.reducer = capture(nn.Identity())  # the patch point is behind the real reducer
     cell.clip_grad_norm = CaptureThenClip(session.reducer, cell.clip_grad_norm)
 
 
 def compile_cell(session: MsSession, run_context: RunContext) -> None:
-    """Compile the cell of a semi-automatic job for the first batch, and find this rank's parts of its parameters: before that they have
-    whole shapes, and reading one that is not yet initialised would give it other numbers than the run's own. The step's own call reuses the
-    graph. Raises RefusedRun where MindSpore does not say how it cut the parameters."""
+    """Compile the cell of a semi-automatic job for the first batch, and find this rank's parts of its parameters.
+
+    Raises RefusedRun where MindSpore does not say how it cut the parameters."""
+    # uncompiled parameters have global shapes, and reading one early would change its numbers; the step reuses the graph
     loop, cell = run_context.original_args(), session.train_cell
     network, batch = loop.train_network, loop.train_dataset_element
     elements = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
@@ -120,13 +120,13 @@ def compile_cell(session: MsSession, run_context: RunContext) -> None:
 
 
 def vocabulary(session: MsSession) -> int | None:
-    """Rows of the vocabulary without padding, which MindFormers does not know and the run that feeds this run does."""
+    """Return the rows of the vocabulary without padding, which only the replayed run knows."""
     runs = [None if source is None else source.run for source in (session.replay, session.injection)]
     return vocabulary_fed(session.settings.load_weights, *runs)
 
 
 def announce(session: MsSession, needed: int, injects: bool) -> None:
-    """Print how much device memory capturing and injecting take; refuse a run in which they do not fit. ``needed`` is in bytes."""
+    """Print the ``needed`` bytes of device memory for capturing and injecting; refuse a run in which they do not fit."""
     free = free_memory()
     what = "capturing and injecting" if injects else "capturing"
     session.say(f"{what} gradients takes {needed / 1e6:.1f} MB of device memory in every step")
@@ -142,7 +142,7 @@ def announce(session: MsSession, needed: int, injects: bool) -> None:
 
 
 def free_memory() -> int | None:
-    """Free bytes where parameters live; None where the device does not tell."""
+    """Return the free bytes of the parameters' device; None where the device does not say."""
     if mindspore.get_context("device_target") == "CPU":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     properties = mindspore.hal.get_device_properties(mindspore.get_context("device_id"))

@@ -1,8 +1,7 @@
 """The training loop: the step's number, and its scalars, batch, norms, gradients and weights.
 
-Seam: a callback more in the ``callbacks`` of ``Model.train``. MindSpore calls it around every step outside the compiled
-graph, and never in evaluation (that is ``Model.eval``). The training cell's outputs are read at full precision;
-MindFormers prints three to six decimals.
+Patch point: the ``callbacks`` of ``Model.train``. MindSpore calls ours around every step outside the compiled graph, and never in
+evaluation (``Model.eval``). The training cell's outputs are read at full precision; MindFormers prints three to six decimals.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started = 0.0
         self.first = 0
         self.opened = self.prepared = False
-        self.groups: tuple[int, ...] = ()
+        self.groups: tuple[int, ...] = ()  # the index of each parameter group's first parameter
         self.update = UpdateInputs()
 
     def on_train_begin(self, run_context: RunContext) -> None:
@@ -113,7 +112,7 @@ class Recorder(Callback):  # type: ignore[misc]
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
             check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)
-            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay the same in every step
+            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))
             session.describe(
                 place=place(session.launch, session.sizes),
                 shards=session.parameters.shards(),
@@ -138,13 +137,13 @@ class Recorder(Callback):  # type: ignore[misc]
             self.update = UpdateInputs()
             if session.is_fed:
                 with session.recording.must_succeed():
-                    self.feed(session.step)
+                    self.replay(session.step)
             if session.recording.is_on:
                 self.keep_state()
             self.started = time.perf_counter()
 
-    def feed(self, step: int) -> None:
-        """Give the step what other runs are to give it."""
+    def replay(self, step: int) -> None:
+        """Set the step's gradients, experts and activations from other runs."""
         session = self.session
         self.update = replace(self.update, injected_norm=inject(session, step))
         give_experts(session, step)
@@ -152,7 +151,7 @@ class Recorder(Callback):  # type: ignore[misc]
             give_values(session, step, number(session.train_cell.scale_sense))
 
     def prepare(self, run_context: RunContext) -> None:
-        """Put into the training cell what is compiled with it: the last moment before it is."""
+        """Put our Cells into the training cell, right before it is compiled."""
         session = self.session
         if not self.opened:
             compile_cell(session, run_context)
@@ -173,11 +172,11 @@ class Recorder(Callback):  # type: ignore[misc]
             session.choices = put() if session.routing is not None else session.recording.best_effort("the experts of each token", put, [])
         if settings.steps(ACTIVATIONS) or session.teacher is not None:
             keep_activations(session, *shape())
-        look = functools.partial(unrecorded, self.columns, session.train_cell)
-        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", look, []))
+        names = functools.partial(unrecorded, self.columns, session.train_cell)
+        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, []))
 
     def keep_state(self) -> None:
-        """Read what the step starts from, and the rate and the loss scale that its update will use."""
+        """Read the state at the step's start, and the rate and the loss scale of its update."""
         session, cell = self.session, self.session.train_cell
         session.random = session.recording.best_effort("the random states", state.generators, {})
         read = functools.partial(state.at_step, cell, session.parameters)
@@ -187,7 +186,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.update = replace(self.update, rate=rate, loss_scale=scale)
 
     def on_train_step_end(self, run_context: RunContext) -> None:
-        """Close a step; its row of scalars comes last and makes it whole."""
+        """Close a step; its row of scalars comes last and completes it."""
         with self.session.recording.isolate_failures("the numbers of the step"):
             self.close(run_context.original_args())
         self.session.step = None
@@ -211,8 +210,9 @@ class Recorder(Callback):  # type: ignore[misc]
 
 
 def inject(session: MsSession, step: int) -> float | None:
-    """Inject the gradients of a step, or switch injection off for it. Returns the norm of the injected gradients:
-    of all, or where gradients are cut of those that count on this rank."""
+    """Inject the gradients of a step, or switch injection off for the step.
+
+    Returns the norm of the injected gradients, or where gradients are cut of this rank's part without copies."""
     injection, reducer = session.injection, session.reducer
     if injection is None or reducer is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run was to hold and lacks: ranks, steps, rows and files, and what of a batch nobody saw."""
+"""Gaps of a run: missing ranks, steps, rows and files, and unobserved parts of batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from align_hooks.record.read.run_rows import RunRows
 
 
 def lacking(run: RunRows) -> Iterator[Problem]:
-    """Everything that a run, made by ``open_run``, was to hold and lacks."""
+    """Yield all gaps of a run, made by ``open_run``."""
     if run.missing is not None:
         yield run.missing
     if not run.facts.is_there:
@@ -35,7 +35,7 @@ def lacking(run: RunRows) -> Iterator[Problem]:
 
 
 def _lost(run: RunRows) -> Iterator[Problem]:
-    """What was recorded and is gone, one problem for every kind of thing that a rank has lost."""
+    """Yield one problem for each quantity or file name of which a rank lost recorded data."""
     of_description: dict[str, tuple[str, ...]] = {}
     for rank, committed in run.committed.items():
         for segment in run.manifests[rank].starts():
@@ -59,8 +59,7 @@ def _lost(run: RunRows) -> Iterator[Problem]:
 
 
 def _arrays(run: RunRows, rank: int, of_description: dict[str, tuple[str, ...]]) -> Mapping[str, Sequence[int]]:
-    """The file of each array of a rank's batches, and the steps that have it. Ranks that were fed alike wrote the same description, and of
-    equal digests one is read: its arrays go to ``of_description``."""
+    """Return the steps of each array file of a rank's batches; ``of_description`` caches arrays by the digest of batch.json."""
     found: dict[str, list[int]] = {}
     for step, digest in run.committed[rank].listed.get(layout.BATCH, {}).items():
         if digest not in of_description:
@@ -74,7 +73,7 @@ def _arrays(run: RunRows, rank: int, of_description: dict[str, tuple[str, ...]])
 
 
 def why_no_mask(run: RunRows, step: int) -> Unseen | None:
-    """Why the batch of a whole step has no loss mask; None where it has one, or nobody said why not."""
+    """Return why the batch of a completed step has no loss mask; None with a mask, or without a known reason."""
     if not run.unseen:
         return None
     words = (word for row in run.rank_rows(step).values() for word in row.unseen)

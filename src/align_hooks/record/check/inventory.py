@@ -31,12 +31,15 @@ READ: dict[str, Callable[[Run, int], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The ``steps`` that have a kind on every rank, the steps ``asked`` for, as the user wrote them, and ``bytes`` on disk of all ranks."""
+    """A quantity in a run."""
 
     kind: str
     steps: tuple[int, ...]
+    """The steps on every rank."""
     asked: str
+    """The requested steps as the user wrote them."""
     bytes: int
+    """Bytes on disk of all ranks."""
 
 
 def holdings(run: Run) -> tuple[Holding, ...]:
@@ -94,7 +97,7 @@ def bytes_by_kind(run: Run) -> Counter[str]:
 
 
 def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Count a folder's files; its folders, each with the names that lead to it. There may be millions of files, so names stay strings."""
+    """Count a folder's files and yield its folders with their parts; names stay strings, as files may be millions."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

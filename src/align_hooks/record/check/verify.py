@@ -1,7 +1,4 @@
-"""Every byte of a run against its digest: ``show --verify``.
-
-Every other reader checks the files that it reads. This module reads all files, before a record is carried to another machine and after.
-"""
+"""The check of every byte of a run against its digest (``show --verify``), before and after a record is copied."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ from align_hooks.record.write.step_files import is_causal
 
 @dataclass(slots=True)
 class Verified:
-    """How many ``files`` of a ``run`` were held against their digests, each row of norms and sketches counted as a file; and the problems
-    of files that are ``wrong``."""
+    """The result of a verification."""
 
     run: Path
     files: int = 0
+    """The number of files compared with their digests; each row of norms and sketches is one."""
     wrong: list[Problem] = field(default_factory=list)
     _sizes: dict[Path, int] = field(default_factory=dict)
 
@@ -53,18 +50,21 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file, or a row, of a rank and a step where it has them, and the function that reads it, which a worker can do of a ``file``."""
+    """A file or a row, and the function that reads and checks it."""
 
     path: Path
     read: Callable[[], object]
     rank: int | None = None
     step: int | None = None
     file: bool = True
+    """Whether a worker can read it; False for a row."""
 
 
 def verify(run: Run, progress: Progress = silent, executor: Executor | None = None) -> Verified:
-    """Read all of a run, made by ``open_run``, by the workers of an ``executor`` or here; memory stays near the largest tensor. Manifests,
-    ``run.json`` and the rows of scalars were checked against their digests when the run was opened."""
+    """Read all of a run, made by ``open_run``, by the workers of an ``executor`` or here; memory stays near the largest tensor.
+
+    Manifests, ``run.json`` and the rows of scalars were checked when the run was opened.
+    """
     verified, work = Verified(run.path), WorkPool(progress, executor)
     opened = [layout.run_file(run.path)] if run.facts.is_there else []
     for path in (*opened, *(layout.manifest(run.path, rank) for rank in run.manifests)):
@@ -86,7 +86,7 @@ def verify(run: Run, progress: Progress = silent, executor: Executor | None = No
 
 
 def _tried(read: Callable[[], object]) -> RecordError | None:
-    """What is wrong with a file."""
+    """Return the error of reading a file; None without one."""
     try:
         read()
     except RecordError as error:
@@ -97,7 +97,7 @@ def _tried(read: Callable[[], object]) -> RecordError | None:
 
 
 def summary(verified: Verified) -> Message:
-    """The result of :func:`verify`, as a message."""
+    """Return the result of :func:`verify` as a message."""
     size = f"{verified.bytes / 1e9:.1f} GB" if verified.bytes >= 1e9 else f"{verified.bytes / 1e6:.1f} MB"
     if not verified.files:
         return message("verify.nothing")
@@ -109,7 +109,7 @@ def summary(verified: Verified) -> Message:
 
 
 def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[FileCheck]:
-    """The files of a step's name."""
+    """Yield the checks of a listed name of a step."""
     if name in layout.LINES:
         lines = run.lines(name, rank)
         if step in lines.steps:  # a missing line is lost, which the run's problems say

@@ -1,1 +1,1 @@
-"""What stands in a record: names of files, structures of their JSON, digests, and what each number is."""
+"""The format of a record: names of files, structures of their JSON, digests, and definitions of numbers."""

@@ -1,7 +1,4 @@
-"""How a rank's run ended: what its process writes into the manifest, and what a reader makes of it.
-
-A manifest has it twice: ``end`` for programs, and ``ended`` in words for people.
-"""
+"""The exit status of a rank, which a manifest holds twice: ``end`` for programs, ``ended`` in words for people."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from align_hooks.record.write.crash_stack import SignalExit
 
 
 class End(Enum):
-    """How a run ended. SIGNALLED left last words, UNKNOWN no word, OTHER words that this version does not know."""
+    """How a run ended. SIGNALLED left a crash stack, UNKNOWN nothing, OTHER a text of another version."""
 
     FINISHED = "finished"
     EARLY = "early"
@@ -30,7 +27,7 @@ class End(Enum):
 
 
 class InterruptedWrite(Enum):
-    """What was being written when recording stopped; the value is what manifests say."""
+    """The part of a record that was being written when recording stopped; the value is its name in manifests."""
 
     BATCH = "the batch"
     LOSS = "the loss"
@@ -57,52 +54,54 @@ class InterruptedWrite(Enum):
 
 LINES = sections(Path(__file__).with_name("endings.txt"))[""]
 FORMS = {form: (End(end), words) for form, end, words in (line.split(" ", 2) for line in LINES)}
-"""The forms of an ending, and the words of each; ``rank.FORM`` is its message."""
+"""Form of an ending to its kind and its text; ``rank.FORM`` is its message."""
 SLOTS = {form: {slot for _, slot, _, _ in Formatter().parse(words) if slot} for form, (_, words) in FORMS.items()}
-"""The names in the words of each form."""
+"""Form to the names of the slots in its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class HowEnded:
-    """How a process ended, as it writes it down: one of :data:`FORMS`, and what fills the slots of its words. ``what`` is what was being
-    written, the value of a :class:`InterruptedWrite`; ``where`` the line of the script at which the error came about."""
+    """A process's own account of its end: a form, and the values of the slots in its text."""
 
     form: str
+    """A key of :data:`FORMS`."""
     made: int | None = None
     planned: int | None = None
     step: int | None = None
     code: int | None = None
     what: str | None = None
+    """The value of an :class:`InterruptedWrite`."""
     error: str | None = None
     where: str | None = None
+    """The line of the script that raised the error."""
 
     def __str__(self) -> str:
         return FORMS[self.form][1].format_map(self.values())
 
     def values(self) -> dict[str, int | str]:
-        """What is set, by slot."""
+        """Return the values that are set, by slot."""
         return {slot: value for slot, value in asdict(self).items() if slot != "form" and value is not None}
 
     @property
     def is_known(self) -> bool:
-        """Whether this version has its form, and just the slots of that are filled."""
+        """Whether this version has the form, and exactly its slots are set."""
         return self.values().keys() == SLOTS.get(self.form)
 
     def facts(self) -> dict[str, int | str]:
-        """``end`` of the manifest."""
+        """Return the member ``end`` of the manifest."""
         return {"form": self.form, **self.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one rank ended, and what a report says of it."""
+    """How one rank ended, and the message of a report."""
 
     end: End
     message: Message
 
 
 def ending(rank: int, how: HowEnded | None, ended: object, words: SignalExit | None) -> Ending:
-    """The ending by ``end`` and ``ended`` of a manifest, or by the last words of a process that did not live to write them."""
+    """Return the ending by ``end`` and ``ended`` of a manifest, or else by the crash stack."""
     if how is not None and how.is_known:
         arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
         if how.step is not None:

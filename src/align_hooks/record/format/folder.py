@@ -1,8 +1,8 @@
-"""The directory of a run as the border of what is written, deleted and read.
+"""The boundary of a run's directory for writing, deleting and reading.
 
-A run may hold links: a user's, a snapshot's, a stranger's. Nothing is written or deleted through a link. Nothing that lies outside the run
-is read: a record carried from elsewhere could show any file of its reader. A hard link shares its bytes with a file elsewhere, so a file of
-a run that has more than one name is never changed in place.
+A run may hold links: a user's, a snapshot's, a stranger's. Nothing is written or deleted through a link, and no
+link out of the run is read: a stranger's record could show any file of its reader. A hard link shares its bytes
+with a file elsewhere, so a file with more than one name is never changed in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTEMPTS = 20
 
 
 def make(run: Path, folder: Path) -> Path:
-    """Make ``folder``, which lies in ``run``, and return it; raises RecordError where a link stands in the way."""
+    """Make and return a ``folder`` in ``run``; raises RecordError where the path has a link."""
     if run not in (folder, *folder.parents):
         raise RecordError(f"{folder} is not in {run}; give a path in the run's directory")
     in_the_way = link(run, folder)
@@ -41,12 +41,12 @@ def make(run: Path, folder: Path) -> Path:
 
 
 def inside(run: Path, path: Path) -> Path:
-    """``path``, which is to be read; raises RecordError where a link leads out of ``run``. Object storage has no links."""
-    if is_remote(path):
+    """Return ``path`` for reading; raises RecordError where a link leads out of ``run``."""
+    if is_remote(path):  # object storage has no links
         return path
     try:
         if _is_below(path, run) and ".." not in path.parts and link(run, path) is None:
-            return path  # whatever links lead to the run
+            return path  # links above the run do not matter
         real, home = os.path.realpath(path), os.path.realpath(run)
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
@@ -57,15 +57,14 @@ def inside(run: Path, path: Path) -> Path:
 
 def is_shared(path: Path) -> bool:
     """Whether ``path`` is a link, no regular file, or a file that has another name elsewhere."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         facts = path.lstat()
-    except FileNotFoundError:
-        return False
-    return not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1
+        return not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1
+    return False
 
 
 def link(run: Path, path: Path) -> Path | None:
-    """The link between ``run`` and a path in it, or the path itself where it is a link; None where there is none."""
+    """Return the deepest link from ``path`` up to ``run``; None without a link."""
     if not _is_below(path, run):
         return None
     parts, above = path.parts, len(run.parts)
@@ -75,20 +74,19 @@ def link(run: Path, path: Path) -> Path | None:
 
 
 def _is_below(path: Path, run: Path) -> bool:
-    """Whether ``path`` is written as one below ``run``."""
+    """Whether ``path`` begins with the parts of ``run``."""
     return path.parts[: len(run.parts)] == run.parts and path.is_absolute() == run.is_absolute()
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:
-    """Delete those of ``paths`` that exist, and directories of steps that this leaves empty. Nothing is deleted through a link. A directory
-    that holds anything else stays. Other ranks write at the same time: of the directories that they share with this rank only ``step_N`` is
-    removed, and :func:`make` expects that."""
+    """Delete the ``paths`` that exist, and the directories of steps that this leaves empty; nothing through a link."""
     folders = set()
     for path in paths:
         if link(run, path.parent) is None:
             folders.add(path.parent)
             with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 path.unlink()
+    # other ranks write meanwhile: of shared directories only step_N goes, which make() expects
     above = {parent for folder in folders for parent in (folder, *folder.parents) if run in parent.parents}
     for emptied in sorted((path for path in above if path.relative_to(run).parts[0].startswith("step_")), reverse=True):
         try:
@@ -99,7 +97,7 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Delete the temporary files of killed processes in a folder; where others write too, only files whose names have a ``beginning``."""
+    """Delete the temporary files of killed processes in a folder; ``beginning`` restricts the names."""
     try:
         names = [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

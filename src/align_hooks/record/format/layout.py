@@ -22,13 +22,14 @@
     RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
                                           holds the count of updates and the type in which the optimizer keeps each moment
 
-M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything in this list changes. ``docs/record.md`` has the order in
-which files are written, what each promises and what its absence means.
+M is the launcher's global rank. Bump ``FORMAT`` when a meaning in this list changes. ``docs/record.md`` has the
+order in which files are written, and the meaning of each and of its absence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,48 +49,46 @@ FORMAT = 1
 """The number of the format, the only one that is read."""
 FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
 MOMENTS = optimizer_state.MOMENTS
-
-
 RUN_FILE = "run.json"
 
 
 def run_file(run: Path) -> Path:
-    """Facts of the whole run, written by rank 0."""
+    """Return the path of the run's facts, written by rank 0."""
     return run / RUN_FILE
 
 
 def manifest(run: Path, rank: int) -> Path:
-    """Facts of one rank."""
+    """Return the path of a rank's facts."""
     return run / "manifest" / f"rank_{rank}.json"
 
 
 def claim(run: Path, rank: int) -> Path:
-    """The claim of one rank (:mod:`.directory_lock`)."""
+    """Return the path of a rank's lock (:mod:`.directory_lock`)."""
     return run / "manifest" / f"rank_{rank}.claim"
 
 
 def last_words(run: Path, rank: int, signal: str) -> Path:
-    """The stack of a rank that a signal ended (:mod:`.crash_stack`); empty while the rank lives, absent once it ended by itself."""
+    """Return the path of a rank's crash stack (:mod:`.crash_stack`)."""
     return run / "last_words" / f"rank_{rank}.{signal}"
 
 
 def rows(run: Path, name: str, rank: int) -> Path:
-    """One row a step of a quantity that is rows, by its name."""
+    """Return the path of a rank's rows of a quantity, by its name; one row a step."""
     return run / name / f"rank_{rank}.jsonl"
 
 
 def scalars(run: Path, rank: int) -> Path:
-    """One row of scalars a step."""
+    """Return the path of a rank's rows of scalars."""
     return rows(run, SCALARS.name, rank)
 
 
 def causal_mask(run: Path) -> Path:
-    """The causal attention mask, bool, ``[1, 1, sequence, sequence]``, True where attention is forbidden."""
+    """Return the path of the causal mask: bool ``[1, 1, sequence, sequence]``, True where attention is forbidden."""
     return run / batches.CAUSAL_MASK
 
 
 def step(run: Path, number: int, rank: int) -> Path:
-    """Everything of one rank's step."""
+    """Return the directory of one rank's step."""
     return run / f"step_{number}" / f"rank_{rank}"
 
 
@@ -102,23 +101,23 @@ FILES = tuple(file for kind in KINDS for file in kind.files)
 """Every file that ``step_N/rank_M`` may hold."""
 ROW_FOLDERS = tuple(kind.name for kind in ROWS)
 LINES = tuple(kind.name for kind in ROWS if kind is not SCALARS)
-"""The folders of files of rows whose single rows a row of scalars lists. Everything else that it lists is a file."""
+"""Quantities whose single rows a row of scalars lists; every other entry of its list is a file."""
 
 
 def is_state(name: str) -> bool:
-    """Whether a name that a row lists is that of a state, numbered by updates made."""
+    """Whether a name in a row's list is of a state, numbered by the updates before it."""
     return name.startswith(STATES)
 
 
 def number(name: str, prefix: str) -> int | None:
-    """The number in a name that we write, ``step_7``; None for any other name."""
+    """Return the number in a name of ours, ``step_7``; None for any other name."""
     digits = name.removeprefix(prefix)
     fits = name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < 16 and str(int(digits)) == digits
     return int(digits) if fits else None
 
 
 def is_file_of_record(name: str) -> bool:
-    """Whether a name in a run's directory, with ``/`` between its parts, is that of a file in the list above that a reader reads."""
+    """Whether a name in a run's directory, with ``/`` between its parts, is of a file that readers read."""
     *folders, last = name.split("/")
     of_rank = number(last.rpartition(".")[0], "rank_") is not None
     match folders:
@@ -132,13 +131,13 @@ def is_file_of_record(name: str) -> bool:
 
 
 def steps(run: Path) -> Iterator[tuple[int, Path]]:
-    """Every ``step_N`` by its number."""
+    """Yield the number and the path of every ``step_N``."""
     numbers = ((number(path.name, "step_"), path) for path in _inside(run))
     return ((step, path) for step, path in numbers if step is not None)
 
 
 def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
-    """Every ``step_N/rank_M``, or those of one rank; the target of a link is not listed."""
+    """Yield every ``step_N/rank_M``, or those of one rank; the target of a link is not listed."""
     for _, path in steps(run):
         if rank is not None and exists(path / f"rank_{rank}"):
             yield path / f"rank_{rank}"
@@ -147,19 +146,17 @@ def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
 
 
 def steps_with(run: Path, rank: int, name: str) -> list[int]:
-    """The numbers N, ascending, for which ``step_N/rank_M/name`` exists."""
+    """Return the numbers N, ascending, for which ``step_N/rank_M/name`` exists."""
     return sorted(step for step, path in steps(run) if (path / f"rank_{rank}" / name).exists())
 
 
 def ranks(run: Path) -> list[int]:
-    """The ranks that left a manifest, ascending."""
+    """Return the ranks that have a manifest, ascending."""
     numbers = (number(path.stem, "rank_") for path in _inside(run / "manifest") if path.suffix == ".json")
     return sorted(rank for rank in numbers if rank is not None)
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """What a folder holds, nothing where it is none; raises OSError where it cannot be listed, over which ``glob`` passes silently."""
-    try:
+    """Yield the entries of a folder; raises OSError, as ``glob`` does not, where they cannot be listed."""
+    with suppress(FileNotFoundError, NotADirectoryError):
         yield from folder.iterdir()
-    except (FileNotFoundError, NotADirectoryError):
-        return

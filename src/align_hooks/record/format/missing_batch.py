@@ -1,7 +1,6 @@
-"""What a run did with a batch and no recorder could see: each reason by the word that stands in a row of scalars, under ``unseen``.
+"""Why parts of a batch were not recorded: each reason by its word under ``unseen`` in a row of scalars.
 
-A batch without an array says nothing of why. An array that was not seen is left out and never made up: a replay would train the other side
-on it.
+An array that was not observed is left out and never made up: a replay would train the other side on it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class Unseen(Enum):
     NOT_A_NUMBER = "not_a_number"
     """The gradient of the model's output holds NaN, so no loss mask is recorded."""
     WEIGHTS = "weights"
-    """Tokens count for different weights, and no mask that was handed over says so: no loss mask is recorded."""
+    """Tokens have different weights that no mask of the batch explains, so no loss mask is recorded."""
 
     @property
     def words(self) -> Message:
-        """The reason in words."""
+        """The reason as a message."""
         return message(f"unseen.{self.value}")
 
 
@@ -37,6 +36,6 @@ NO_MASK = frozenset((Unseen.LABELS, Unseen.NO_GRADIENT, Unseen.NOT_A_NUMBER, Uns
 
 
 def known(values: Iterable[str]) -> list[Unseen]:
-    """The reasons among the words of rows, in the order of the enumeration; a later version may write others."""
+    """Return the reasons among the words of rows, in the order of the enumeration; unknown words are ignored."""
     words = set(values)
     return [reason for reason in Unseen if reason.value in words]

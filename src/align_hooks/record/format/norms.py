@@ -1,9 +1,9 @@
-"""The one definition of a local norm, used on both sides and by the reader.
+"""The definition of a local norm, for both sides and the reader.
 
-A gradient is cut, as it lies in memory, into chunks of at most ``CHUNK`` elements, none of which has elements of two pieces. The squares
-of a chunk are summed in fp32, where the framework does it; chunk sums are added in fp64. The norm is the square root of that sum, so the
-squared sums of shards add up to the whole. Plain fp32 norms are too inexact: ``torch.norm`` on a CPU is 2.2e-3 off at 32000 × 1024 elements
-and MindSpore's ``L2Loss`` 4.2e-2, while these norms stay within 3e-7 on either framework.
+A gradient is cut, in memory order, into chunks of at most ``CHUNK`` elements of one piece. The squares of a chunk
+are summed in fp32 by the framework, the chunk sums in fp64; the norm is the root of the total, so squared sums of
+shards add up. Plain fp32 norms are too inexact: at 32000 × 1024 elements ``torch.norm`` on a CPU is 2.2e-3 off and
+MindSpore's ``L2Loss`` 4.2e-2, while these norms stay within 3e-7.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PART = 64
 
 
 def squared_sum(array: Array) -> float:
-    """The squared sum of a float array; the reference implementation of the definition."""
+    """Return the squared sum of a float array; the reference implementation."""
     flat = np.ascontiguousarray(array, np.float32).reshape(-1)
     whole = flat.size // CHUNK * CHUNK
     chunks = np.square(flat[:whole].reshape(-1, CHUNK)).sum(axis=1, dtype=np.float32)
@@ -30,6 +30,6 @@ def squared_sum(array: Array) -> float:
 
 
 def print_norms(rank: int, step: int, norms: Mapping[str, float]) -> None:
-    """Print a step's local norms, one line a piece, named and not squared."""
+    """Print a step's local norms, one line a name, not squared."""
     lines = [f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {norm:.9e}" for name, norm in norms.items()]
     say("\n".join(lines), sys.stdout)

@@ -1,7 +1,7 @@
-"""Digests of the states of random generators, and how a row of scalars keeps them.
+"""Digests of the states of random generators, and their form in a row of scalars.
 
-Two runs draw the same numbers where their generators' states are equal, so eight bytes of a digest replace the kilobytes of a
-state. Imports no framework; ``torch_side/state.py`` and ``ms_side/state.py`` list the generators.
+Equal states draw equal numbers, so eight bytes of a digest replace the kilobytes of a state. Imports no framework;
+``torch_side/state.py`` and ``ms_side/state.py`` list the generators.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SIZE = 8
 
 
 def digest(state: bytes) -> str:
-    """The BLAKE2b digest of a generator's state, 16 hexadecimal digits."""
+    """Return the BLAKE2b digest of a generator's state, 16 hexadecimal digits."""
     return hashlib.blake2b(state, digest_size=SIZE).hexdigest()
 
 
 def of_python_and_numpy() -> dict[str, str]:
-    """Digests of the generators behind ``random`` and ``numpy.random``; neither is moved by this."""
+    """Return digests of the generators behind ``random`` and ``numpy.random``, without a draw."""
     version, words, gauss = random.getstate()
     name, keys, *position = np.random.get_state()
     return {
@@ -34,20 +34,18 @@ def of_python_and_numpy() -> dict[str, str]:
 
 
 def changes(seen: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """What a row keeps of digests in the order in which they were taken: the first whole, then the generators that moved since. Entries
-    after the last move are left out, so that a step without dropout costs one entry, however many micro-batches it has."""
+    """Return the first digests, then the generators that moved at each later moment, up to the last move."""
     kept: list[dict[str, str]] = []
     before: Mapping[str, str] = {}
     for digests in seen:
         kept.append({name: value for name, value in digests.items() if before.get(name) != value})
         before = {**before, **digests}
-    while len(kept) > 1 and not kept[-1]:
+    while len(kept) > 1 and not kept[-1]:  # a step without dropout costs one entry, however many micro-batches it has
         kept.pop()
     return kept
 
 
 def whole(kept: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Every generator's digest at the start of the step, then of each micro-batch up to the last that a generator moved before, from the
-    entries that :func:`changes` ``kept``."""
+    """Return every generator's digest at the start of the step, then of each micro-batch; inverts :func:`changes`."""
     none: dict[str, str] = {}
     return list(accumulate(kept, lambda digests, moved: {**digests, **moved}, initial=none))[1:]

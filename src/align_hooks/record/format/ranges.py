@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def ranges(steps: Sequence[int]) -> str:
-    """Steps, ascending, as a variable takes them: ``0-9,20``, with a stride ``0-100/10``; empty of none."""
+    """Return ascending steps in the syntax of a variable: ``0-9,20``, with a stride ``0-100/10``."""
     parts: list[str] = []
     begin = 0
     while begin < len(steps):

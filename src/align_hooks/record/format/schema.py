@@ -1,7 +1,7 @@
-"""The types of a record's JSON: ``run.json``, a rank's manifest and a row of scalars, each checked once, where its file is read.
+"""The types of a record's JSON, each checked once, where its file is read.
 
-A record may come from a stranger. A value that code calculates with has a type; a value that is only shown stands in a ``Table``. An
-unknown key is a later version's and is ignored. A key that is null counts as absent.
+A record may come from a stranger. A value of a calculation has a type; a value for display stands in a ``Table``.
+Unknown keys are a later version's and ignored. A key that is null counts as absent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from align_hooks.record.read.files import QUOTED, TensorFile
 from align_hooks.settings import Steps
 
 Json: TypeAlias = object
-"""A value of JSON as it was written, to be compared or shown; no code calculates with it."""
+"""A value of JSON for comparison or display; no code calculates with it."""
 Table: TypeAlias = dict[str, Json]
 Id: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W_]{1,64}\Z")]
 """The id of a run."""
@@ -42,7 +42,7 @@ Rate: TypeAlias = float | list[float]
 
 
 class ParameterGroup(Struct, frozen=True):
-    """Hyper-parameters that some parameters share, as the optimizer held them at the start; None is unknown."""
+    """Hyper-parameters that some parameters share, as in the optimizer at the start; None is unknown."""
 
     parameters: tuple[str, ...]
     learning_rate: float | None = None
@@ -62,11 +62,11 @@ class OptimizerFacts(Struct, frozen=True):
     loss_scale: float | None = None
 
     def by_parameter(self) -> dict[str, ParameterGroup]:
-        """Canonical name to its group."""
+        """Return canonical name to group."""
         return {name: group for group in self.groups for name in group.parameters}
 
     def rates(self, rate: Rate) -> dict[str, float] | None:
-        """Canonical name to the learning rate of a row; None where the row has one a group, and the groups are others."""
+        """Return canonical name to a row's learning rate; None where its rates do not match the groups."""
         groups = [group for group in self.groups if group.parameters]
         rates = rate if isinstance(rate, list) else [rate] * len(groups)
         if len(rates) != len(groups):
@@ -75,7 +75,7 @@ class OptimizerFacts(Struct, frozen=True):
 
 
 class Training(Struct, frozen=True):
-    """How the run trained. ``draws`` says whether the model draws random numbers."""
+    """How the run trained."""
 
     micro_batch_size: Count | None = None
     global_batch_size: Count | None = None
@@ -85,10 +85,11 @@ class Training(Struct, frozen=True):
     compute_type: str | None = None
     gradients_summed_over_ranks: bool | None = None
     draws: bool | None = None
+    """Whether the model draws random numbers."""
 
 
 class ReplayedSteps(Struct, frozen=True):
-    """The run that handed on its gradients, or the experts of its tokens, and the steps at which it did."""
+    """The run whose gradients, experts or activations were replayed, and the steps of the replay."""
 
     run: str | None = None
     run_id: str | None = None
@@ -96,11 +97,12 @@ class ReplayedSteps(Struct, frozen=True):
 
 
 class DistilledFacts(Struct, frozen=True):
-    """What a record that was made of another (:mod:`.distill`) lacks of it. ``left_out`` has the steps, as text, of each quantity that the
-    run recorded and this record does not hold; ``batches`` has of each batch among them, by its step, the digests of its arrays."""
+    """The parts of a run that its distilled record (:mod:`.distill`) lacks."""
 
     left_out: dict[str, str] = {}
+    """Quantity to the steps, as text, that the run recorded and this record lacks."""
     batches: dict[str, dict[str, str]] = {}
+    """Step of a batch left out to the digests of its arrays."""
 
 
 OPTIMIZER_STATE = "optimizer state"
@@ -122,7 +124,7 @@ class Override(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """``run.json``: the run and its settings. Of a run without the file nothing is known."""
+    """``run.json``: the run and its settings; the defaults of a run without the file."""
 
     format: int | None = None
     run_id: Id | None = None
@@ -148,11 +150,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     routed: ReplayedSteps = ReplayedSteps()
     taught: ReplayedSteps = ReplayedSteps()
     command: str | None = None
-    """The command that started the run, as a shell takes it, without its variables; None where it is unknown."""
+    """The shell command that started the run, without variables; None where unknown."""
     directory: str | None = None
-    """Where that command was given."""
+    """The working directory of the command."""
     converted: Json = None
-    """What the record was made of, where no run wrote it: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
+    """The source of a record that no run wrote: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}
     distilled: DistilledFacts | None = None
 
@@ -160,8 +162,8 @@ class Facts(Struct, frozen=True, kw_only=True):
         long = next((key for key, value in self.model.items() if isinstance(value, int) and abs(value) > 1 << 1000), None)
         if long is not None:
             raise ValueError(f"model.{long} is larger than any number that a run has")
-        for kind in (switch.name for switch in SWITCHES):
-            self.asked(kind)
+        for switch in SWITCHES:
+            self.asked(switch.name)
 
     @property
     def is_there(self) -> bool:
@@ -170,11 +172,11 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     @property
     def are_of_some_steps(self) -> bool:
-        """Whether steps between others may be missing: curves are of those that another tool kept."""
+        """Whether the record has the steps of another tool's curves only."""
         return isinstance(self.converted, dict) and "curves" in self.converted
 
     def asked(self, kind: str) -> Steps:
-        """For which steps the run was asked to record ``kind``, the name of a recording setting."""
+        """Return the steps for which a recording setting, by its name, asked."""
         try:
             return Steps.parse(self.settings.get(kind) or "none")
         except ValueError as error:
@@ -182,37 +184,38 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Launched(Struct, frozen=True):
-    """A rank's process, as its launcher had it."""
+    """A rank's process by its launcher."""
 
     world_size: int
     rank: int = 0
     job: str = ""
     host: str = ""
     launchers: dict[str, int] = {}
-    """The launchers that may start the process again, each with the number of this start."""
+    """Launchers that may restart the process, each with the number of this start."""
 
 
 class HookCount(Struct, frozen=True):
-    """The state of one hook, and how often it was called."""
+    """The state and the number of calls of one hook."""
 
     state: str = ""
     calls: int = 0
 
 
 class Segment(Struct, frozen=True, rename={"id": "segment"}):
-    """One start of a job. Of an earlier segment the steps before ``stop`` count, and the states of number ``stop``, except the kinds that
-    the later segment recorded ``again``."""
+    """One start of a job."""
 
     id: str
     started: str | None = None
     ended: str | None = None
     recorded: dict[str, int] | None = None
     stop: int | None = None
+    """The end of the steps that count, and the last state that counts; None for all."""
     again: tuple[str, ...] = ()
+    """Kinds of states that a later segment recorded again at ``stop``."""
 
     @property
     def rows(self) -> int | None:
-        """How many rows it wrote; None where it did not record that."""
+        """The number of rows written; None where unknown."""
         return (self.recorded or {}).get("scalars")
 
     def counts(self, name: str, number: int) -> bool:
@@ -223,8 +226,7 @@ class Segment(Struct, frozen=True, rename={"id": "segment"}):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """The facts of one rank. ``place`` is its index on each axis, ``dp``, and the axis's size, ``dp_size``; ``groups`` are the
-    optimizer's on this rank; ``deleting`` are steps of an earlier record that its start was to delete."""
+    """The facts of one rank."""
 
     launch: Launched
     format: int | None = None
@@ -237,29 +239,31 @@ class Manifest(Struct, frozen=True, kw_only=True):
     ended: str | None = None
     end: HowEnded | None = None
     place: dict[str, int] = {}
+    """The rank's index on each axis, ``dp``, and the axis's size, ``dp_size``."""
     parameters: tuple[Shard, ...] = ()
     groups: tuple[ParameterGroup, ...] = ()
+    """The optimizer's groups on this rank."""
     first_step: Step = 0
     storage_limitations: tuple[str, ...] = ()
     hooks: dict[str, HookCount] = {}
     recorded: dict[str, int] = {}
     files: dict[str, str] = {}
     deleting: tuple[Step, ...] = ()
+    """Steps of an earlier record that this start was to delete."""
     restarts: Count = 0
-    """How often the launcher of the job started it again, and the record was continued or replaced for that."""
+    """How often the job's launcher restarted the job into this record."""
 
     def starts(self) -> tuple[Segment, ...]:
-        """The starts of the job that the rank's record is made of, earliest first."""
+        """Return the segments of the rank's record, earliest first."""
         return (*self.segments, Segment(self.segment, self.started, self.ended, self.recorded))
 
     def size(self, axis: str) -> int:
-        """How many ranks there are along an axis of the layout."""
+        """Return the number of ranks along an axis of the layout."""
         return self.place.get(f"{axis}_size", 1)
 
 
 class ScalarRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step's scalars; None is unknown. ``terms`` are those of the loss beside the language model's, by :mod:`.terms`, with their
-    coefficients; ``objective_loss`` has them in it where they are known."""
+    """One step's scalars; None is unknown."""
 
     step: Step
     loss: float | None
@@ -273,6 +277,7 @@ class ScalarRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: bool | None
     seconds: float | None = None
     terms: dict[str, float] | None = None
+    """The other terms of the loss (:mod:`.terms`) times their coefficients; part of a job's ``objective_loss``."""
 
     def __post_init__(self) -> None:
         if self.learning_rate == []:
@@ -280,28 +285,28 @@ class ScalarRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRow(ScalarRow, frozen=True, kw_only=True):
-    """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
-    ``micro_batches`` holds each micro-batch's loss, tokens (None where the loss is a mean already) and part of the objective, ``unseen``
-    words of :mod:`.missing_batch`, ``random`` is explained in
-    :mod:`.random_states`, ``state`` in :mod:`.state`, ``token_digest`` in :mod:`.token_digest`."""
+    """One rank's row; see also :mod:`.random_states`, :mod:`.state` and :mod:`.token_digest`."""
 
     whole: bool = False
+    """Whether the loss is that of all ranks."""
     squared: float | None = None
+    """The rank's part of the global norm's square."""
     micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
+    """Loss, tokens (None where the loss is a mean) and part of the objective of each."""
     random: tuple[dict[str, str], ...] = ()
     state: dict[str, float | str] = {}
     token_digest: str = ""
     unrecorded_inputs: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    """Words of :mod:`.missing_batch`."""
 
     def of_job(self) -> ScalarRow:
-        """The row without the fields of this rank alone."""
+        """Return the row without the rank's own fields."""
         return ScalarRow(**{name: getattr(self, name) for name in ScalarRow.__struct_fields__})
 
 
 class SealedRow(RankRow, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A row as nearly every row is, and what a sealed row has beside it. ``random`` and ``state`` stay text,
-    which :mod:`.sealed_rows` holds against their types."""
+    """A row in the usual form, with all keys of its line; :mod:`.sealed_rows` checks ``random`` and ``state``."""
 
     consumed_samples: int | float | None = None
     random: Raw = Raw()  # type: ignore[assignment]
@@ -313,23 +318,27 @@ class SealedRow(RankRow, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class Norm(Struct, frozen=True):
-    """A global norm that the framework took, and this rank's part of its square, summed in the framework's way (``same``) and in ours
-    (``exact``). ``ranks`` is how many ranks' parts make the norm, and ``first`` the lowest of these ranks."""
+    """A global norm by the framework."""
 
     norm: float
     same: float | None = None
+    """This rank's part of the square, summed as the framework does."""
     exact: float | None = None
+    """This rank's part of the square, summed in fp64."""
     first: RankNumber = 0
+    """The lowest rank of the norm."""
     ranks: RankNumber = 1
+    """The number of ranks of the norm."""
 
     def __post_init__(self) -> None:
         _refuse_negative({"norm": self.norm, "same": self.same or 0.0, "exact": self.exact or 0.0})
 
 
 class NormRow(Struct, frozen=True):
-    """A row of local norms: canonical name to squared sum, and the norms that the framework took."""
+    """A row of local norms, with the framework's own norms."""
 
     squared: dict[str, float]
+    """Canonical name to squared sum."""
     taken: tuple[Norm, ...] = ()
 
     def __post_init__(self) -> None:
@@ -337,7 +346,7 @@ class NormRow(Struct, frozen=True):
 
 
 class SketchRow(Struct, frozen=True):
-    """A row of sketches: canonical name to squared sum and signed sums. ``definition`` is that of :mod:`.sketch`."""
+    """A row of sketches: canonical name to squared sum and signed sums, of a definition of :mod:`.sketch`."""
 
     sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
     definition: Annotated[int, Meta(ge=1)]
@@ -351,20 +360,20 @@ LARGEST = 1e300
 
 
 def _refuse_negative(squares: Mapping[str, float]) -> None:
-    """Raise ValueError for a number that is no sum of squares, or is finite and so large that its sum with others is not."""
+    """Raise ValueError for a negative square, and for a finite one of :data:`LARGEST` or more."""
     for name, square in squares.items():
         if square < 0 or LARGEST <= square < math.inf:
             raise ValueError(f"{name} is {square:g}, which is no squared sum")
 
 
 def _refuse_no_positions(slices: Slices | None) -> None:
-    """Raise ValueError for slices that are no positions of a sequence."""
+    """Raise ValueError for slices outside any sequence."""
     if not all(0 <= start < stop < 1 << 31 for start, stop in slices or ()):
         raise ValueError("slices: they are no positions")
 
 
 class StoredArray(Struct, frozen=True):
-    """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file."""
+    """One array of a batch, with the digests of its numbers (``sha256``) and of its ``file``."""
 
     dtype: str
     shape: tuple[Size, ...]
@@ -373,23 +382,27 @@ class StoredArray(Struct, frozen=True):
 
 
 class JoinedFirst(Struct, frozen=True):
-    """For ranks whose rows are one batch before it is cut: the number of micro-batches, and whether each rank was fed the whole batch."""
+    """The cut of a batch that the rows of all data-parallel ranks form together."""
 
     micro_batches: Annotated[int, Meta(ge=1)]
     whole: bool
+    """Whether each rank received the full batch."""
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """``batch.json``, of one rank's batch: rows of each micro-batch, lowest and highest id, positions of a context-parallel rank, and by
-    the name of a layer's router how many of the tokens that this rank routed each expert was given."""
+    """``batch.json``, of one rank's batch."""
 
     rows: tuple[Size, ...]
+    """Rows of each micro-batch."""
     arrays: dict[str, StoredArray]
     attention_mask: str | None
     ids: tuple[int, int] | None
+    """Lowest and highest id that counts."""
     slices: Slices | None = None
+    """Positions of a context-parallel rank; None for all."""
     joined_first: JoinedFirst | None = None
     experts: dict[str, tuple[Count, ...]] = {}
+    """Name of a layer's router to the number of this rank's tokens on each expert."""
 
     def __post_init__(self) -> None:
         if strange := self.arrays.keys() - set(layout.BATCH_ARRAYS):
@@ -401,7 +414,7 @@ class Description(Struct, frozen=True, kw_only=True):
 
 
 class Routed(Struct, frozen=True, kw_only=True):
-    """What the header of ``routing.safetensors`` says of one rank's part: rows of each micro-batch, positions of the sequence."""
+    """The header of ``routing.safetensors``: the rank's rows of each micro-batch, and its positions."""
 
     rows: tuple[Size, ...] = ()
     slices: Slices | None = None
@@ -411,13 +424,15 @@ class Routed(Struct, frozen=True, kw_only=True):
 
 
 class Extent(Struct, frozen=True):
-    """The part of a point's value that a rank has: columns [start, stop) of its ``width``, positions of the sequence, None for all.
-    ``counted`` is False for a copy of what another rank accounts for."""
+    """A rank's part of a point's value."""
 
     width: Size
     columns: Bounds
+    """Columns [start, stop) of the width."""
     slices: Slices | None = None
+    """Positions of the sequence; None for all."""
     counted: bool = True
+    """False for a copy of another rank's part."""
 
     def __post_init__(self) -> None:
         _refuse_no_positions(self.slices)
@@ -426,21 +441,25 @@ class Extent(Struct, frozen=True):
 
 
 class ActivationHeader(Struct, frozen=True, kw_only=True):
-    """What the header of ``activations/sums.safetensors`` says: rows of each micro-batch on this rank, positions of a whole sequence, the
-    ``extents`` that there are and which of them each point has. Gradients are multiplied by ``scale``, and with ``by_tokens`` divided by
-    the step's valid tokens on all ranks. ``unseen`` are the points of this rank that were asked for and that no hook saw."""
+    """The header of ``activations/sums.safetensors``."""
 
     rows: tuple[Size, ...] = ()
+    """This rank's rows of each micro-batch."""
     length: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
+    """Positions of a full sequence."""
     extents: tuple[Extent, ...] = ()
     extent_of: dict[str, int] = {}
+    """Point to an index in ``extents``."""
     scale: Annotated[float, Meta(gt=0)] = 1.0
+    """The factor of gradients."""
     by_tokens: bool = False
+    """Whether gradients are also divided by the step's valid tokens of all ranks."""
     unseen: tuple[str, ...] = ()
+    """Requested points of this rank that no hook observed."""
 
 
 class OptimizerStateFacts(Struct, frozen=True):
-    """``state.json``: how many updates the optimizer counted, and the type in which it keeps each moment, where that is known."""
+    """``state.json``: the optimizer's count of updates, and moment to dtype where known."""
 
     updates: Annotated[int, Meta(ge=0, lt=2**53)]
     dtypes: dict[str, str] = {}
@@ -450,8 +469,10 @@ Structure = TypeVar("Structure", bound=Struct)
 
 
 def structured(kind: type[Structure], content: Mapping[str, Json], where: object, *, numbers: Container[str] = ()) -> Structure:
-    """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand. Raises
-    RecordError where a value is wrong; the error names ``where``, the file or the row, and the key."""
+    """Convert the content of a file or a row to a structure; NaN and infinities are allowed below the keys ``numbers``.
+
+    Raises RecordError for a wrong value; the error names ``where``, the file or the row, and the key.
+    """
     try:
         known = {key: number(value) if key in numbers else value for key, value in content.items()}
         return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
@@ -462,7 +483,7 @@ def structured(kind: type[Structure], content: Mapping[str, Json], where: object
 
 
 def in_header(kind: type[Structure], file: TensorFile, of: str, way: str) -> Structure:
-    """Return what the header of a file says ``of`` its tensors; raises RecordError, with a ``way`` out."""
+    """Return a structure from a file's header; the RecordError names its subject ``of`` and a ``way`` out."""
     try:
         said = {key: json.loads(file.metadata[key]) for key in kind.__struct_fields__ if key in file.metadata}
     except (ValueError, RecursionError, TypeError) as error:
@@ -471,7 +492,7 @@ def in_header(kind: type[Structure], file: TensorFile, of: str, way: str) -> Str
 
 
 def number(value: Json) -> Json:
-    """A value with numbers in place of the strings for NaN and the infinities in strict JSON; names of parameters stay names."""
+    """Replace strict JSON's strings for NaN and infinities by numbers, except in names of parameters."""
     if isinstance(value, list):
         return [number(item) for item in value]
     if isinstance(value, dict):

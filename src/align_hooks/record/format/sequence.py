@@ -1,8 +1,8 @@
-"""The positions of the sequence that a context-parallel rank was given.
+"""Positions of the sequence on a context-parallel rank.
 
-Megatron cuts the sequence into twice as many chunks as there are ranks. It gives each rank one chunk from the front and its mirror
-image from the back, so that causal attention costs all ranks alike (``get_batch_on_this_cp_rank``). Other frameworks cut the sequence in a
-row. Position ids show the cut where they are those of the whole sequence.
+Megatron cuts the sequence into twice as many chunks as there are ranks, and gives each rank one chunk from the
+front and its mirror image from the back: causal attention then costs all ranks the same
+(``get_batch_on_this_cp_rank``). Other frameworks give each rank contiguous positions.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ Slices = list[list[int]]
 
 
 def zigzag(rank: int, ranks: int, length: int) -> Slices:
-    """Positions [start, stop) that Megatron gives to a context-parallel rank, in their order on that rank."""
+    """Return the positions [start, stop) that Megatron gives to a context-parallel rank, in that rank's order."""
     chunk = length // (2 * ranks)
     return [[index * chunk, (index + 1) * chunk] for index in (rank, 2 * ranks - 1 - rank)]
 
 
 def slices_of(positions: Array, length: int) -> Slices | None:
-    """The slices that position ids ``[rows, local]`` show; None where rows differ or show no part of a sequence of ``length``."""
+    """Return the slices in position ids ``[rows, local]``; None where rows differ or leave a sequence of ``length``."""
     if not len(positions) or (positions != positions[0]).any():
         return None
     row = positions[0]
     breaks = (np.flatnonzero(np.diff(row) != 1) + 1).tolist()
     slices = [[int(part[0]), int(part[-1]) + 1] for part in np.split(row, breaks) if len(part)]
     ordered = sorted(slices)
-    apart = all(left[1] <= right[0] for left, right in pairwise(ordered))
-    return slices if slices and apart and ordered[0][0] >= 0 and ordered[-1][1] <= length else None
+    disjoint = all(left[1] <= right[0] for left, right in pairwise(ordered))
+    return slices if slices and disjoint and ordered[0][0] >= 0 and ordered[-1][1] <= length else None
 
 
 def in_order(parts: Sequence[Array], slices: Sequence[Slices], where: str) -> Array:
-    """``[rows, sequence]``, or a mask ``[rows, 1, sequence, keys]``, from the parts of all context-parallel ranks. Raises RecordError,
-    which begins with ``where``, unless the slices cover each position of the sequence once."""
+    """Join the parts of all context-parallel ranks to ``[rows, sequence]`` or a mask ``[rows, 1, sequence, keys]``.
+
+    Raises RecordError, which begins with ``where``, unless the slices cover each position once.
+    """
     axis = 2 if parts[0].ndim == 4 else 1
     length = sum(part.shape[axis] for part in parts)
     lengths = [sum(stop - start for start, stop in of_rank) for of_rank in slices]
@@ -50,7 +52,7 @@ def in_order(parts: Sequence[Array], slices: Sequence[Slices], where: str) -> Ar
 
 
 def part_of(slices: Slices, index: int, parts: int) -> Slices:
-    """The ``index``-th of so many equal parts of the positions in ``slices``, as slices; sequence parallelism cuts what a rank has so."""
+    """Return the ``index``-th of equal ``parts`` of the positions, as slices: the cut of sequence parallelism."""
     length = sum(stop - start for start, stop in slices) // parts
     first, last, part, before = index * length, (index + 1) * length, [], 0
     for start, stop in slices:
@@ -61,5 +63,5 @@ def part_of(slices: Slices, index: int, parts: int) -> Slices:
 
 
 def positions_of(slices: Slices) -> Array:
-    """The positions in ``slices``, in their order, int64."""
+    """Return the positions in ``slices``, in their order, int64."""
     return np.concatenate([np.arange(*bounds) for bounds in slices])

@@ -1,8 +1,6 @@
-"""A rank's part of one canonical tensor: the shape of the whole, and the elements that this rank holds.
+"""A rank's part of one canonical tensor: the shape of the tensor, and the elements that this rank holds.
 
-Ranks write their shards without communication. The reader puts the whole together and proves that every element came exactly once. A
-tensor- or pipeline-parallel part is a box of the whole. A distributed optimizer cuts through rows, so a box may be narrowed to a range of
-its elements in row-major order.
+Ranks write shards without communication; the reader joins them and proves that every element came exactly once.
 """
 
 from __future__ import annotations
@@ -18,29 +16,29 @@ LONGEST_NAME = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One row of a rank's parameter table.
-
-    ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements [start, stop) in row-major
-    order; None is all. ``counted`` is False for a copy of elements that another rank counts. ``trainable`` is False for a frozen parameter,
-    which has no gradient. ``own`` says that the name is the framework's own. ``dtype`` is the parameter's own, before the record made fp32
-    of it.
-    """
+    """One row of a rank's parameter table."""
 
     name: str
     shape: tuple[int, ...]
+    """The shape of the unsharded tensor."""
     native: str
+    """The framework's name of the parameter."""
     dtype: str
+    """The parameter's type in training; the record keeps fp32."""
     box: tuple[tuple[int, int], ...] = ()
+    """[start, stop) per axis; empty for the full tensor."""
     flat: tuple[int, int] | None = None
+    """Elements [start, stop) of the box in row-major order, of a distributed optimizer; None for all."""
     counted: bool = True
+    """False for a copy of elements that another rank counts."""
     trainable: bool = True
     own: bool = False
+    """Whether ``name`` is the framework's own."""
     main_differs: bool | None = None
-    """Whether the fp32 main parameter, rounded to ``dtype``, is not what the model computes with at the start; None where there is no
-    main parameter, or it cannot be read."""
+    """Whether the fp32 main parameter, rounded, differs from the model's at the start; None where unknown."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where box or range are no part of the tensor."""
+        """Raise ValueError where box or range exceed the tensor."""
         if (length := max(len(self.name), len(self.native))) > LONGEST_NAME:
             raise ValueError(f"a name of {length} characters is none of a parameter")
         if not self.box:
@@ -55,7 +53,7 @@ class Shard:
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        """Shape of what this rank writes."""
+        """The shape that this rank writes."""
         return (self.flat[1] - self.flat[0],) if self.flat else tuple(stop - start for start, stop in self.box)
 
     @property
@@ -64,19 +62,13 @@ class Shard:
         return math.prod(self.local_shape)
 
     def facts(self) -> dict[str, object]:
-        """As a manifest keeps it."""
+        """Return the members of the manifest's entry."""
         return asdict(self)
 
 
 def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True, main_differs: bool | None = None) -> list[Shard]:
-    """A rank's rows of its parameter table for one of the framework's parameters."""
+    """Return the rows of a rank's parameter table for one parameter of the framework."""
     return [
-        Shard(
-            *(piece.name, piece.shape, fused.native, dtype, piece.box, flat),
-            counted=counted,
-            trainable=trainable,
-            own=piece.own,
-            main_differs=main_differs,
-        )
+        Shard(piece.name, piece.shape, fused.native, dtype, piece.box, flat, counted, trainable, piece.own, main_differs)
         for piece, flat in fused.ranges()
     ]

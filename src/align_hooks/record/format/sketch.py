@@ -1,23 +1,21 @@
-"""The one definition of a sketch, used on both sides and by the reader: it tells two tensors apart where neither is stored.
+"""The definition of a sketch, for both sides and the reader: 16 signed sums that estimate the distance of two tensors.
 
-A norm does not depend on places: rows exchanged, a transposition, halves interleaved or a sign turned leave it as it was. A sketch is
-``PROJECTIONS`` sums of elements under signs. The sums of a difference are the difference of the sums. The mean of their squares is the
-squared norm of that difference, on average over signs. So the sketches of two runs give their distance.
+A norm ignores positions: exchanged rows, a transposition or a flipped sign leave a norm unchanged. The signed sums of a
+difference are the difference of the sums, and the mean of their squares is, on average over signs, the squared norm
+of the difference. So the sketches of two runs give their distance, although neither tensor is stored.
 
-Each element goes into one sum, with one sign, and is multiplied by the root of ``PROJECTIONS`` (CountSketch; Charikar, Chen and
-Farach-Colton 2002). The estimate scatters as if each of the sums took all elements under signs of its own (Alon, Matias and Szegedy
-1996), which takes ``PROJECTIONS`` times the arithmetic. With 16 sums the estimate is 0.6 to 1.5 times the true distance in 99 of 100
-cases, and 0.4 to 1.9 times where the difference is an outer product, which is the worst case.
+Each element goes into one sum, with one sign, times the root of ``PROJECTIONS`` (CountSketch; Charikar, Chen and
+Farach-Colton 2002). The estimate scatters as if each sum took all elements under signs of its own (Alon, Matias and
+Szegedy 1996), at a sixteenth of the arithmetic: 0.6 to 1.5 times the true distance in 99 of 100 cases, 0.4 to 1.9
+times in the worst case, an outer product.
 
-A tensor is a matrix: its first axis are rows, all others columns, and a vector is one row. Element ``(i, j)`` goes into sum ``(i + j) mod
-16``, so that neither a row nor a column goes into one sum. Its sign is the product of a sign for its row and one for its column. Rows have
-their columns' signs in turn, from 16 sets. So a sketch is a product with signs that are made once and sums over whole axes, and the sums
-of shards add up, whatever the layout.
+A tensor is a matrix: the first axis is rows, all others are columns, and a vector is one row. Element ``(i, j)`` goes
+into sum ``(i + j) mod 16``, so that neither a row nor a column falls into one sum. Its sign is a row's times a
+column's; columns have 16 sets of signs, which rows use in turn. Sums of shards add up, whatever the layout.
 
-Differences in a few neighbouring elements can cancel (a block of 2 × 2 in 1 case of 100, where its norm stays as it was): equal sketches
-are no proof to the bit. Signs change no bit of an element, and signed sums are fp64: equal tensors have equal ones within 1e-12.
-MindSpore's graph adds up a gradient in fp32 first, and its sums are then within 1e-6 of the norm. The squared sum is a recorder's own, of
-:mod:`.norms`: its root is within 3e-7.
+Differences in a few neighbouring elements can cancel (a block of 2 × 2 with an unchanged norm in 1 case of 100), so
+equal sketches are no proof. Sums are fp64 and equal within 1e-12 for equal tensors; MindSpore's graph adds up a
+gradient in fp32 first, within 1e-6 of the norm. The root of the squared sum (:mod:`.norms`) is within 3e-7.
 """
 
 from __future__ import annotations
@@ -36,18 +34,18 @@ DEFINITION = 2
 """Its number in a record. Sketches of two definitions are not compared."""
 PROJECTIONS = 16
 TURNS = PROJECTIONS
-"""Rows after which the signs of columns come again, and the sums in which the elements of a row begin."""
+"""The period, in rows, of the signs of columns."""
 BLOCK = 1 << 18
-"""Elements that are made fp64 at a time: 2 MB, which stays in a cache."""
+"""Elements that are converted to fp64 at a time: 2 MB, which stay in a cache."""
 AT_ONCE = 1 << 16
-"""Places whose signs are made at a time."""
+"""Positions whose signs are computed at a time."""
 ROWS, COLUMNS = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
 """The seeds of the signs of rows and of columns: digits of pi. Other seeds are another definition."""
 SCALE = math.sqrt(PROJECTIONS)
 
 
 def signs(seed: np.uint64, places: Array) -> NDArray[np.int8]:
-    """+1 or -1 for each place and each projection, ``[places, PROJECTIONS]``: the low bits of splitmix64 (Steele, Lea, Flood 2014)."""
+    """Return +1 or -1, ``[places, PROJECTIONS]``: the low bits of splitmix64 (Steele, Lea, Flood 2014)."""
     signs = np.empty((len(places), PROJECTIONS), np.int8)
     for start in range(0, len(places), AT_ONCE):
         signs[start : start + AT_ONCE] = _signs(seed, places[start : start + AT_ONCE])
@@ -66,38 +64,40 @@ def _signs(seed: np.uint64, places: Array) -> NDArray[np.int8]:
 
 
 def row_signs(rows: Array) -> NDArray[np.int8]:
-    """The signs of rows, ``[rows]``."""
+    """Return the signs of rows, ``[rows]``."""
     return signs(ROWS, rows)[:, 0]
 
 
 def column_signs(columns: Array) -> NDArray[np.int8]:
-    """The signs of columns, ``[TURNS, columns]``: of rows whose number leaves that rest."""
+    """Return the signs of columns, ``[TURNS, columns]``, for each remainder of a row's number."""
     return np.ascontiguousarray(signs(COLUMNS, columns).T)
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Where a rank's elements stand in the matrix that a sketch is taken of: the ``columns`` that it has of each row, in its order, and
-    its elements as [start, stop) of a matrix of those columns that begins at row 0."""
+    """The position of a rank's elements in the matrix of a sketch."""
 
     columns: NDArray[np.int64]
+    """The rank's columns of each row, in its order."""
     start: int
+    """The first element, counted from row 0 in a matrix of these columns."""
     stop: int
+    """The end of the elements, counted alike."""
 
     @property
     def turn(self) -> int:
-        """Elements of ``TURNS`` rows."""
+        """The number of elements in ``TURNS`` rows."""
         return TURNS * len(self.columns)
 
     @property
     def is_in_lanes(self) -> bool:
-        """Whether its columns are neighbours that begin and end with a lane: then those of a sum are ``PROJECTIONS`` apart."""
+        """Whether the columns are contiguous and aligned to ``PROJECTIONS``."""
         width, first = len(self.columns), int(self.columns[0])
         return width % PROJECTIONS == 0 and first % PROJECTIONS == 0 and int(self.columns[-1]) == first + width - 1
 
 
 def slab_of(shard: Shard) -> Slab:
-    """The place of a rank's part, which is not empty, of a tensor."""
+    """Return the position of a rank's part, which is not empty, in its tensor."""
     shape, box = (shard.shape, shard.box) if shard.shape else ((1,), ((0, 1),))
     if len(shape) == 1:
         shape, box = (1, *shape), ((0, 1), *box)
@@ -110,7 +110,7 @@ def slab_of(shard: Shard) -> Slab:
 
 
 def blocks(slab: Slab, size: int = BLOCK) -> Iterator[tuple[slice, int]]:
-    """A rank's elements in blocks of about ``size``: those that fall into whole turns of rows, and the first row of these turns."""
+    """Yield a rank's elements in blocks of about ``size``, aligned to ``TURNS`` rows, and each block's first row."""
     turns = max(size // slab.turn, 1)
     for turn in range(slab.start // slab.turn, -(-slab.stop // slab.turn), turns):
         low, high = max(slab.start, turn * slab.turn), min(slab.stop, (turn + turns) * slab.turn)
@@ -118,7 +118,7 @@ def blocks(slab: Slab, size: int = BLOCK) -> Iterator[tuple[slice, int]]:
 
 
 def sketch(piece: Array, shard: Shard) -> NDArray[np.float64]:
-    """The squared sum of a rank's elements, then their signed sums, fp64 ``[1 + PROJECTIONS]``; the reference implementation."""
+    """Return the squared sum, then the signed sums, fp64 ``[1 + PROJECTIONS]``; the reference implementation."""
     total, flat = np.zeros(1 + PROJECTIONS), piece.reshape(-1)
     if not flat.size:
         return total
@@ -146,8 +146,7 @@ def sketch(piece: Array, shard: Shard) -> NDArray[np.float64]:
 
 
 def named(sums: Array, owners: Array, names: Sequence[str], squared: Mapping[str, float]) -> dict[str, list[float]]:
-    """Canonical name to sketch: ``sums`` are sets of ``TURNS`` by ``PROJECTIONS``, one after the other, ``owners`` the index in ``names``
-    of what each set is of, and ``squared`` the squared sum of each name."""
+    """Return canonical name to sketch; ``sums`` are sets of ``[TURNS, PROJECTIONS]``, ``owners`` their indices in ``names``."""
     lanes = np.zeros((len(names), TURNS, PROJECTIONS))
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(lanes, owners, sums.astype(np.float64).reshape(-1, TURNS, PROJECTIONS))
@@ -156,8 +155,7 @@ def named(sums: Array, owners: Array, names: Sequence[str], squared: Mapping[str
 
 
 def turned(lanes: Array) -> NDArray[np.float64]:
-    """The signed sums, fp64 ``[..., PROJECTIONS]``, from the sums of each rest of a row's number and of a column's, ``[..., TURNS,
-    PROJECTIONS]``."""
+    """Return signed sums, fp64 ``[..., PROJECTIONS]``, from sums by row and column remainder, ``[..., TURNS, PROJECTIONS]``."""
     rest = np.arange(PROJECTIONS)
     summed: NDArray[np.float64] = SCALE * lanes[..., rest[:, None], (rest - rest[:, None]) % PROJECTIONS].sum(axis=-2)
     return summed

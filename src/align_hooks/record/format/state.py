@@ -1,7 +1,7 @@
-"""What a step starts from beside weights, moments and generators: a row of scalars has a number or a digest of each.
+"""Training state besides weights, moments and generators, as numbers or digests in a row of scalars.
 
-A resumed run goes on as the unbroken one only where all of it was restored. Imports no framework; ``torch_side/state.py`` and
-``ms_side/state.py`` list what there is.
+A resumed run equals the uninterrupted one only where all of this state was restored. Imports no framework;
+``torch_side/state.py`` and ``ms_side/state.py`` list the state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 StepState: TypeAlias = Mapping[str, float | str]
-"""Name to a number, or to the digest of what has many."""
+"""Name to a number, or to the digest of a tensor."""
 
 SAMPLES = "consumed samples"
 SCHEDULER = "scheduler's steps"

@@ -1,15 +1,15 @@
-"""The terms of a step's loss beside the language model's: their names, and how the parts of all ranks make one number."""
+"""The terms of a step's loss besides the language model's: their names and their sum over ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 AUXILIARY, PREDICTION = "auxiliary", "multi_token_prediction"
-"""What balances the load of experts, and what predicts further tokens; each with its coefficient, as it was differentiated."""
+"""The load balance of experts, and the prediction of further tokens; each times its coefficient."""
 
 
 def whole(parts: Iterable[Mapping[str, float] | None]) -> dict[str, float] | None:
-    """The terms of a job, which those of its ranks add up to; None where a rank does not know its own."""
+    """Return the sums of the ranks' terms; None where a rank's terms are unknown."""
     total: dict[str, float] = {}
     for part in parts:
         if part is None:

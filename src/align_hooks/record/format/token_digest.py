@@ -1,9 +1,8 @@
-"""A digest of the tokens of a step, of every step, so that a run's data is known where its batches are not recorded.
+"""A digest of the tokens of every step, for runs whose batches are not recorded.
 
-It is the data sampler's position as the model saw it: a sampler that begins anew, or that repeats a batch, gives another. It is a sum of
-products mod 2**64, which a device adds up in any order, and of which one number comes to the host. A token's id and 1, so that an id of 0
-counts, is multiplied by a number of its position, the sum of a row by one of the row's number in the step: two batches have equal digests
-once in 2**52. Imports no framework.
+The digest shows a sampler that begins anew or repeats a batch. It is a sum of products mod 2**64, which a device
+adds up in any order, and one number comes to the host. A token's id + 1 (so that an id of 0 counts) is multiplied by
+a number of its position, a row's sum by one of its row: two batches have equal digests once in 2**52.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from numpy.typing import NDArray
 from align_hooks.names.blocks import Array
 
 CALLED = "the digest of the tokens"
-"""By what a recorder that cannot take it says that it goes on without."""
+"""The name of the digest in the warning of a recorder that goes on without."""
 BITS = 52
-"""Of a digest: as many as fp64 holds, in which all numbers of a step cross to the host."""
+"""Bits of a digest: fp64, in which all numbers of a step cross to the host, holds no more."""
 POSITIONS, ROWS = 1 << 40, 2 << 40
-"""Where the numbers of positions and of rows begin, so that none is of both."""
+"""The first numbers of positions and of rows, so that the ranges are disjoint."""
 
 
 def multipliers(count: int, begin: int) -> NDArray[np.int64]:
-    """Odd numbers that look random, ``[count]``, of positions or of rows: the finaliser of splitmix64 (Steele, Lea and Flood, 2014) of
-    ``begin`` and what follows it."""
+    """Return pseudo-random odd numbers, ``[count]``: splitmix64's finaliser (Steele, Lea and Flood, 2014) from ``begin`` on."""
     numbers = np.arange(begin, begin + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
@@ -31,12 +29,12 @@ def multipliers(count: int, begin: int) -> NDArray[np.int64]:
 
 
 def digest(tokens: Array) -> str:
-    """Of the tokens of a step on a rank, ``[rows, sequence]``, in the order in which they are consumed."""
+    """Return the digest of a rank's tokens of a step, ``[rows, sequence]``, in the order of consumption."""
     rows, length = tokens.shape
     of_rows = ((tokens.astype(np.int64) + 1) * multipliers(length, POSITIONS)).sum(1)
     return text(int((of_rows * multipliers(rows, ROWS)).sum()) >> (64 - BITS))
 
 
 def text(number: int) -> str:
-    """The upper 52 of a sum's 64 bits, as 13 hexadecimal digits; ``number`` is the sum without its lower bits, of either sign."""
+    """Return 13 hexadecimal digits of ``number``, a signed sum without its lower 12 bits."""
     return f"{number % (1 << BITS):0{BITS // 4}x}"

@@ -1,11 +1,8 @@
-"""The rows of a rank that count, and the files and lines that they list.
+"""The rows of a rank that count, with the files and lines that these rows list by digest.
 
-A rank's manifest names the segments that its record is made of: one for each start of the job, an earlier segment up to the step from which
-a later start went on. Every row names its segment. So the content of the record changes in one moment, when a manifest is renamed into its
-place: rows that another start left, before or after, do not count. A row lists the files and lines of its step, each with its digest.
-
-Every line is held against its digest. A line as the writer makes it is taken by :mod:`.sealed_rows`, in a tenth of the time; any other is
-read here, in the general way, which says what is wrong with it.
+A manifest names the segments of its record, one for each start of the job; every row names its segment. So the
+record changes in one moment, the rename of a manifest: rows of other starts do not count. Every line is checked
+against its digest: by :mod:`.sealed_rows` in the usual form, in a tenth of the time, and else here, with all errors.
 """
 
 from __future__ import annotations
@@ -27,17 +24,20 @@ from align_hooks.record.read.rank_rows import Gathering, RankRows
 
 @dataclass(slots=True)
 class Committed:
-    """One rank's ``rows`` by step. ``listed`` maps each name of :mod:`.layout` that they list to the steps that have it, each with its
-    digest. ``counts`` is how many rows of each segment exist."""
+    """One rank's rows that count."""
 
     rows: RankRows
     listed: dict[str, dict[int, str]]
+    """Name of :mod:`.layout` to step to digest."""
     counts: Counter[str]
+    """Segment to the number of its distinct rows."""
 
 
 def read_committed(path: Path, manifest: Manifest) -> Committed:
-    """The rows of one rank that count by its ``manifest``; ``path`` is its file of scalars. Of a step that was repeated the last row
-    counts. A last line that a killed process left torn does not count. Raises RecordError for a line that is no row, or was changed."""
+    """Return the rows in a file of scalars that count by the ``manifest``: of each step the last, without a torn last line.
+
+    Raises RecordError for a line that is no row, or was changed.
+    """
     segments = {segment.id: segment for segment in manifest.starts()}
     counting = Counting(path)
     counting.list(manifest.files, None)
@@ -64,7 +64,7 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
 
 
 class Counting:
-    """The rows that count so far, and what they list. Raises RecordError for a row that cannot be one, or lists what cannot be read."""
+    """The rows that count so far, with their lists; raises RecordError for an invalid row or list."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,27 +72,27 @@ class Counting:
         self.listed: dict[str, dict[int, str]] = {}
 
     def add_sealed(self, row: SealedRow, segment: Segment, start: int, size: int) -> None:
-        """A row that was taken in one pass, of a line of ``size`` bytes from ``start`` on."""
+        """Add a row of the fast path, from a line of ``size`` bytes from ``start`` on."""
         if row.files:
             self.list(row.files, segment)
         if segment.counts("scalars", row.step):
             self.rows.add(row, start, size)
 
     def add(self, row: JsonObject, segment: Segment) -> None:
-        """The same of any row."""
+        """Add a row of the general path."""
         self.list(row.pop("files", None) or {}, segment)
         if segment.counts("scalars", row["step"]):
             self.rows.keep(rank_row(row, self._path))
 
     def list(self, files: Mapping[str, str], segment: Segment | None) -> None:
-        """Take up what a manifest, or a row of a ``segment``, lists."""
+        """Add the list of a manifest, or of a row of a ``segment``."""
         for name, number, digest in _listed(files, self._path):
             if segment is None or segment.counts(name, number):
                 self.listed.setdefault(name, {})[number] = digest
 
 
 def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str, JsonObject]:
-    """The segment that a line of a rank's scalars was written by, and its row. Raises RecordError for a line that is no row of the rank."""
+    """Return the segment and the row of a line of scalars; raises RecordError for a line that is no row of the rank."""
     try:
         row = digests.opened(line)
         if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row["segment"], str):
@@ -108,12 +108,12 @@ def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[s
 
 
 def rank_row(row: JsonObject, path: Path) -> RankRow:
-    """A row of a rank's scalars with types; raises RecordError where it cannot be one."""
+    """Return a row of scalars with types; raises RecordError for wrong ones."""
     return structured(RankRow, row, f"{path}: step {row['step']}", numbers=RankRow.__struct_fields__)
 
 
 def _listed(files: Mapping[str, str], path: Path) -> Iterator[tuple[str, int, str]]:
-    """Name, step and digest of each entry ``"3/gradients.safetensors": digest`` of a row's list."""
+    """Yield name, step and digest of each entry ``"3/gradients.safetensors": digest``."""
     try:
         for key, digest in files.items():
             step, _, name = key.partition("/")

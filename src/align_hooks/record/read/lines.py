@@ -1,7 +1,4 @@
-"""Rows of norms and of sketches, each read when asked for: a long run has gigabytes of them.
-
-The row of scalars lists the digest of its step's line.
-"""
+"""Rows of norms and of sketches, read on access: a long run has gigabytes of them."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from align_hooks.record.read.files import in_words, read_lines
 
 
 class Lines:
-    """One rank's rows of one kind. ``listed`` maps a step to the digest of its line; a line that is not listed does not count."""
+    """One rank's rows of one quantity; ``listed`` has step to digest, from rows of scalars. Other lines do not count."""
 
     def __init__(self, path: Path, listed: Mapping[int, str]) -> None:
         self.path, self.listed = path, dict(listed)
@@ -43,11 +40,11 @@ class Lines:
         return sorted(self.listed.keys() - self._bounds.keys())
 
     def row(self, step: int) -> JsonObject:
-        """The row of a step; raises RecordError where it cannot be read."""
+        """Return the row of a step; raises RecordError where unreadable."""
         return next(self.rows([step]))[1]
 
     def rows(self, steps: Sequence[int]) -> Iterator[tuple[int, JsonObject]]:
-        """Steps, each with its row; raises RecordError as :meth:`row` does."""
+        """Yield steps with their rows; raises RecordError as :meth:`row` does."""
         if not steps:
             return
         step = steps[0]

@@ -1,7 +1,4 @@
-"""The manifests of a run's ranks, refused where they are not of one job.
-
-Parameter tables are most of a manifest, and data-parallel ranks have the same tables: equal shards are kept once.
-"""
+"""The manifests of a run's ranks, refused where they are not of one job."""
 
 from __future__ import annotations
 
@@ -28,11 +25,13 @@ MIXED = (
 
 
 def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[ParameterGroup, ...]]:
-    """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks. Raises RecordError for another
-    format, a manifest that cannot be read, and ranks of different jobs."""
+    """Return every rank's manifest, without parameter groups, and the groups of all ranks.
+
+    Raises RecordError for another format, an unreadable manifest, and ranks of different jobs.
+    """
     manifests: dict[int, Manifest] = {}
     groups = _Groups()
-    known: dict[Shard, Shard] = {}
+    known: dict[Shard, Shard] = {}  # data-parallel ranks have equal tables, most of a manifest: equal shards are kept once
     for rank in ranks:
         path = layout.manifest(run, rank)
         manifest = read_manifest(inside(run, path))
@@ -46,7 +45,7 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """One rank's manifest; raises RecordError where it cannot be read."""
+    """Return one rank's manifest; raises RecordError where it cannot be read."""
     content = read_sealed(path)
     _refuse_format(content, path)
     manifest = structured(Manifest, content, path, numbers=("groups",))
@@ -56,8 +55,10 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[ParameterGroup]) -> Facts:
-    """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only. Raises RecordError where
-    ``run.json`` and the ``manifests`` are of different runs."""
+    """Return ``run.json`` with the parameter ``groups`` of all ranks, since rank 0 knows only those of its own stage.
+
+    Raises RecordError where ``run.json`` and the ``manifests`` are of different runs.
+    """
     path = layout.run_file(run)
     if not exists(path):
         return Facts()
@@ -83,7 +84,7 @@ def _refuse_format(content: JsonObject, path: Path) -> None:
 
 
 def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, reference: Manifest) -> None:
-    """Raise RecordError where a rank's manifest is of another run than the first rank's. Where either names no run, the job is compared."""
+    """Raise RecordError where a rank's manifest is of another run, or job, than the first rank's."""
     ids = [manifest.run_id, reference.run_id]
     launch, expected = (replace(launched, rank=0, host="", launchers={}) for launched in (manifest.launch, reference.launch))
     if None not in ids and ids[0] != ids[1]:
@@ -96,8 +97,10 @@ def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, refe
 
 
 class _Groups:
-    """Parameter groups of several ranks. The n-th group of equal hyper-parameters on one rank is the n-th such group on every rank. Two
-    groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0."""
+    """Parameter groups of several ranks; the n-th group of equal hyper-parameters is the same group on every rank.
+
+    Two groups of one rank stay two, although they may begin with equal values: warm-ups start from a rate of 0.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None]]] = {}
@@ -112,12 +115,12 @@ class _Groups:
             names.update(dict.fromkeys(group.parameters))
 
     def merged(self) -> tuple[ParameterGroup, ...]:
-        """All groups in the order in which they were added, each with the parameters of all ranks."""
+        """Return all groups in the order of addition, each with the parameters of all ranks."""
         return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
 
 
 def refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests; a directory of batches that were copied is made by hand."""
+    """Raise RecordError for a record of ours without manifests; a directory of copied batches is made by hand."""
     ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
     ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
     if left := [path for path in ours if exists(path)]:
@@ -127,7 +130,7 @@ def refuse_lost_manifests(run: Path) -> None:
 
 
 def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a batch's description names a segment, which the guide's snippet never writes, and more than a batch lies beside it."""
+    """Whether a batch's description names a segment, as the guide's snippet never does, beside more than a batch."""
     try:
         folder = inside(run, path.parent)
         more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in folder.iterdir())

@@ -1,4 +1,4 @@
-"""One rank's squared sums of all steps, read once and kept as one matrix: a job of 512 ranks has half a million squared sums a step."""
+"""One rank's squared sums of all steps as one matrix: a job of 512 ranks has half a million squared sums a step."""
 
 from __future__ import annotations
 
@@ -18,34 +18,38 @@ from align_hooks.record.read.lines import Lines
 
 @dataclass(frozen=True, slots=True)
 class NormRows:
-    """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row. ``counts`` is False for
-    a name that is a copy. ``taken`` are the framework's own norms of each step."""
+    """One rank's squared sums of all steps."""
 
     path: Path
     names: Mapping[str, int]
+    """Canonical name to column."""
     counts: Mapping[str, bool]
+    """False for the name of a copy."""
     steps: Mapping[int, int]
+    """Step to row."""
     squared: Array
+    """fp64 ``[steps, names]``."""
     taken: Mapping[int, Sequence[Norm]]
+    """Step to the framework's own norms."""
 
     def squared_sums(self, step: int) -> Array:
-        """The squared sums of one step, in the order of ``names``; raises RecordError where the step has no row."""
+        """Return the squared sums of one step, in the order of ``names``; raises RecordError without a row."""
         if step not in self.steps:
             raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
         return np.asarray(self.squared[self.steps[step]])
 
     def column(self, name: str, steps: Sequence[int]) -> Array:
-        """The squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
+        """Return the squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
         return np.asarray(self.squared[[self.steps[step] for step in steps], self.names[name]])
 
     def named(self, step: int) -> dict[str, float]:
-        """Canonical name to the squared sum of one step, without copies whose sum was not recorded."""
+        """Return canonical name to squared sum of one step, without copies whose sum was not recorded."""
         values = zip(self.names, self.squared_sums(step).tolist(), strict=True)
         return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
 
 
 def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
-    """The rows of one rank, which must have a number for every trainable shard that counts; a copy without a number gets NaN."""
+    """Return the rows of one rank; raises RecordError where a counted trainable shard has no number, a copy gets NaN."""
     wanted = [shard for shard in shards if shard.trainable]
     names = {shard.name: index for index, shard in enumerate(wanted)}
     counted = {shard.name for shard in wanted if shard.counted}
@@ -62,8 +66,7 @@ def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
 
 
 def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], Sequence[Norm]]:
-    """The squared sums of a row, and the framework's own norms. Where all sums are finite numbers, as nearly always, they are not looked at
-    one by one."""
+    """Return the squared sums and the framework's norms of a row; finite sums are checked together, not one by one."""
     squared = row.get("squared")
     if type(squared) is dict and set(map(type, squared.values())) <= {float}:
         squares = np.array([*squared.values()])

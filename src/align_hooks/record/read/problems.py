@@ -1,8 +1,4 @@
-"""Why a record is not whole: each reason by its kind and its place, with the message that a report shows.
-
-Ranks may be missing or have ended early, steps between others may be missing, rows may be cut, files may not have been copied. Of a batch
-some may not have been seen when it was recorded.
-"""
+"""The reasons why a record is incomplete, each with its kind, place and message."""
 
 from __future__ import annotations
 
@@ -30,28 +26,30 @@ class ProblemKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason; printed, it is its English sentence. ``rank`` and ``step`` are the first that have the problem, None where it has none;
-    of a run that did not finish ``step`` is its last whole one. ``place`` is the file in the run, empty where the problem is of no single
-    file. ``error`` is the text of the error that reading the file raised."""
+    """One reason; ``str`` is the English sentence."""
 
     kind: ProblemKind
     message: Message | Joined
     rank: int | None = None
+    """The first rank with the problem; None for a problem of no rank."""
     step: int | None = None
+    """The first step with the problem, or the last completed one of a run that did not finish; None for no step."""
     place: str = ""
+    """The file in the run; empty for a problem of no single file."""
     error: str = ""
+    """The text of the error from reading the file."""
 
     def __str__(self) -> str:
         return rendered(self.message)
 
 
 def unreadable(error: Exception, rank: int | None = None, step: int | None = None, place: str = "") -> Problem:
-    """A file that could not be read; an error's text is the same in every language."""
+    """Return the problem of an unreadable file; an error's text is the same in every language."""
     return Problem(ProblemKind.UNREADABLE, message("run.unreadable", error=str(error)), rank, step, place, str(error))
 
 
 def distinct(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems in their order, each error once: opening a file and reading all of it raise the same error."""
+    """Return problems in order, each error once: opening and reading a file raise the same error."""
     kept, errors = [], {""}
     for problem in problems:
         if not problem.error or problem.error not in errors:

@@ -1,8 +1,7 @@
-"""One rank's rows of scalars: each in its file, and of all of them what is held side by side, as columns.
+"""One rank's rows of scalars: each in its file, and numbers of all rows as columns.
 
-A run of 100,000 steps and 8 ranks has 800,000 rows, which are gigabytes as objects. So a row stays where it is, known by its place and its
-digest, and is read and held against that digest when it is asked for. Numbers that are looked at at every step stand in arrays: most
-questions ("does a norm differ?") are answered for all steps at once, and rows are read at the few steps where that does not do.
+A run of 100,000 steps and 8 ranks has 800,000 rows, gigabytes as objects. So a row stays in its file, and is read and
+checked against its digest on access. Columns answer most questions ("does a norm differ?") for all steps at once.
 """
 
 from __future__ import annotations
@@ -28,15 +27,13 @@ NUMBERS = (
     *("loss", "objective_loss", "valid_tokens", "consumed_samples", "grad_norm", "clip_coefficient", "learning_rate"),
     *("loss_scale", "seconds", "squared"),
 )
-"""Columns of fp64 by a row's key. NaN is unknown, infinity says that the row has what is no such number: a row with NaN or infinity itself
-is ``kept``."""
+"""Columns of fp64 by a row's key: NaN is unknown, infinity another type; a row with such a number itself is ``kept``."""
 PLAIN = tuple(name for name in NUMBERS if name not in ("consumed_samples", "learning_rate"))
 SPREADS = ("least_by_count", "most_by_count", "least_by_micro_batch", "most_by_micro_batch")
-"""Columns of the weight of tokens in a rank's micro-batches (:func:`.self_check.weighed`): the extremes of a token's weight, and of that
-times the tokens of its micro-batch; NaN where no weight is known."""
+"""Columns of the extremes of a token's weight (:func:`.self_check.weighed`), also times its micro-batch's tokens; NaN is unknown."""
 WHOLE, KNOWN, SKIPPED, FLOAT, NO_TERMS, TERMS = (1 << bit for bit in range(6))
-"""Flags of a row: its loss is that of all ranks; ``skipped`` is known, and true; its tokens are no int; its terms are none, or some.
-Without either of the last two the terms are not known."""
+"""Bits of a row: loss of all ranks; ``skipped`` known; ``skipped`` true; ``valid_tokens`` a float; no loss terms; some loss terms
+(neither of the two: unknown)."""
 MARKS = ("flags", "random", "state", "tokens")
 """Columns of integers."""
 EXACT = 1 << 53
@@ -47,19 +44,21 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """What is known of rows side by side, an entry a row. ``numbers`` are of :data:`NUMBERS` and :data:`SPREADS`,
-    ``flags`` of bits; ``random`` and ``state`` are marks of :mod:`.sealed_rows`, ``tokens`` are marks of
-    ``token_digest``. ``kept`` are rows of which only the row itself says anything."""
+    """Columns of rows, an entry a row."""
 
     numbers: Mapping[str, Array]
+    """:data:`NUMBERS` and :data:`SPREADS`, fp64."""
     flags: Array
     random: Array
+    """Digests of :func:`.sealed_rows.mark`, as ``state``."""
     state: Array
     tokens: Array
+    """Digests of ``token_digest``."""
     kept: Array
+    """Whether the columns are incomplete, so that the row itself is needed."""
 
     def at(self, index: Array) -> RowColumns:
-        """The columns of some rows."""
+        """Return the columns of some rows."""
         numbers = {name: column[index] for name, column in self.numbers.items()}
         return RowColumns(numbers, *(getattr(self, name)[index] for name in (*MARKS, "kept")))
 
@@ -69,11 +68,10 @@ Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class RankRows(Mapping[int, RankRow]):
-    """Step to row, steps ascending. A row that cannot be read any more, or is another than before, raises RecordError."""
+    """Step to row, steps ascending; access raises RecordError for an unreadable or changed row."""
 
     def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: RowColumns, named: Names) -> None:
-        """``kept`` are the rows that the general way read, by step; ``named`` are all names under ``unrecorded_inputs``, and all words
-        under ``unseen``."""
+        """Keep rows of the general path (``kept``), and all names of ``unrecorded_inputs`` and ``unseen`` (``named``)."""
         self.path, self._all = path, columns
         self.unrecorded_inputs, self.unseen = map(frozenset, named)
         self._places, self._kept = places, kept
@@ -108,7 +106,7 @@ class RankRows(Mapping[int, RankRow]):
         return self._places.steps
 
     def columns(self, steps: Array) -> RowColumns:
-        """The columns of some of the steps, each of which must be there."""
+        """Return the columns of some of the steps, each of which must exist."""
         if len(steps) == len(self.steps) and bool((steps == self.steps).all()):
             return self._all
         return self._all.at(np.searchsorted(self.steps, steps))
@@ -126,16 +124,18 @@ class RankRows(Mapping[int, RankRow]):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where rows lie, one behind the other: their steps, ascending, the first byte and the size of the sealed part, and its digest of 16
-    bytes."""
+    """The places of rows in their file, steps ascending."""
 
     steps: Array
     starts: Array
+    """The first byte of each row."""
     sizes: Array
+    """The bytes of each row's sealed part."""
     digests: bytes
+    """The digest of each sealed part, 16 bytes each."""
 
     def index(self, step: int) -> int | None:
-        """The index of a step; None where there is none of it."""
+        """Return the index of a step; None without a row."""
         index = step - int(self.steps[0]) if len(self.steps) else 0  # steps mostly follow one another
         if not (0 <= index < len(self.steps) and self.steps[index] == step):
             index = int(np.searchsorted(self.steps, step))
@@ -143,8 +143,7 @@ class Places:
 
 
 class Gathering:
-    """Rows of one rank as they are read, of which the last of each step counts. They are made columns so many at once as
-    :data:`AT_ONCE` says: one by one takes three times as long."""
+    """Collects rows of one rank, of which the last of each step counts; :data:`AT_ONCE` are converted to columns together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -155,7 +154,7 @@ class Gathering:
         self._names: dict[Names, int] = {((), ()): 0}
 
     def add(self, row: SealedRow, start: int, size: int) -> None:
-        """A row that :func:`.sealed_rows.opened` took; its line without the end has ``size`` bytes from ``start`` on."""
+        """Add a row of the fast path, from a line of ``size`` bytes from ``start`` on."""
         self._waiting.append(row)
         self._starts.append(start)
         self._sizes.append(size - digests.ROW_END)
@@ -163,7 +162,7 @@ class Gathering:
             self._put()
 
     def keep(self, row: RankRow) -> None:
-        """A row that the general way read, which is kept; of its columns only the step, its names and its tokens say anything."""
+        """Add and keep a row of the general path, whose columns have only step, names and tokens."""
         self._kept[len(self._starts)] = row
         named = {"unrecorded_inputs": row.unrecorded_inputs, "unseen": row.unseen, "token_digest": row.token_digest}
         stand_in = SealedRow(**_STAND_IN, **named, step=row.step)  # type: ignore[arg-type]
@@ -177,7 +176,7 @@ class Gathering:
         self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(named, np.int64), _side_by_side(rows)))
 
     def gathered(self) -> RankRows:
-        """The rows that count."""
+        """Return the rows that count."""
         self._put()
         steps, named = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
         index = _last_of_each(steps)
@@ -196,7 +195,7 @@ class Gathering:
 
 
 AT_ONCE = 4096
-"""Rows."""
+"""Rows of one conversion; one by one takes three times as long."""
 _UNKNOWN = (math.nan,) * len(SPREADS)
 _STAND_IN = {
     **dict.fromkeys(("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")),
@@ -205,7 +204,7 @@ _STAND_IN = {
 
 
 def _side_by_side(rows: Sequence[SealedRow]) -> RowColumns:
-    """The columns of rows, of which none is kept. As fp64, None is NaN."""
+    """Return the columns of rows, none of them kept; None becomes NaN."""
     plain = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in PLAIN}
     samples = [row.consumed_samples for row in rows]
     rates = [row.learning_rate for row in rows]
@@ -250,7 +249,7 @@ def _spreads(shares: Sequence[tuple[float | None, float | None, float | None]]) 
 
 
 def _last_of_each(steps: Array) -> Array:
-    """The indices of the last entry of each step, steps ascending."""
+    """Return the indices of the last entry of each step, steps ascending."""
     if len(steps) < 2 or bool((np.diff(steps) > 0).all()):
         return np.arange(len(steps))
     _, from_behind = np.unique(steps[::-1], return_index=True)
@@ -258,7 +257,7 @@ def _last_of_each(steps: Array) -> Array:
 
 
 def _joined(pieces: Sequence[Array], index: Array) -> Array:
-    """A column of its pieces; one whose entries are all alike takes no memory."""
+    """Return a column from its pieces; a constant column takes no memory."""
     column = np.concatenate(pieces)[index]
     bits = column.view(f"u{column.itemsize}")
     return np.broadcast_to(column[:1].copy(), column.shape) if len(bits) and bool((bits == bits[0]).all()) else column

@@ -1,7 +1,7 @@
-"""The experts of each token of a step, put together from the ranks that routed them.
+"""The experts of each token of a step, joined from all ranks.
 
-Ranks route different tokens: data-parallel ranks other rows, context-parallel ranks and ranks of sequence parallelism other positions,
-pipeline stages other layers. Together they route every token once in every layer. Ranks of expert parallelism are data-parallel ranks here.
+Data-parallel ranks (those of expert parallelism too) route different rows, context- and sequence-parallel ranks
+different positions, pipeline stages different layers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from align_hooks.record.read.run_rows import RunRows
 from align_hooks.settings import PREFIX
 
 NONE = -1
-"""The number in the place of an expert, of a token that was given to fewer than others."""
+"""The padding of a token with fewer experts than others."""
 DIGITS = 20
-"""Digits that no number of a layer has; names are what a file holds, and Python refuses to read thousands of digits."""
+"""Digits that no layer's number has: names come from files, and Python refuses to parse thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRouting:
-    """One rank's ``file``, with the rows of each micro-batch and the positions that it is of, None for all of the sequence."""
+    """One rank's file and its header."""
 
     file: TensorFile
     routed: Routed
@@ -37,15 +37,13 @@ class RankRouting:
 
 @dataclass(frozen=True, slots=True)
 class Routing(Mapping[str, Array]):
-    """The name of each layer's router, in the order of the layers, to the experts of each token.
+    """The name of each layer's router, in the order of the layers, to the experts of each token, read on access.
 
-    They are int16 ``[rows, sequence, experts a token]``, ascending, and :data:`NONE` where a token was given to fewer. Rows are in the
-    order of a batch. A layer is read when it is asked for.
-
-    ``parts`` are those of each data-parallel rank.
+    Experts are int16 ``[rows, sequence, experts a token]``, ascending, padded by :data:`NONE`; rows are as in a batch.
     """
 
     parts: Mapping[int, Sequence[RankRouting]]
+    """The parts of each data-parallel rank."""
     names: tuple[str, ...]
     where: str
 
@@ -56,7 +54,7 @@ class Routing(Mapping[str, Array]):
         return len(self.names)
 
     def __getitem__(self, name: str) -> Array:
-        """The experts of one layer; raises RecordError where ranks that routed a part of its tokens are missing."""
+        """Return the experts of one layer; raises RecordError where a rank's part is missing."""
         if name not in self.names:
             raise KeyError(name)
         joined, rows = [], []
@@ -69,12 +67,12 @@ class Routing(Mapping[str, Array]):
         return interleaved(joined, rows)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Experts a token of a layer's router, and the tokens that it routed, by the headers alone."""
+        """Return the experts a token and the tokens of a layer's router, from headers only."""
         files = [part.file for parts in self.parts.values() for part in parts if name in part.file]
         return files[0].shape(name)[2], sum(file.shape(name)[0] * file.shape(name)[1] for file in files)
 
     def _in_sequence(self, name: str, parts: Sequence[RankRouting]) -> Array:
-        """The experts that one data-parallel rank's rows were given to."""
+        """Return the experts of one data-parallel rank's rows."""
         if not parts:
             raise RecordError(f"{self.where}: no rank of a data-parallel rank holds {name}; copy every rank again")
         arrays = [part.file.stored(name) for part in parts]
@@ -89,7 +87,7 @@ class Routing(Mapping[str, Array]):
 
 
 def read_routing(run: RunRows, step: int) -> Routing:
-    """What all ranks recorded of ``step``; headers alone are read."""
+    """Return the routing of ``step`` on all ranks, from headers only."""
     parts: dict[int, list[RankRouting]] = {}
     for rank, manifest in sorted(run.manifests.items()):
         path, digest = run.file(rank, step, layout.CHOICES)
@@ -105,8 +103,7 @@ def read_routing(run: RunRows, step: int) -> Routing:
 
 
 def counts_of(run: RunRows, step: int) -> dict[str, Array]:
-    """How many tokens each expert was given on all ranks, by the name of a layer's router; raises RecordError where ranks know of other
-    numbers of experts."""
+    """Return each layer's tokens by expert on all ranks; raises RecordError where ranks differ in the number of experts."""
     total: dict[str, Array] = {}
     for description in run.batch_descriptions(step).values():
         for name, counts in description.experts.items():
@@ -117,5 +114,5 @@ def counts_of(run: RunRows, step: int) -> dict[str, Array]:
 
 
 def in_layers(name: str) -> list[tuple[int, str]]:
-    """A key that sorts names by the numbers in them; what has more digits than a number of a layer is none."""
+    """Return a sort key by the numbers in a name."""
     return [(int(part), "") if part.isdecimal() and len(part) < DIGITS else (-1, part) for part in name.split(".")]

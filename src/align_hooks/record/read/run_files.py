@@ -1,4 +1,4 @@
-"""The files of a run by rank, and what counts in them: what :class:`.reader.Run` is made of. Nobody who reads a run needs it."""
+"""The files of a run by rank and their committed content; internals of :class:`.reader.Run`."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from align_hooks.record.read.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.read.rank_rows import RowColumns
 
 SLOWER = 64
-"""How many times longer a byte of a row takes to read than one of a tensor."""
+"""The time to read a byte of a row, in bytes of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """The directory ``place`` of a rank's batch in a ``run``, and the ``digest`` of its batch.json; None by hand."""
+    """The directory of a rank's batch in a run."""
 
     run: Path
     place: Path
     digest: str | None = None
+    """The digest of batch.json; None in a directory made by hand."""
 
     def array(self, name: str, digest: str | None = None, *, headers_only: bool = False) -> Array:
-        """An array by name; ``digest`` is that of its file."""
+        """Return an array by name; ``digest`` is of its file."""
         return read_array(inside(self.run, self.place / f"{name}.npy"), digest, headers_only=headers_only)
 
     def described(self) -> Description:
-        """A rank's description of its batch."""
+        """Return the rank's description of its batch."""
         path = self.place / layout.BATCH
         return structured(Description, read_json(inside(self.run, path), self.digest), path)
 
 
 @dataclass(frozen=True, repr=False)
 class RunFiles:
-    """``path`` is where the run lies, ``facts`` its ``run.json``, and ``manifests`` maps each rank to its manifest."""
+    """The directory of a run, its ``run.json``, and the manifest of each rank."""
 
     path: Path
     facts: Facts
@@ -59,23 +60,23 @@ class RunFiles:
 
     @cached_property
     def committed(self) -> dict[int, Committed]:
-        """Rank to the rows that count, with the names that they list."""
+        """Rank to the rows that count, with their lists."""
         return {rank: _committed(self.path, rank, manifest) for rank, manifest in self.manifests.items()}
 
     def columns(self, steps: Sequence[int]) -> dict[int, RowColumns]:
-        """What each rank's rows of scalars hold side by side, of whole steps."""
+        """Return the columns of each rank's rows of scalars at completed steps."""
         return {rank: committed.rows.columns(np.array(steps, np.int64)) for rank, committed in self.committed.items()}
 
     def shards(self, rank: int) -> Sequence[Shard]:
-        """A rank's parameter table."""
+        """Return a rank's parameter table."""
         return self.manifests[rank].parameters
 
     def counted(self, rank: int, *, trainable: bool = True) -> list[Shard]:
-        """The shards of a rank that are no copies; with ``trainable`` only those of trainable parameters."""
+        """Return the shards of a rank that are no copies; with ``trainable`` only trainable ones."""
         return [shard for shard in self.shards(rank) if shard.counted and (shard.trainable or not trainable)]
 
     def read_ahead(self, work: WorkPool) -> None:
-        """Read the rows of all ranks by the workers of ``work``, where they are long; a row that cannot be read raises RecordError here."""
+        """Read the rows of all ranks by the workers of ``work``, where long; raises RecordError for an unreadable row."""
         paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}
         sizes = [SLOWER * sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
         if not work.is_shared(sizes):
@@ -86,44 +87,46 @@ class RunFiles:
         self._norm_rows.update({rank: norms for rank, (_, norms) in of_ranks.items() if norms is not None})
 
     def norm_rows(self, rank: int) -> NormRows:
-        """A rank's squared sums of all steps."""
+        """Return a rank's squared sums of all steps."""
         if rank not in self._norm_rows:
             self._norm_rows[rank] = read_norm_rows(self.lines(LOCAL_NORMS.name, rank), self.shards(rank))
         return self._norm_rows[rank]
 
     def weight_squares(self, rank: int, step: int) -> dict[str, float]:
-        """Canonical name to the squared sum of a rank's part of the weights after ``step`` updates, copies included."""
+        """Return the squared sums of a rank's weights after ``step`` updates, copies included."""
         if not self.has_file(rank, step, layout.SQUARED):
             return {}
         path, digest = self.file(rank, step, layout.SQUARED)
         return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
 
     def batch_descriptions(self, step: int) -> dict[int, Description]:
-        """Each rank's batch.json."""
+        """Return each rank's batch.json."""
         return {rank: self.source(step, rank).described() for rank in self.manifests}
 
     def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
-        """Return the path of a step's file, by its name in :mod:`.layout`, and its digest; raises RecordError where the file is missing or
-        not listed, and where a link leads out of the run."""
+        """Return the path and the digest of a step's file, by its name in :mod:`.layout`.
+
+        Raises RecordError where the file is missing or not listed, and where a link leads out of the run.
+        """
         path, digest = inside(self.path, layout.step(self.path, step, rank) / name), self.recorded(rank, name).get(step)
         if digest is None or not path.exists():
             raise RecordError(f"{path} is missing; copy it again, or record step {step} again")
         return path, digest
 
     def has_file(self, rank: int, step: int, name: str) -> bool:
-        """Whether a file was recorded: a row lists it."""
-        return step in self.committed[rank].listed.get(name, {})
+        """Whether a row lists a file."""
+        return step in self.recorded(rank, name)
 
     def recorded(self, rank: int, name: str) -> Mapping[int, str]:
-        """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`, each with its digest."""
+        """Return the steps of a rank's file or row, by its name in :mod:`.layout`, each with its digest."""
         return self.committed[rank].listed.get(name, {})
 
     def source(self, step: int, rank: int) -> BatchSource:
-        """The directory of a rank's batch."""
+        """Return the directory of a rank's batch."""
         return BatchSource(self.path, layout.step(self.path, step, rank), self.recorded(rank, layout.BATCH).get(step))
 
     def lines(self, name: str, rank: int) -> Lines:
-        """A rank's rows of a quantity, by its name."""
+        """Return a rank's rows of a quantity, by its name."""
         if (name, rank) not in self._lines:
             self._lines[name, rank] = _lines(self.path, name, rank, self.committed[rank])
         return self._lines[name, rank]
@@ -138,7 +141,7 @@ def _lines(run: Path, name: str, rank: int, committed: Committed) -> Lines:
 
 
 def _rows(run: Path, of_rank: tuple[int, Manifest]) -> tuple[Committed, NormRows | None]:
-    """A rank's rows of scalars and of norms, None where it has no norms."""
+    """Return a rank's rows of scalars, and of norms or None."""
     rank, manifest = of_rank
     committed = _committed(run, rank, manifest)
     lines = _lines(run, LOCAL_NORMS.name, rank, committed)

@@ -1,4 +1,4 @@
-"""The rows of a run put together from its ranks: which steps are whole, which of them have what, and the numbers of each."""
+"""The rows of a run merged from its ranks: completed steps, their quantities and their numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from align_hooks.record.write import crash_stack
 
 @dataclass(frozen=True, repr=False)
 class RunRows(RunFiles):
-    """What :class:`.reader.Run` knows of its steps; what reads a quantity of a step takes this."""
+    """The part of :class:`.reader.Run` about steps; readers of a quantity take this."""
 
     _known_steps: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False)
     _step_sets: dict[str, set[int]] = field(default_factory=dict, init=False, compare=False)

@@ -1,8 +1,7 @@
-"""The fast way to read a line of a rank's scalars: one typed pass over a sealed row that is as the writer makes them.
+"""The fast path for a line of a rank's scalars: one typed pass over a row in the writer's usual form.
 
-What the pass does not take it says nothing of: the caller reads the line in the general way (:mod:`.committed`), which has the words for
-everything that is wrong. So a line is taken only where both ways give the same row. NaN, the infinities and keys of a later version go the
-general way.
+The path accepts a line only where the general one (:mod:`.committed`, with all errors) gives the same row. NaN,
+infinities and keys of a later version take the general path.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NOT_FINITE = frozenset(("nan", "inf", "-inf"))
 
 
 def opened(line: bytes, rank: int | None) -> SealedRow | None:
-    """The row of a line without its end, whose digest was compared; None where the general way has to say what it is."""
+    """Return the row of a line without its end, digest checked; None for a line of the general path."""
     if digests.body_of_row(line) is None:
         return None
     try:
@@ -36,16 +35,15 @@ def opened(line: bytes, rank: int | None) -> SealedRow | None:
 
 
 def _are_plain(*values: Iterable[float | str]) -> bool:
-    """Whether none is a string that stands for a number."""
+    """Whether no string stands for NaN or an infinity."""
     return all(map(_NOT_FINITE.isdisjoint, values))
 
 
 def rank_row(body: bytes) -> RankRow:
-    """The row of a line that :func:`opened` took, of its sealed part."""
+    """Return the row from the sealed part of a line that :func:`opened` accepted."""
     return _ROW.decode(body + b"}")
 
 
 def mark(text: Raw) -> int:
-    """A number for the content of ``random`` or ``state``, 0 where it is empty. Different texts have different numbers, but for two in
-    2**64; equal content may be written in two ways."""
+    """Return a digest of the text of ``random`` or ``state``, 0 where empty; equal content may have two texts."""
     return digests.short(text) or 1 if len(text) > len(b"{}") else 0

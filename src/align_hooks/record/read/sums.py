@@ -1,4 +1,4 @@
-"""Norms and sketches of whole tensors: sums over all ranks that hold a shard which counts."""
+"""Norms and sketches of full tensors: sums over the counted shards of all ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.tensors import Tensors
 
 Sketches: TypeAlias = dict[str, NDArray[np.float64]]
-"""Canonical name to squared sum and signed sums of a whole tensor, fp64 ``[1 + PROJECTIONS]``."""
+"""Canonical name to squared sum and signed sums of a tensor, fp64 ``[1 + PROJECTIONS]``."""
 
 
 def norms(run: RunRows, step: int) -> dict[str, float]:
-    """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
+    """Return the norm of each gradient; raises RecordError where a missing rank holds a part."""
     refuse_parts(run, "norm")
     total: dict[str, float] = {}
     for rank in run.manifests:
@@ -36,8 +36,7 @@ def norms(run: RunRows, step: int) -> dict[str, float]:
 
 
 def norm_columns(run: RunRows, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """Canonical name to the norms of its whole gradient at ``steps``, each of which must have a row; raises RecordError as :func:`norms`
-    does."""
+    """Return the norms of each gradient at ``steps``, which must have rows; raises RecordError as :func:`norms` does."""
     refuse_parts(run, "norm")
     total: dict[str, NDArray[np.float64]] = {}
     for rank in run.manifests:
@@ -49,8 +48,7 @@ def norm_columns(run: RunRows, steps: Sequence[int]) -> dict[str, NDArray[np.flo
 
 
 def weight_norms(run: RunRows, step: int) -> dict[str, float]:
-    """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
-    chunks."""
+    """Return the norm of each weight after ``step`` updates, as far as all squared sums were recorded."""
     if run.made_by_hand or run.missing is not None:
         return {}
     total: dict[str, float] = {}
@@ -64,7 +62,7 @@ def weight_norms(run: RunRows, step: int) -> dict[str, float]:
 
 
 def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
-    """Step to the sum of all squared sums that count."""
+    """Return the sum of all counted squared sums of each step."""
     total = np.zeros(len(steps))
     for rank in run.manifests:
         rows = run.norm_rows(rank)
@@ -74,8 +72,7 @@ def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
 
 
 def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
-    """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up. Raises RecordError for a
-    shard that is missing and for sums that are none."""
+    """Return the sketch of each tensor from all ranks' rows; raises RecordError for a missing shard or other definition."""
     whole: Sketches = {}
     for rank, lines in files.items():
         row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
@@ -90,12 +87,12 @@ def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> 
 
 
 def sketches_of(tensors: Tensors) -> Sketches:
-    """The sketches of recorded tensors, each read once."""
+    """Return the sketches of stored tensors, each read once."""
     return {name: sketch(tensors[name], Shard(name, tensors.shape(name), name, "float32")) for name in tensors}
 
 
 def refuse_parts(run: RunRows, quantity: str) -> None:
-    """Raise RecordError where a missing rank holds a part of a tensor, whose ``quantity`` is then not whole."""
+    """Raise RecordError where a missing rank holds a part of a tensor."""
     if run.missing is None:
         return
     recorded: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""The rows of a run that may still be recorded, as they come: what was read once is not read again.
+"""The rows of a run under way, each read once.
 
-A row is one line, written whole and sealed with its digest, so a line that has its end may be read while the next is being written. A step
-is given out once every rank has its row. A start that goes on from an earlier step (``ALIGN_HOOKS_RUN_EXISTS=continue``) changes which
-rows count: the files are read from their beginning then, and steps that were given out are not given again.
+A row is one line with its own digest, so a line with its end is complete. A step is returned once every rank has its
+row. A start that goes on from an earlier step (``ALIGN_HOOKS_RUN_EXISTS=continue``) changes which rows count: files
+are then read from the beginning, and no step is returned twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PIECE = 1 << 24
 
 @dataclass(slots=True)
 class Tail:
-    """How far a rank's rows were read: bytes, and lines."""
+    """The bytes and lines read of a rank's rows."""
 
     offset: int = 0
     lines: int = 0
@@ -37,18 +37,18 @@ class Tail:
 
 @dataclass
 class Followed:
-    """A run that is followed. ``last`` is the last step that was given out."""
+    """A run under way."""
 
     path: Path
     last: int = -1
+    """The last step returned."""
     run: Run | None = None
     _stamp: tuple[object, ...] = ()
     _tails: dict[int, Tail] = field(default_factory=dict)
     _waiting: dict[int, dict[int, RankRow]] = field(default_factory=dict)
 
     def rows(self) -> list[ScalarRow]:
-        """The rows of the steps that were completed since the last call, ascending; empty where the run has not begun. Raises RecordError
-        for what is no record, or cannot be read."""
+        """Return the rows of steps completed since the last call, ascending; raises RecordError for an unreadable record."""
         try:
             return self._rows()
         except (OSError, ValueError) as error:
@@ -58,24 +58,23 @@ class Followed:
         ranks = layout.ranks(self.path)
         if not ranks:
             return []
-        self._look_again(ranks)
+        self._reload(ranks)
         assert self.run is not None
         if self.run.missing is not None:  # a rank has not begun
             return []
         for rank, manifest in self.run.manifests.items():
             self._read(rank, manifest)
         per_token = bool(self.run.facts.training.per_token_loss)
-        whole = sorted(step for step, rows in self._waiting.items() if len(rows) == len(self.run.manifests))
-        given = []
-        for step in whole:
+        completed = []
+        for step in sorted(step for step, rows in self._waiting.items() if len(rows) == len(self.run.manifests)):
             rows = self._waiting.pop(step)
             if step > self.last:
-                given.append(merged_row(rows, self.run.manifests, per_token=per_token))
+                completed.append(merged_row(rows, self.run.manifests, per_token=per_token))
                 self.last = step
-        return given
+        return completed
 
     def endings(self) -> list[Ending] | None:
-        """How every rank ended, by its manifest or its last words; None while one has said neither, so that more may come."""
+        """Return how every rank ended, by manifest or crash stack; None while a rank may still write."""
         if self.run is None or self.run.missing is not None:
             return None
         found = []
@@ -86,8 +85,8 @@ class Followed:
             found.append(ending(rank, manifest.end, manifest.ended, words))
         return found
 
-    def _look_again(self, ranks: Sequence[int]) -> None:
-        """Read the manifests again where any was written since."""
+    def _reload(self, ranks: Sequence[int]) -> None:
+        """Read the manifests again where any changed."""
         paths = [layout.manifest(self.path, rank) for rank in ranks]
         stamp = tuple((facts.st_ino, facts.st_mtime_ns, facts.st_size) for facts in (path.lstat() for path in paths))
         if stamp == self._stamp:
@@ -98,7 +97,7 @@ class Followed:
             self._tails, self._waiting = {}, {}
 
     def _read(self, rank: int, manifest: Manifest) -> None:
-        """Take in the whole lines that a rank wrote since."""
+        """Read a rank's new complete lines."""
         path = inside(self.path, layout.scalars(self.path, rank))
         tail = self._tails.setdefault(rank, Tail())
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Tensors of a step, put together from the ranks that hold their shards."""
+"""Tensors of a step, joined from the shards of all ranks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from align_hooks.record.read.stored_tensor import StoredTensor
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """[start, stop) per axis."""
 Order: TypeAlias = tuple[tuple[Box, int, int], ...]
-"""The elements of a tensor in some order: of a box of it the elements [start, stop), box after box."""
+"""An order of a tensor's elements: box after box, the elements [start, stop) of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSlice:
-    """What a rank holds of a tensor: elements [start, stop), in row-major order, of a box of it, and where they lie."""
+    """A rank's part of a tensor: elements [start, stop), in row-major order, of a box, and their place in a file."""
 
     rank: int
     box: Box
@@ -41,7 +41,7 @@ class TensorSlice:
         return tuple(slice(*bounds) for bounds in self.box)
 
     def rows(self, shape: Sequence[int]) -> tuple[int, int] | None:
-        """The same as elements [start, stop) of the whole tensor of ``shape``; None where they do not stand together there."""
+        """Return the slice as elements [start, stop) of the tensor of ``shape``; None where not contiguous there."""
         if any(bounds != (0, size) for bounds, size in zip(self.box[1:], shape[1:], strict=True)):
             return None
         before = self.box[0][0] * math.prod(shape[1:]) if shape else 0
@@ -50,7 +50,7 @@ class TensorSlice:
 
 @dataclass(frozen=True)
 class Whole:
-    """One tensor by the parts of it that ranks hold, in the order of the ranks; another process may read it."""
+    """One tensor as the parts of all ranks, in the order of the ranks; readable in another process."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,33 +58,34 @@ class Whole:
 
     @property
     def bytes(self) -> int:
-        """How much there is to read."""
+        """The number of bytes to read."""
         return sum(held.part.stop - held.part.start for held in self.held)
 
     @cached_property
     def order(self) -> Order:
-        """The order in which :meth:`blocks` has the elements: that of the whole tensor, wherever the ranks' parts allow it."""
+        """The order of the elements of :meth:`blocks`: row-major wherever the ranks' parts allow that."""
         if self._by_rows:
             return ((tuple((0, size) for size in self.shape), 0, math.prod(self.shape)),)
         return tuple((held.box, held.start, held.stop) for held in self._in_order)
 
     @property
     def digests(self) -> tuple[tuple[object, ...], ...] | None:
-        """The digests of all parts, each with what it is of; None where a part has none. Two tensors of equal digests are equal to the
-        bit."""
+        """The position, type and digest of all parts; None where one lacks a digest. Equal digests mean equal bits."""
         if any(held.part.digest is None for held in self.held):
             return None
         return tuple((held.box, held.start, held.stop, held.part.kind, held.part.digest) for held in self._by_boxes)
 
     def blocks(self) -> Iterator[Array]:
-        """All elements in :attr:`order`, fp32, in blocks that are valid until the next; raises RecordError unless each is there once, and
-        as it was recorded."""
+        """Yield all elements in :attr:`order`, fp32, in blocks that are valid until the next.
+
+        Raises RecordError unless each element is there once and unchanged.
+        """
         self.refuse_gaps()
         for held in self._in_order:
             yield from held.part.blocks()
 
     def read(self) -> Array:
-        """The whole tensor, fp32; raises RecordError as :meth:`blocks` does."""
+        """Return the tensor, fp32; raises RecordError as :meth:`blocks` does."""
         self.refuse_gaps()
         whole = np.empty(self.shape, np.float32)
         for held in self.held:
@@ -97,7 +98,7 @@ class Whole:
 
     @cached_property
     def _by_rows(self) -> list[tuple[TensorSlice, tuple[int, int]]]:
-        """The parts in the order of the whole tensor, each with its elements there; empty where a part does not stand together there."""
+        """The parts in row-major order with their elements there; empty where a part is not contiguous there."""
         rows = [(held, bounds) for held in self._not_empty if (bounds := held.rows(self.shape)) is not None]
         return sorted(rows, key=lambda each: each[1]) if len(rows) == len(self._not_empty) else []
 
@@ -121,8 +122,8 @@ class Whole:
             raise self.not_whole(f"elements of rank {twice} are on an earlier rank too")
 
     def _held_twice(self) -> int | None:
-        """The first rank that holds an element of an earlier rank; None where every element is held once."""
-        if self._by_rows or _apart({held.box for held in self.held}):
+        """Return the first rank that holds an element of an earlier rank; None where every element is held once."""
+        if self._by_rows or _are_disjoint({held.box for held in self.held}):
             rows = self._by_rows or [(held, (held.start, held.stop)) for held in self._by_boxes]
             clashes = [
                 max(one.rank, other.rank)
@@ -139,11 +140,11 @@ class Whole:
         return None
 
     def not_whole(self, why: str) -> RecordError:
-        """The error for a tensor of which not every element is held once."""
+        """Return the error for a tensor with missing or repeated elements."""
         return RecordError(f"{self.held[0].part.path}: {self.name} is not whole: {why}; record with every rank")
 
 
-def _apart(boxes: Collection[Box]) -> bool:
+def _are_disjoint(boxes: Collection[Box]) -> bool:
     """Whether no two boxes share an element."""
     bounds = np.array(list(boxes))  # [boxes, axes, 2]
     starts, stops = bounds[..., 0], bounds[..., 1]
@@ -152,12 +153,9 @@ def _apart(boxes: Collection[Box]) -> bool:
 
 
 def _put(place: Array, at: int, block: Array) -> None:
-    """Write a block to the elements of an array from ``at`` on, in row-major order."""
-    if place.ndim == 1:
-        place[at : at + len(block)] = block
-        return
+    """Write a block into an array from element ``at`` on, in row-major order."""
     if place.ndim != 2:
-        place.flat[at : at + len(block)] = block
+        (place if place.ndim == 1 else place.flat)[at : at + len(block)] = block
         return
     row, column = divmod(at, place.shape[1])
     if column:  # the rest of a row that was begun
@@ -171,11 +169,11 @@ def _put(place: Array, at: int, block: Array) -> None:
 
 
 class Tensors(Mapping[str, Array]):
-    """Canonical name to whole fp32 array, each read when asked for and not kept."""
+    """Canonical name to full fp32 array, read on access and not kept."""
 
     def __init__(self, files: Mapping[int, Sequence[tuple[Path, str | None]]], tables: Mapping[int, Sequence[Shard]]) -> None:
-        """``files`` are a rank's safetensors files, each with the digest of its header, ``tables`` the shards that they must hold; raises
-        RecordError where a shard is missing."""
+        """Open each rank's safetensors ``files``, with the digests of their headers; raises RecordError where a shard of
+        ``tables`` is missing."""
         self._files = {rank: [TensorFile(path, digest) for path, digest in paths] for rank, paths in files.items()}
         self._parts: dict[str, list[tuple[int, Shard]]] = {}
         for rank, shards in tables.items():
@@ -194,7 +192,7 @@ class Tensors(Mapping[str, Array]):
         return name in self._parts
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a whole tensor, without reading it."""
+        """Return the shape of a tensor, without reading it."""
         return self._parts[name][0][1].shape
 
     def __repr__(self) -> str:
@@ -204,7 +202,7 @@ class Tensors(Mapping[str, Array]):
         return self.whole(name).read()
 
     def whole(self, name: str) -> Whole:
-        """A tensor that is not read yet; raises RecordError where a rank's part is not what its manifest says."""
+        """Return a tensor that is not read yet; raises RecordError where a rank's part contradicts its manifest."""
         if name not in self._parts:
             near = nearest(name, self._parts)
             raise KeyError(f"no tensor {name}" + (f"; did you mean {near[0]}?" if near else ""))

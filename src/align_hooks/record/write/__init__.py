@@ -1,1 +1,1 @@
-"""Recording: one rank writes its part of a run, whole or not at all."""
+"""Recording: one rank writes its part of a run, atomically."""

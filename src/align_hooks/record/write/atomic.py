@@ -1,7 +1,6 @@
-"""Files that are whole or absent: each is written under a temporary name, synced and renamed.
+"""Atomic files: each is written under a temporary name, synced and renamed; writers return the digest.
 
-Neither a reader nor a job that follows a killed one meets half a file. The functions that write return the digest of what they wrote. A
-file system may lack hard links, or may not sync directories. Then the file is written without them, and :func:`weaknesses` names the loss.
+A file system may lack hard links or the sync of directories; :func:`weaknesses` names what is lost.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from align_hooks.record.format.folder import TEMPORARY
 from align_hooks.record.format.layout import Array
 
 AT_ONCE = 1024
-"""Pieces of memory that one call of Linux writes."""
+"""Buffers that one ``writev`` of Linux takes."""
 UNSUPPORTED = {EPERM, EACCES, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP, EBADF, EISDIR, EMLINK, EXDEV, ENOTTY}
-"""The errors of file systems that lack hard links, or that cannot sync a directory."""
+"""Errors of file systems without hard links, or without the sync of a directory."""
 NO_LINKS, NO_SYNC, NO_LOCKS = "no_links", "no_sync", "no_locks"
-"""What a file system may lack, as manifests name it, each with its message ``weakness.WORD``; behind the last stand ``": "`` and the error
-of the file system."""
+"""Missing features of a file system in manifests, each with a message ``weakness.WORD``; the last is followed by an error."""
 
 
 def replace(path: Path, write: Callable[[Path], str]) -> str:
-    """Make ``path`` hold what ``write`` puts into the temporary file that it is handed; ``write`` returns its digest."""
+    """Replace ``path`` by a temporary file that ``write`` fills; ``write`` returns the digest."""
     return _write_aside(path, write, lambda temporary: temporary.replace(path))
 
 
 def create(path: Path, content: Mapping[str, object]) -> None:
-    """Write a sealed object as :func:`write_sealed` does, but raise FileExistsError where ``path`` exists."""
+    """Write a sealed object; raises FileExistsError where ``path`` exists."""
     sealed = digests.seal(encoded(json_text(content)))
 
     def link(temporary: Path) -> None:
@@ -45,7 +43,7 @@ def create(path: Path, content: Mapping[str, object]) -> None:
 
 
 def _write_aside(path: Path, write: Callable[[Path], str], publish: Callable[[Path], object]) -> str:
-    """Let ``write`` fill a temporary file beside ``path`` and ``publish`` give it its name; the digest of what was written."""
+    """Let ``write`` fill a temporary file beside ``path`` and ``publish`` rename it; return the digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_name(path)
     try:
@@ -65,7 +63,7 @@ def write_json(path: Path, content: Mapping[str, object]) -> str:
 
 
 def write_sealed(path: Path, content: Mapping[str, object]) -> str:
-    """Write ``content`` as indented JSON whose last member is its digest."""
+    """Write ``content`` as indented JSON with its digest as the last member."""
     return write_bytes(path, digests.seal(encoded(json_text(content))))
 
 
@@ -93,7 +91,7 @@ def write_array(path: Path, array: Array) -> str:
 
 
 def write_buffers(path: Path, buffers: Sequence[bytes | memoryview]) -> None:
-    """Write a new file out of many pieces of memory in few calls: each hands Python's lock to another thread and back."""
+    """Write a new file from many buffers in few calls, since each call releases and takes the GIL."""
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     with path.open("xb", buffering=0) as file:
         while left:
@@ -105,22 +103,22 @@ def write_buffers(path: Path, buffers: Sequence[bytes | memoryview]) -> None:
 
 
 def json_text(content: object, *, indent: int | None = 1) -> str:
-    """Strict JSON: NaN and the infinities become the strings that ``float()`` reads back."""
+    """Return strict JSON: NaN and infinities become strings that ``float()`` reads back."""
     return json.dumps(_strict(content), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def encoded(text: str) -> bytes:
-    """A text as UTF-8. A surrogate, which stands for a byte of a name that is not UTF-8, becomes JSON's escape and reads back as itself."""
-    return text.encode("utf-8", "backslashreplace")
+    """Return a text as UTF-8."""
+    return text.encode("utf-8", "backslashreplace")  # a surrogate, a byte of a name, becomes JSON's escape
 
 
 def sync(descriptor: int) -> bool:
-    """Sync an open file; whether the file system can."""
+    """Sync an open file; return whether the file system can."""
     return _supported(lambda: os.fsync(descriptor))
 
 
 def weaknesses(path: Path) -> Iterator[str]:
-    """What a record needs of the file system of ``path`` and does not get; tried beside ``path``."""
+    """Yield the features that the file system of ``path`` lacks, by a trial beside ``path``."""
     probe, link = (temporary_name(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
     try:
         for file in (probe, link):
@@ -136,13 +134,13 @@ def weaknesses(path: Path) -> Iterator[str]:
 
 
 def weakness(text: str) -> Message | str:
-    """Return what a manifest says as a message; what no version of ours wrote stays as it is."""
+    """Return a manifest's text as a message; an unknown text stays as it is."""
     word, _, error = text.partition(": ")
     return message(f"weakness.{word}", **({"error": error} if error else {})) if word in (NO_LINKS, NO_SYNC, NO_LOCKS) else text
 
 
 def _supported(call: Callable[[], object]) -> bool:
-    """Make a call that a file system may lack; whether it has it. Raises every other OSError."""
+    """Make a system call; return whether the file system supports it. Raises every other OSError."""
     try:
         call()
     except OSError as error:
@@ -153,8 +151,8 @@ def _supported(call: Callable[[], object]) -> bool:
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which ``path`` is written, short enough for a ``path`` whose name is as long as names may be."""
-    return path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")
+    """Return the temporary name of ``path``."""
+    return path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")  # cut, as a name may have the largest length already
 
 
 def _strict(value: object) -> object:
@@ -182,7 +180,7 @@ def _write(path: Path, content: bytes) -> str:
 
 
 def sync_path(path: Path) -> bool:
-    """Sync a file, or a directory's entries; whether the file system can."""
+    """Sync a file, or a directory's entries; return whether the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return sync(descriptor)

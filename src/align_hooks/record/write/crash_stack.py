@@ -1,12 +1,9 @@
-"""The last words of a process that a signal ends: which signal, and the stack.
+"""The stack at which a signal ends a process.
 
-A handler in Python waits for the interpreter, which a hanging collective never releases. faulthandler's handler is C: it writes the stack
-to a file that is open already and hands the signal on to the default action, so that the process dies at once, of the signal, as it
-does without us. A signal that the script handles, in Python or in C, stays with the script, also where the script handles it later:
-registering replaces no Python handler, and a Python handler replaces the registration.
-
-There is one exception. Without a handler, a signal ends a process that waits inside the kernel, for a network file system say. A handler
-runs only once that wait is over.
+A handler in Python waits for the interpreter, which a hanging collective never releases. faulthandler's handler is C:
+it writes the stack to an open file and chains to the default action, so that the process dies at once, of the signal.
+A signal that the script handles, now or later, stays with the script. One difference remains: a process that waits
+inside the kernel, for a network file system say, dies only after the wait.
 """
 
 from __future__ import annotations
@@ -26,15 +23,15 @@ from align_hooks.process.storage import opened
 from align_hooks.record.format import folder, layout
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""The signals with which schedulers, launchers and closing terminals end a process. SIGKILL cannot be handled."""
+"""The signals of schedulers, launchers and closing terminals. SIGKILL cannot be handled."""
 LARGEST = 1 << 16
-"""Bytes that are read: faulthandler stops after a hundred frames."""
+"""Bytes that are read; faulthandler stops after a hundred frames."""
 FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,600})$', re.MULTILINE)
 
 
 @dataclass
 class LastWords:
-    """The files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
+    """The crash-stack files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
 
     run: Path
     rank: int
@@ -42,12 +39,11 @@ class LastWords:
     _handlers: dict[signal.Signals, int | None] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Let each unhandled signal write the stack at which it ends this process; raises OSError where there can be no file. The file of
-        an earlier process of the rank is removed in any case: its signal did not end this process."""
+        """Register a stack dump for each unhandled signal; raises OSError where no file can be made."""
         for number in SIGNALS:
             place = layout.last_words(self.run, self.rank, number.name)
             folder.make(self.run, place.parent)
-            place.unlink(missing_ok=True)
+            place.unlink(missing_ok=True)  # an earlier process's
             if _handler(number) is not None:
                 continue
             self._files[number] = file = place.open("xb", buffering=0)
@@ -56,14 +52,14 @@ class LastWords:
         os.register_at_fork(after_in_child=self._forget)
 
     def withdraw(self) -> None:
-        """Unregister every signal and remove the files: this process ended by itself."""
+        """Unregister every signal and remove the files, as the process ends by itself."""
         numbers = list(self._files)
         self._forget()
         for number in numbers:
             layout.last_words(self.run, self.rank, number.name).unlink(missing_ok=True)
 
     def _forget(self) -> None:
-        """Unregister the signals that nothing else handles by now, and close the files; a forked child does no more."""
+        """Unregister the signals that nothing else handles by now, and close the files, also in a forked child."""
         for number, file in self._files.items():
             if _handler(number) == self._handlers[number]:
                 faulthandler.unregister(number)
@@ -72,8 +68,8 @@ class LastWords:
 
 
 def _handler(number: signal.Signals) -> int | None:
-    """The address of the C function that handles a signal, None for the default action; ``signal`` knows only Python's handlers."""
-    getsig = ctypes.pythonapi.PyOS_getsig
+    """Return the address of the C function that handles a signal; None for the default action."""
+    getsig = ctypes.pythonapi.PyOS_getsig  # the module signal knows only Python's handlers
     getsig.argtypes, getsig.restype = (ctypes.c_int,), ctypes.c_void_p
     address: int | None = getsig(number)
     return address
@@ -81,10 +77,11 @@ def _handler(number: signal.Signals) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SignalExit:
-    """How a signal ended a process: the signal's name and the Python stack, the innermost frame first; empty where Python ran none."""
+    """The signal that ended a process, with the Python stack."""
 
     signal: str
     stack: Sequence[tuple[str, int, str]] = ()
+    """File, line and function, innermost first; empty without Python frames."""
 
     def __str__(self) -> str:
         where = "".join(f" in {file}:{line} {function}" for file, line, function in self.stack[:1])
@@ -92,7 +89,7 @@ class SignalExit:
 
 
 def read(run: Path, rank: int) -> SignalExit | None:
-    """The signal that ended a rank, and its stack; None without last words. A file that is not ours counts as none."""
+    """Return the signal that ended a rank, with the stack; None without such a file of ours."""
     for number in SIGNALS:
         text = _text(layout.last_words(run, rank, number.name))
         if text.startswith(("Stack", "Current thread", "Thread")):
@@ -101,7 +98,7 @@ def read(run: Path, rank: int) -> SignalExit | None:
 
 
 def _text(place: Path) -> str:
-    """The beginning of a regular file, not opened through a link; empty without such a file."""
+    """Return the beginning of a regular file, not through a link; empty without such a file."""
     with contextlib.suppress(OSError, ValueError), opened(place, follow=False) as file:
         return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
     return ""

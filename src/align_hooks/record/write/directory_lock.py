@@ -1,16 +1,16 @@
-"""A rank's claim on its part of a run's directory, for as long as the job lives.
+"""A rank's lock on its part of a run's directory, for the lifetime of the job.
 
-A file beside the manifest, ``manifest/rank_M.claim``, is locked (POSIX ``fcntl``) from the start of recording to its end. The kernel
-drops the lock when the process ends, however it ends, so a killed job blocks nobody. Forked processes do not inherit the lock. They would
-inherit a lock by ``flock``: a data loader that outlives a job would hold the directory. The kernel also drops the lock when the process
-closes the claim by any other descriptor, as a script does that copies its own run's directory. So a claim also says when it was released.
-A claim that was not released, of a living process of this machine, is held whatever the lock says.
+``manifest/rank_M.claim`` is locked (POSIX ``fcntl``) while a rank records. The kernel drops the lock when the process
+ends, so a killed job blocks nobody. Forked processes do not inherit the lock, as they would by ``flock``: a data
+loader that outlives a job would keep the directory. The kernel also drops the lock when the process closes the file
+by any other descriptor, as a script does that copies its own run. So the file also records its release; without
+one, a living process of this machine holds the directory whatever the lock says.
 
-The lock holds among the containers of one machine, and among machines where the file system passes locks on: NFS 4, NFS 3 with its lock
-manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where it is switched on. Elsewhere a lock is one machine's own, or there is
-none; :attr:`DirectoryLock.storage_limitations` says so where that can be seen. So the claim is read again whenever a step is written: a
-later job has written itself into it, and the earlier job stops recording. A network file system may show that late, by as long as it
-keeps attributes (NFS: 3 to 60 seconds); the digests in the rows tell apart what the two jobs wrote in that time.
+The lock works among the containers of one machine, and among machines where the file system forwards locks: NFS 4,
+NFS 3 with its lock manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where configured. Elsewhere
+:attr:`DirectoryLock.storage_limitations` names the lack where it is visible. So the file is read again whenever a
+step is written: a later job has written itself there, and the earlier job stops recording. A network file system
+shows that late (NFS: 3 to 60 seconds); the digests in the rows separate what the two jobs wrote in that time.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.write.atomic import NO_LOCKS
 
 LONGEST = 4096
-"""Bytes of the longest claim."""
+"""The largest size of the lock file, in bytes."""
 FLOCK = "hhqqi4x"
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 RELEASED = "released"
-"""The fact that a job adds to its claim when it releases it."""
+"""The fact that a job adds when it releases its lock."""
 HELD = {errno.EACCES, errno.EAGAIN}
 
 
 @dataclass(eq=False)
 class DirectoryLock:
-    """One rank's claim; made by :func:`take`. ``storage_limitations`` says what the file system lacks for it, empty where it lacks
-    nothing."""
+    """One rank's lock; made by :func:`take`."""
 
     path: Path
     facts: JsonObject
     storage_limitations: str = ""
+    """What the file system lacks for a lock; empty where it lacks nothing."""
     _file: int = field(default=-1, repr=False)
     _before: bytes = b""
 
     @property
     def is_proof(self) -> bool:
-        """Whether no other process can hold this rank: the lock was granted by a file system that has locks."""
+        """Whether no other process can hold this rank, since the file system has locks."""
         return not self.storage_limitations
 
     def check(self) -> None:
-        """Raise RecordError where the directory was taken over, or away, since it was claimed."""
+        """Raise RecordError where another job took the directory, or somebody removed it."""
         if self.facts.get("pid") != os.getpid():
             raise RecordError(
                 f"{self.path} is of process {self.facts.get('pid')}, which this one was forked from; one process records a rank"
@@ -73,19 +73,18 @@ class DirectoryLock:
             raise RecordError(f"{self.path} is another job's by now ({holder(self.path)}); give every job a directory of its own")
 
     def add(self, **facts: object) -> None:
-        """Write more facts into the claim."""
+        """Write more facts into the lock file."""
         self.facts |= facts
         self._write(self._content())
 
     def release(self, *, unused: bool = False) -> None:
-        """Release the directory, and say so in the claim; ``unused`` leaves the claim as it was before. The file stays: a process that
-        deletes it could delete another job's lock."""
+        """Release the directory, and record it in the lock file; ``unused`` restores the earlier content."""
         if self._file < 0:
             return
+        # the file stays: a process that deletes it could delete another job's lock
         with contextlib.suppress(OSError):  # a full disk, or a directory that is gone: the next job sees that this process has ended
             if os.pread(self._file, LONGEST, 0) == self._content() and self.facts["pid"] == os.getpid():
-                after = self._before if unused and self._before else json.dumps(self.facts | {RELEASED: True}).encode()
-                self._write(after)
+                self._write((unused and self._before) or json.dumps(self.facts | {RELEASED: True}).encode())
         os.close(self._file)
         self._file = -1
 
@@ -98,8 +97,7 @@ class DirectoryLock:
 
 
 def take(path: Path, launch: Launch) -> DirectoryLock:
-    """Claim a rank's place, and write nothing: :meth:`DirectoryLock.add` does. Raises RefusedRun where another living process holds the
-    place, OSError where it cannot be written."""
+    """Lock a rank's place, and write nothing; raises RefusedRun where another living process holds the place."""
     if path.is_symlink():
         raise RefusedRun(f"{path} is a link, and nothing is written through one; remove it")
     if is_shared(path):  # with a snapshot: our lock and our facts are for this directory alone
@@ -123,7 +121,7 @@ def take(path: Path, launch: Launch) -> DirectoryLock:
 
 
 def read(path: Path) -> JsonObject:
-    """The facts of a claim; empty where there is no whole claim."""
+    """Return the facts of a lock file; empty without a complete one."""
     try:
         if path.is_symlink() or not stat.S_ISREG(path.stat().st_mode):
             return {}
@@ -134,16 +132,15 @@ def read(path: Path) -> JsonObject:
 
 
 def parsed(content: bytes) -> JsonObject:
-    """The facts in a claim's content; empty where it is no claim."""
-    try:
+    """Return the facts in a lock file's content; empty for any other content."""
+    with contextlib.suppress(ValueError, RecursionError):
         facts = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        return facts if isinstance(facts, dict) else {}
+    return {}
 
 
 def is_held(path: Path) -> bool:
-    """Whether another living process has locked a claim, as far as the file system tells."""
+    """Whether another living process holds a lock file, as far as the file system shows."""
     try:
         with path.open("rb") as file:
             lock = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -153,20 +150,20 @@ def is_held(path: Path) -> bool:
 
 
 def has_ended(path: Path, claim: Mapping[str, object]) -> bool:
-    """Whether another process's claim has surely ended: it was released, or its process was on this machine and is gone."""
+    """Whether another process's lock has surely ended: by its release, or with its process on this machine."""
     if claim.get("pid") == os.getpid():
         return False
     return bool(claim.get(RELEASED)) or (claim.get("host") == os.uname().nodename and not is_held(path) and not _lives(claim, path))
 
 
 def job(launch: Launch) -> JsonObject:
-    """The facts by which ranks know a start of their job. Jobs that meet at a machine's own address are told apart by the machine."""
+    """Return the facts that identify a start of a job; a loopback address needs the machine too."""
     local = not launch.job or any(f"={address}" in launch.job for address in LOOPBACK)
     return {"job": launch.job[:1000], "world_size": launch.world_size} | ({"machine": launch.host} if local else {})
 
 
 def is_of(claim: Mapping[str, object], launch: Launch) -> bool:
-    """Whether a claim is that of a rank of this job."""
+    """Whether a lock file is of a rank of this job."""
     return bool(claim) and all(claim.get(key) == value for key, value in job(launch).items())
 
 
@@ -181,20 +178,20 @@ def _lock(file: int, path: Path) -> str:
 
 
 def refusal(path: Path) -> RefusedRun:
-    """The error for a claim that another living process holds."""
+    """Return the error for a lock that another living process holds."""
     return RefusedRun(f"{path.parent.parent} is being recorded into by {holder(path)}; choose another directory, or end that job")
 
 
 def holder(path: Path) -> str:
-    """The process that wrote a claim, in words."""
+    """Return a description of the process that wrote a lock file."""
     facts = read(path)
     process = f"pid {facts.get('pid', 'unknown')} of {facts.get('host', 'an unknown host')}"
     return f"{process}, since {facts['started']}" if "started" in facts else process
 
 
 def _lives(claim: Mapping[str, object], path: Path) -> bool:
-    """Whether the process that wrote a claim lives on this machine and has not released it; a copy of a claim holds nothing."""
+    """Whether the process of a lock file lives on this machine and has not released the lock."""
     since = claim.get("born")
-    if claim.get(RELEASED) or claim.get("inode") != path.stat().st_ino:
+    if claim.get(RELEASED) or claim.get("inode") != path.stat().st_ino:  # a copy of a lock file holds nothing
         return False
     return bool(since) and claim.get("host") == os.uname().nodename and claim.get("pid") != os.getpid() and born(claim.get("pid")) == since

@@ -1,4 +1,4 @@
-"""A file that somebody asked for, a report say: written as a whole or not at all, through no link, and over no file of a record."""
+"""Output files, reports for example: written atomically, through no link, and over no file of a record."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from align_hooks.record.format import layout
 from align_hooks.record.write import atomic
 
 OWN = ("manifest", "last_words", *layout.ROW_FOLDERS)
-"""Folders of a record that hold nothing but its own."""
+"""Folders of a record without files of others."""
 
 
 def place_of(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a file, or of a folder, that is to be written; raises ValueError where it is a link or a file of a record."""
+    """Return the absolute path of an output; raises ValueError for a link or a file of a record."""
     place = path_of(path)
     if Path(path).expanduser().is_symlink():
         raise ValueError("is a link, and nothing is written through one; name a file of its own")
@@ -26,12 +26,11 @@ def place_of(path: str | os.PathLike[str]) -> Path:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a record alone may have a file by a name in it."""
+    """Whether a name in a run's directory is reserved for the record."""
     is_of_step = layout.number(name.partition("/")[0], "step_") is not None
     return layout.is_file_of_record(name) or is_of_step or any(name.startswith(f"{folder}/") for folder in OWN)
 
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file; raises OSError where that fails, and ValueError as :func:`place_of` does."""
-    place = place_of(path)
-    atomic.write_bytes(place, content if isinstance(content, bytes) else atomic.encoded(well_formed(content)))
+    atomic.write_bytes(place_of(path), content if isinstance(content, bytes) else atomic.encoded(well_formed(content)))

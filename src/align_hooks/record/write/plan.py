@@ -10,16 +10,16 @@ ELEMENT = 4
 
 
 def tensors(settings: Settings, steps: range) -> int:
-    """How many times a run of ``steps`` writes as many elements as the model has."""
+    """Return how many copies of the model a run of ``steps`` writes."""
     return sum(kind.copies * settings.steps(kind).count(kind.numbers(steps)) for kind in KINDS if kind.copies)
 
 
 def batches(settings: Settings, steps: range) -> int:
-    """Of how many batches a run of ``steps`` writes something of every token."""
+    """Return the number of batches whose tokens a run of ``steps`` records."""
     return max((settings.steps(kind).count(kind.numbers(steps)) for kind in KINDS if kind.token_bytes or kind.choice_bytes), default=0)
 
 
 def token_bytes(settings: Settings, steps: range, choices: int = 0) -> int:
-    """Bytes that a run of ``steps`` writes for every token of a batch, which is given to so many experts in all layers together."""
+    """Return the bytes that a run writes for every token of a batch, with ``choices`` experts in all layers together."""
     bytes_of = {kind: kind.token_bytes + choices * kind.choice_bytes for kind in KINDS}
     return sum(size * settings.steps(kind).count(kind.numbers(steps)) for kind, size in bytes_of.items() if size)

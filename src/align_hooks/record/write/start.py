@@ -1,8 +1,8 @@
-"""The start of a rank's recording: the record that its directory holds already is refused, replaced or continued.
+"""The start of a rank's recording: an earlier record in its directory is refused, replaced or continued.
 
-No file of an earlier record changes before the model is built, when it is known what this start will record: a start that fails
-before that leaves the earlier record as it was. Then one file is renamed, the rank's manifest. The rename replaces the earlier record, or
-ends it where this one goes on (:mod:`.committed`). After the rename, the files that do not count any more are deleted.
+Nothing of an earlier record changes before the model is built, so a start that fails before that does no harm. Then
+the rename of one file, the rank's manifest, replaces the earlier record, or ends it where this one goes on
+(:mod:`.committed`). Files that do not count any more are deleted afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from align_hooks.settings import PREFIX, Settings
 
 
 def rows_of(run: Path, rank: int) -> list[Path]:
-    """The files of rows of a rank, that of the scalars first."""
+    """Return a rank's files of rows, scalars first."""
     return [layout.rows(run, kind.name, rank) for kind in ROWS]
 
 
@@ -45,8 +45,10 @@ class Earlier:
 
 
 def earlier(run: Path, launch: Launch, how: str, claimed: directory_lock.DirectoryLock | None = None) -> Earlier | None:
-    """The record that this start replaces or continues; None at the first start. ``claimed`` is this start's claim, None before it has one.
-    Raises RefusedRun where the directory holds a record that this start may not change."""
+    """Return the record that this start replaces or continues; None at the first start.
+
+    Raises RefusedRun for a record that this start may not change. ``claimed`` is this start's lock, None before it.
+    """
     path = layout.manifest(run, launch.rank)
     refuse_links(run, launch.rank)
     if claimed is None and directory_lock.is_held(place := layout.claim(run, launch.rank)):
@@ -61,7 +63,7 @@ def earlier(run: Path, launch: Launch, how: str, claimed: directory_lock.Directo
     manifest = _read(path)
     is_own = manifest is not None and is_restart(manifest.launch.launchers, launch.launchers)
     if how == "refuse" and not is_own:
-        over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start was killed, or failed
+        over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # by its end, failure or death
         if holds_anything(run) or not over:
             raise _taken(run, launch.rank, rows=holds_rows(run) or not over)
         return None
@@ -77,8 +79,8 @@ def earlier(run: Path, launch: Launch, how: str, claimed: directory_lock.Directo
 
 
 def refuse_finished(run: Path, how: str, launch: Launch) -> None:
-    """Raise RefusedRun, before a command is started, for a directory that none of its processes may record in: it holds a run that ended.
-    A run that has not ended may be this job's on another node, and a launcher may go on with its own."""
+    """Raise RefusedRun, before a command is started, for a directory with a run that ended."""
+    # a run that has not ended may be this job's on another node, and a launcher may go on with its own
     manifest = _read(layout.manifest(run, 0)) if how == "refuse" and launch.world_size == 1 else None
     is_over = manifest is not None and manifest.ended is not None and not manifest.launch.launchers.keys() & launch.launchers.keys()
     if is_over and holds_anything(run):
@@ -102,8 +104,7 @@ def _read(path: Path) -> Manifest | None:
 
 
 def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
-    """Raise RefusedRun for a link among a run's files, or among the directories of ``steps`` and of the state after them: the target of a
-    link is somebody else's."""
+    """Raise RefusedRun for a link among a run's files, or in ``steps`` and the state after them."""
     files = [layout.run_file(run), layout.manifest(run, rank), *rows_of(run, rank)]
     places = [layout.step(run, step, rank) for step, _ in layout.steps(run) if steps and steps.start <= step <= steps.stop]
     for path in (*files, *(place / below for place in places for below in FOLDERS)):
@@ -112,7 +113,7 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
 
 
 def refuse_unwritable(run: Path, rank: int, *among: Container[int]) -> None:
-    """Raise RefusedRun where the directory of a step ``among`` these is another user's: nothing is replaced by halves."""
+    """Raise RefusedRun where a step's directory is not writable, so that nothing is replaced by halves."""
     # the directories that exist are walked, not the steps: a run may intend 10**9 of them
     for place in (layout.step(run, step, rank) for step, _ in layout.steps(run) if any(step in steps for steps in among)):
         for path in (place, *(place / below for below in FOLDERS)):
@@ -121,8 +122,7 @@ def refuse_unwritable(run: Path, rank: int, *among: Container[int]) -> None:
 
 
 def counted(run: Path, rank: int, manifest: Manifest | None, *, replaced: bool = False) -> Committed | None:
-    """The rows that count by a rank's ``manifest``, None without one. Raises RecordError where they cannot be read; the rows of a record
-    that is ``replaced`` need not be whole, and are None then."""
+    """Return the rows that count by a rank's ``manifest``; None without one, and for unreadable rows of a ``replaced`` record."""
     try:
         return None if manifest is None else read_committed(layout.scalars(run, rank), manifest)
     except RecordError:
@@ -132,8 +132,7 @@ def counted(run: Path, rank: int, manifest: Manifest | None, *, replaced: bool =
 
 
 def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Iterable[str]) -> list[JsonObject]:
-    """The segments before a start that goes on with step ``first``, for its manifest. ``manifest`` is the earlier manifest, with
-    the ``rows`` that count; ``again`` are the kinds of states that the start records of ``first`` itself."""
+    """Return the segments before a start that goes on with step ``first`` and records kinds of states ``again``."""
     kept = []
     for segment in manifest.starts():
         if segment.stop is None or segment.stop > first:
@@ -149,16 +148,18 @@ HANDED = {
     "routed": ("REPLAY_ROUTING", "gave its tokens to the experts of"),
     "taught": ("TEACHER", "had its blocks fed with what was recorded of"),
 }
-"""What a run was handed by another at some of its steps, by the field of its facts: the variable, and that in words."""
+"""Field of a run's facts for a replay of another run, to the variable and the words of a refusal."""
 
 
 def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept: int = 0) -> JsonObject:
-    """``facts`` of a segment that begins with step ``first``, with the id and overrides of ``earlier`` and what it was handed; ``kept`` is
-    how many of its steps stay. Other runs name the run by its id, and the overrides and what was handed are those of the steps that stay.
-    Raises RefusedRun where earlier steps that stay were handed something by another run than this segment's: a record names one source."""
+    """Return the ``facts`` of a segment that begins with step ``first``, with the id, overrides and replays of ``earlier``.
+
+    ``kept`` is the number of earlier steps that stay. Raises RefusedRun where these steps replayed another run than
+    this segment: a record names one source.
+    """
     merged = dict(facts)
     if "planned_steps" in facts:
-        merged["planned_steps"] = facts["planned_steps"] + kept
+        merged["planned_steps"] += kept
     if earlier.run_id is not None:
         merged["run_id"] = earlier.run_id
     overrides = list(facts.get("overrides", ()))
@@ -177,14 +178,14 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
 
 
 def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Path) -> None:
-    """Raise RefusedRun where a run that is continued was of another side or model."""
+    """Raise RefusedRun where the earlier run was of another side or model."""
     for key, differs in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
         if differs:
             raise RefusedRun(f"{PREFIX}RUN={run} holds a run of another {key}; choose another directory")
 
 
 def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
-    """Delete the ranks of a larger job that no rank of this job replaces; ranks that recorded something only with ``recorded``."""
+    """Delete the ranks of a larger job that this job lacks; ranks with recorded data only with ``recorded``."""
     for rank in (rank for rank in layout.ranks(run) if rank >= launch.world_size):
         rows = rows_of(run, rank)[::-1]
         if not recorded and (any(path.exists() for path in rows) or next(layout.step_folders(run, rank), None)):
@@ -203,12 +204,10 @@ def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
 
 
 def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
-    """Delete the temporary files of a killed process of this rank, beside its manifest and rows and in ``steps``."""
-    for path in (layout.manifest(run, rank), *rows_of(run, rank)):
+    """Delete the temporary files of this rank's killed processes, beside its manifest and rows and in ``steps``."""
+    of_run = (layout.run_file(run), layout.causal_mask(run)) if rank == 0 else ()
+    for path in (layout.manifest(run, rank), *rows_of(run, rank), *of_run):
         folder.sweep(path.parent, f"{path.name}.")
-    if rank == 0:
-        for path in (layout.run_file(run), layout.causal_mask(run)):
-            folder.sweep(run, f"{path.name}.")
     for step in steps:
         place = layout.step(run, step, rank)
         if folder.link(run, place) is None:
@@ -217,8 +216,8 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
 
 
 def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
-    """The steps whose files are a record's by its manifest: the steps that its ``rows`` list, the step that was under way, the state after
-    that step, and the steps that the record itself was deleting."""
+    """Return the steps that may have files of a record: listed steps, the step under way with the state after it, and
+    the steps that the record was deleting."""
     deleting = manifest.deleting if manifest else ()
     if manifest is None or rows is None:  # a manifest or rows that cannot be read list nothing
         return sorted({*deleting})
@@ -228,13 +227,13 @@ def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
 
 
 def holds_a_run(run: Path) -> bool:
-    """Whether ``RUN_EXISTS=refuse`` protects a directory: anything was recorded in it, or a rank is recording. A start that recorded
-    nothing and is over, however it ended, must not block the next start."""
+    """Whether ``RUN_EXISTS=refuse`` protects a directory: something was recorded in it, or a rank is recording."""
     return holds_anything(run) or any(directory_lock.is_held(layout.claim(run, rank)) for rank in layout.ranks(run))
 
 
 def holds_anything(run: Path) -> bool:
-    """Whether anything was recorded in a directory, or saved by hand: a start that fails in its first step has written its weights."""
+    """Whether anything was recorded in a directory, or saved by hand."""
+    # a start that fails in its first step has no rows, but has written its weights
     return holds_rows(run) or next(layout.step_folders(run), None) is not None
 
 
@@ -244,5 +243,5 @@ def holds_rows(run: Path) -> bool:
 
 
 def again(settings: Settings, first: int) -> list[str]:
-    """The kinds of states that a start records of its first step."""
+    """Return the kinds of states that a start records of its first step."""
     return [kind.name for kind in KINDS if kind.is_state and first in settings.steps(kind)]

@@ -1,4 +1,4 @@
-"""The files of a step that are no rows: the batch and the tensors. Each function returns the digests that the step's row lists."""
+"""The files of a step besides rows: batch and tensors. Each writer returns the digests for the step's row."""
 
 from __future__ import annotations
 
@@ -24,47 +24,43 @@ class StepBatch:
     """One rank's batch of a step, its micro-batches joined along the batch axis."""
 
     arrays: Mapping[str, Array]
-    """``[rows, sequence]`` by name; none on a pipeline stage that sees nothing of the batch. The attention
-    mask is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``."""
+    """``[rows, sequence]`` by name; the attention mask is bool ``[rows or 1, 1, sequence, sequence]``, True where forbidden."""
     rows: Sequence[int]
     """Rows of each micro-batch."""
     slices: Sequence[Sequence[int]] | None = None
     """Positions [start, stop) of the sequence that a context-parallel rank has; None for all."""
     joined_first: Mapping[str, object] | None = None
-    """Given where ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their order, are one batch,
-    which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch."""
+    """Members of :class:`.schema.JoinedFirst` where data-parallel ranks' rows form one batch that is then cut; else None."""
     experts: Mapping[str, Sequence[int]] | None = None
-    """How many of the tokens that this rank routed each expert was given, by the name of a layer's router."""
+    """Name of a layer's router to the number of this rank's tokens on each expert."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepChoices:
-    """The experts that one rank's tokens of a step were given to."""
+    """The experts of one rank's tokens of a step."""
 
     experts: Mapping[str, Array]
     """Name of a layer's router to int16 ``[rows, positions, experts a token]``."""
     rows: Sequence[int]
     """Rows of each micro-batch."""
     slices: Sequence[Sequence[int]] | None = None
-    """Positions [start, stop) of the sequence that this rank routes, None for all: a context-parallel rank
-    routes its own, a rank of sequence parallelism a part of these."""
+    """Positions [start, stop) that this rank routes; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepActivations:
-    """What one rank's points put out in a step."""
+    """The values of one rank's points in a step."""
 
     sums: Mapping[str, Array]
     """fp64 ``[micro-batches, NUMBERS]`` by the name of a point or of its gradient."""
     tensors: Mapping[str, Array]
-    """fp32 ``[rows, positions, columns]`` of those that are kept whole."""
+    """fp32 ``[rows, positions, columns]`` of the points with full tensors."""
     points: Mapping[str, object]
     """The members of :class:`.schema.ActivationHeader`."""
 
 
 def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str | None = None) -> dict[str, str]:
-    """Write a batch. A causal mask is written once for the run, for other readers: ours makes it from the length. ``batch.json``, which
-    holds the digests of the arrays, comes last and makes the batch whole."""
+    """Write a batch; ``batch.json``, with the digests of the arrays, comes last and commits the batch."""
     place, arrays = folder.make(run, layout.step(run, step, rank)), batch.arrays
     facts: JsonObject = {"rows": list(batch.rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
     cuts = None if batch.slices is None else [list(bounds) for bounds in batch.slices]
@@ -76,7 +72,7 @@ def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str 
         array = arrays[name]
         if name == "attention_mask":
             facts["attention_mask"] = "causal" if is_causal(array) else "own"
-            if facts["attention_mask"] == "causal":
+            if facts["attention_mask"] == "causal":  # once a run, for other readers: ours computes it
                 if rank == 0 and not layout.causal_mask(run).exists():
                     atomic.write_array(layout.causal_mask(run), array[:1])
                 continue
@@ -86,13 +82,12 @@ def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str 
 
 
 def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
-    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype. Each tensor's
-    digest stands in the header's metadata; the digest of the header is returned."""
+    """Write one rank's fp32 tensors of a step as safetensors; raises RecordError for another dtype."""
     return _write_safetensors(run, layout.step(run, step, rank) / name, tensors, np.float32, {"segment": segment})
 
 
 def write_routing(run: Path, step: int, rank: int, choices: StepChoices, segment: str | None = None) -> dict[str, str]:
-    """Write the experts that tokens were given to."""
+    """Write the experts of tokens."""
     cuts = None if choices.slices is None else json.dumps([list(bounds) for bounds in choices.slices])
     facts = {"rows": json.dumps(list(choices.rows)), "slices": cuts, "segment": segment}
     path = layout.step(run, step, rank) / layout.CHOICES
@@ -100,7 +95,7 @@ def write_routing(run: Path, step: int, rank: int, choices: StepChoices, segment
 
 
 def write_activations(run: Path, step: int, rank: int, made: StepActivations, segment: str | None = None) -> dict[str, str]:
-    """Write what points put out; the sums come last and make the step's activations whole."""
+    """Write the values of points; the sums come last and commit the step's activations."""
     place, written = layout.step(run, step, rank), {}
     if made.tensors:
         written[activations.TENSORS] = _write_safetensors(run, place / activations.TENSORS, made.tensors, np.float32, {"segment": segment})
@@ -110,7 +105,7 @@ def write_activations(run: Path, step: int, rank: int, made: StepActivations, se
 
 
 def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtype: type, facts: Mapping[str, str | None]) -> str:
-    """Write tensors of one ``dtype``, with the ``facts`` that are not None in the header's metadata; the digest of the header."""
+    """Write tensors with the ``facts`` that are not None in the header; return the header's digest."""
     wrong = [key for key, tensor in tensors.items() if tensor.dtype != dtype]
     if wrong:
         raise RecordError(f"{path.name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps {np.dtype(dtype)}")
@@ -118,7 +113,6 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
     folder.make(run, path.parent)
     metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
     metadata |= {key: value for key, value in facts.items() if value is not None}
-
     kind = next(kind for kind, stored in STORED.items() if np.dtype(stored) == dtype)
     before = head(((key, kind, tensor.shape, tensor.nbytes) for key, tensor in contiguous.items()), metadata) if contiguous else EMPTY
 
@@ -130,13 +124,13 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
 
 
 def is_causal(mask: Array) -> bool:
-    """Whether a bool mask, True where attention is forbidden, forbids exactly the positions after each position."""
+    """Whether a bool mask, True where attention is forbidden, is causal."""
     size = mask.shape[-1]
     return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
 
 
 def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
-    """Lowest and highest id among tokens and the labels that the loss mask lets count; None without tokens and labels."""
+    """Return the lowest and the highest id of tokens and of labels under the loss mask; None without ids."""
     labels, mask = arrays.get("labels"), arrays.get("loss_mask")
     if labels is not None and mask is not None:
         labels = labels[mask > 0]
@@ -145,5 +139,5 @@ def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
 
 
 def sha256(array: Array) -> str:
-    """SHA-256 of an array's bytes in C order, by which two runs are compared that should have been fed alike."""
+    """Return the SHA-256 of an array's bytes in C order, for comparisons of two runs' batches."""
     return hashlib.sha256(digests.bytes_of(array)).hexdigest()

@@ -1,7 +1,7 @@
 """One rank's writer: numpy in, files out.
 
-The row of scalars is written last in a step and makes the step count: it lists everything that the step wrote, with digests. So
-a job killed at any moment leaves a record that is readable up to its last whole step.
+The row of scalars comes last in a step and commits it, with the digests of everything that the step wrote: a job
+killed at any moment leaves a readable record up to its last whole step.
 """
 
 from __future__ import annotations
@@ -18,16 +18,9 @@ from typing import BinaryIO, TypeVar
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.ranks import Launch
-from align_hooks.quantities.activations import ACTIVATIONS
-from align_hooks.quantities.batches import BATCHES
-from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities import activations, batches, gradients, local_norms, optimizer_state, routing, scalars, weights
 from align_hooks.quantities.kind import Quantity
-from align_hooks.quantities.local_norms import LOCAL_NORMS
-from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SKETCHES, TENSORS
-from align_hooks.quantities.routing import ROUTING
-from align_hooks.quantities.scalars import SCALARS
-from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN, WEIGHTS
 from align_hooks.record.format import digests, folder, layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.layout import Array, JsonObject
@@ -36,18 +29,7 @@ from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION
 from align_hooks.record.read.committed import Committed
 from align_hooks.record.read.files import read_sealed
-from align_hooks.record.write import atomic, directory_lock, start
-from align_hooks.record.write.plan import ELEMENT
-from align_hooks.record.write.plan import tensors as tensors_planned
-from align_hooks.record.write.step_files import (
-    StepActivations,
-    StepBatch,
-    StepChoices,
-    write_activations,
-    write_batch,
-    write_routing,
-    write_tensors,
-)
+from align_hooks.record.write import atomic, directory_lock, plan, start, step_files
 from align_hooks.settings import PREFIX, Settings
 
 Content = TypeVar("Content")
@@ -55,9 +37,11 @@ Content = TypeVar("Content")
 
 @dataclass
 class Writer:
-    """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
-    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory.
-    ``storage_limitations`` names what a record needs and its file system lacks, see :func:`.atomic.weakness`."""
+    """The writer of one rank's record, from the lock on the directory to the end.
+
+    Raises RefusedRun where the directory cannot be used; after :meth:`describe`, OSError where the disk is full or
+    fails, and RecordError where another job took the directory.
+    """
 
     run: Path
     launch: Launch
@@ -65,11 +49,12 @@ class Writer:
     settings: Settings
     written: Counter[str] = field(default_factory=Counter)
     storage_limitations: list[str] = field(default_factory=list)
+    """Features that the file system lacks, see :func:`.atomic.weakness`."""
     segment: str = field(default_factory=lambda: secrets.token_hex(8))
     restarts: int = 0
-    """How often the job was started again by its launcher and went on with this record, or replaced it."""
+    """How often the job's launcher restarted the job into this record."""
     kept: set[str] = field(default_factory=set)
-    """Names of :mod:`.layout` that were recorded of the steps of earlier starts that stay."""
+    """Names of :mod:`.layout` that the steps of earlier starts have, as far as these stay."""
     _claim: directory_lock.DirectoryLock | None = None
     _rows: dict[Path, BinaryIO] = field(default_factory=dict)
     _manifest: JsonObject = field(default_factory=dict)
@@ -79,7 +64,7 @@ class Writer:
     _holds_all: bool = False
 
     def begin(self) -> None:
-        """Claim this rank's place in the directory, honouring ``RUN_EXISTS``. The files of an earlier run stay as they are."""
+        """Lock this rank's place in the directory by ``RUN_EXISTS``, without a change to files of an earlier run."""
         rank, run = self.launch.rank, self.run
         self._manifest = {
             "format": layout.FORMAT,
@@ -116,14 +101,14 @@ class Writer:
             raise
 
     def _refused(self, why: str) -> RefusedRun:
-        """Release the claim; the error to raise."""
+        """Release the lock and return the error to raise."""
         if self._claim is not None:
             self._claim.release(unused=True)
             self._claim = None
         return RefusedRun(why)
 
     def _run_id(self) -> str:
-        """The id of the run that this start begins or goes on with; rank 0's id alone counts."""
+        """Return the id of the run that this start begins or goes on with; only rank 0's counts."""
         earlier = self._earlier
         if earlier is not None and earlier.manifest is not None and (earlier.is_own or self.settings.run_exists == "continue"):
             return earlier.manifest.run_id or self._run_facts().run_id or self.segment
@@ -142,7 +127,7 @@ class Writer:
         return self._earlier is not None and self._earlier.is_own and self.goes_on(first)
 
     def _run_facts(self) -> Facts:
-        """The earlier record's ``run.json``."""
+        """Return the earlier record's ``run.json``."""
         path = layout.run_file(self.run)
         return structured(Facts, read_sealed(path), path, numbers=("optimizer",)) if path.exists() else Facts()
 
@@ -157,7 +142,7 @@ class Writer:
         whole = all(shard.local_shape == shard.shape for shard in shards if shard.counted)
         self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
-        planned = ELEMENT * elements * tensors_planned(self.settings, steps)
+        planned = plan.ELEMENT * elements * plan.tensors(self.settings, steps)
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
@@ -167,8 +152,9 @@ class Writer:
                     f"choose fewer steps in {', '.join(variables)} and {last}, or another disk"
                 )
             groups = (facts.get("optimizer") or {}).get("groups", [])
-            self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "groups": groups}
-            self._manifest |= {"planned_bytes": planned, "first_step": steps.start, **self._ids()}
+            table = [shard.facts() for shard in shards]
+            self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
+            self._manifest |= {"first_step": steps.start, **self._ids()}
             run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps), **facts}
@@ -197,8 +183,10 @@ class Writer:
         return continuing
 
     def _ids(self) -> dict[str, str | None]:
-        """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them. A rank
-        that sees no claim of its job's rank 0, on a disk of its own, draws a segment of its own and has no run id."""
+        """Return the ids of the run and of this start, which other ranks read from rank 0's lock file.
+
+        Without such a file of its job, on a disk of its own, a rank draws a segment of its own and has no run id.
+        """
         path = layout.claim(self.run, 0)
         if self.launch.rank == 0:
             return {"run_id": self._run_id(), "segment": self.segment}
@@ -217,12 +205,12 @@ class Writer:
         return {"run_id": None, "segment": self.segment}
 
     def _is_of_this_job(self) -> bool:
-        """Whether rank 0, as far as this rank sees its claim, is of this rank's job."""
+        """Whether rank 0, where this rank sees its lock file, is of this rank's job."""
         first = directory_lock.read(layout.claim(self.run, 0)) if self.launch.rank else {}
         return not first or directory_lock.is_of(first, self.launch)
 
     def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> list[int]:
-        """Make the manifest of this start count, in one rename; returns the steps whose files do not count any more."""
+        """Commit this start's manifest in one rename; return the steps whose files do not count any more."""
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         path = layout.manifest(run, rank)
         self._check()
@@ -231,7 +219,7 @@ class Writer:
         start.refuse_unwritable(run, rank, {*known}, steps)
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
-            names = {SCALARS.name: rows.rows, **rows.listed}
+            names = {scalars.SCALARS.name: rows.rows, **rows.listed}
             self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
             start.refuse_other(earlier.manifest, self.side, shards, run)
             self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
@@ -240,7 +228,7 @@ class Writer:
         return deleting
 
     def _delete(self, steps: Sequence[int], rows: Committed | None, continuing: bool) -> None:
-        """Delete the files of ``steps``, and what else an earlier record and killed processes left that does not count any more."""
+        """Delete the files of ``steps``, and other files of earlier records and killed processes that do not count."""
         run, rank, earlier = self.run, self.launch.rank, self._earlier
         start.sweep(run, rank, [] if earlier is None else start.steps_of(earlier.manifest, rows))
         start.remove(run, rank, steps)
@@ -256,7 +244,7 @@ class Writer:
             self._claim.check()
 
     def scalars(self, row: Mapping[str, object]) -> None:
-        """Append the row that completes a step; it lists everything that was written since the last."""
+        """Append the row that completes a step and lists everything written since the last row."""
         path = layout.scalars(self.run, self.launch.rank)
         listed, self._listed = self._listed, {}
         wrote_files = any(key.partition("/")[2] not in layout.LINES for key in listed)
@@ -265,20 +253,20 @@ class Writer:
         self._append(path, digests.seal(self._line({**row, "files": listed})))
         if wrote_files:
             self._sync()
-        self._count(SCALARS)
+        self._count(scalars.SCALARS)
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
-        """Append one step's squared sums, canonical name to fp64, of this rank's shards, copies included. ``taken`` are the global norms
-        that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it."""
-        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]})
+        """Append the squared sums of this rank's shards, copies included; ``taken`` are members of :class:`.schema.Norm`."""
+        content = {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]}
+        self.row(local_norms.LOCAL_NORMS, step, content)
 
     def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
-        """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
+        """Append the sketches of gradients or weights (:mod:`.sketch`), without copies."""
         named = {name: list(of_tensor) for name, of_tensor in sums.items()}
         self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
 
     def row(self, kind: Quantity, step: int, content: Mapping[str, object]) -> None:
-        """Append the row of one step of a quantity that is rows."""
+        """Append one step's row of a quantity."""
         line = self._line({"step": step, **content})
         self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
         self._listed[f"{step}/{kind.name}"] = digests.xxh3(line)
@@ -288,7 +276,7 @@ class Writer:
         return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
 
     def _count(self, kind: Quantity) -> None:
-        """Count a written quantity, by the variable that asked for it."""
+        """Count a written step of a quantity under its variable."""
         self.written[kind.variable] += 1
 
     def _append(self, path: Path, line: bytes) -> None:
@@ -304,17 +292,17 @@ class Writer:
         for file in self._rows.values():
             atomic.sync(file.fileno())
 
-    def batch(self, step: int, batch: StepBatch) -> None:
+    def batch(self, step: int, batch: step_files.StepBatch) -> None:
         """Write a step's batch."""
-        self._files(BATCHES, step, write_batch, batch)
+        self._files(batches.BATCHES, step, step_files.write_batch, batch)
 
-    def routing(self, step: int, choices: StepChoices) -> None:
+    def routing(self, step: int, choices: step_files.StepChoices) -> None:
         """Write the experts of each token of a step."""
-        self._files(ROUTING, step, write_routing, choices)
+        self._files(routing.ROUTING, step, step_files.write_routing, choices)
 
-    def activations(self, step: int, made: StepActivations) -> None:
-        """Write what the points of a step put out."""
-        self._files(ACTIVATIONS, step, write_activations, made)
+    def activations(self, step: int, made: step_files.StepActivations) -> None:
+        """Write the values of a step's points."""
+        self._files(activations.ACTIVATIONS, step, step_files.write_activations, made)
 
     def _files(
         self, kind: Quantity, step: int, write: Callable[[Path, int, int, Content, str], Mapping[str, str]], content: Content
@@ -327,38 +315,42 @@ class Writer:
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""
         self._tensors(step, layout.GRADIENTS, tensors)
-        self._count(GRADIENTS)
+        self._count(gradients.GRADIENTS)
 
     def weights(
         self, step: int, tensors: Mapping[str, Array], config: Mapping[str, object], squared: Mapping[str, float] | None = None
     ) -> None:
-        """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory. Padded vocabulary rows
-        go to a file of their own: no Hugging Face tensor has them. The model file is written last and makes the set whole. A rank that
-        holds only copies of other ranks' tensors passes none; ``squared`` are the squared sums of all its shards, copies included."""
+        """Write the fp32 weights after ``step`` updates as a Hugging Face checkpoint; the model file comes last and commits.
+
+        A rank that holds only copies passes no tensors; ``squared`` are the squared sums of all its shards, copies included.
+        """
         if squared:
             self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
-        if tensors and self._holds_all and not {NO_FAMILY, UNKNOWN} & config.keys():  # of a part, or of no family, no model can load it
+        # no model loads a part, or a model of no family
+        if tensors and self._holds_all and not {weights.NO_FAMILY, weights.UNKNOWN} & config.keys():
             self._json(step, layout.CONFIG, config)
-        if padding:
+        if padding:  # no Hugging Face tensor has padded rows of the vocabulary
             self._tensors(step, layout.WEIGHT_PADDING, padding)
         self._tensors(step, layout.MODEL, {name: tensor for name, tensor in tensors.items() if name not in padding})
-        self._count(WEIGHTS)
+        self._count(weights.WEIGHTS)
 
     def optimizer_state(
         self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
     ) -> None:
-        """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32. ``updates`` is the optimizer's own
-        count, the exponent of its bias correction. ``dtypes`` maps each moment to the type in which the optimizer keeps it."""
+        """Write Adam's fp32 moments after ``step`` updates of the run, by the name of the moment.
+
+        ``updates`` is the exponent of the bias correction; ``dtypes`` maps a moment to its type in the optimizer.
+        """
         for moment, tensors in moments.items():
             self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
         state = {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {}), "segment": self.segment}
         self._json(step, layout.STATE, state)
-        self._count(OPTIMIZER_STATE)
+        self._count(optimizer_state.OPTIMIZER_STATE)
 
     def _tensors(self, step: int, name: str, tensors: Mapping[str, Array]) -> None:
         self._check()
-        self._listed[f"{step}/{name}"] = write_tensors(self.run, step, self.launch.rank, name, tensors, self.segment)
+        self._listed[f"{step}/{name}"] = step_files.write_tensors(self.run, step, self.launch.rank, name, tensors, self.segment)
 
     def _json(self, step: int, name: str, content: Mapping[str, object]) -> None:
         self._check()
@@ -367,8 +359,10 @@ class Writer:
         self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
 
     def finish(self, how: HowEnded, *, hooks: Mapping[str, object]) -> None:
-        """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too. A start
-        that failed before the model was built leaves the record that it would have replaced or continued as it was."""
+        """Close the rows, write how the run ended and release the directory, also after an early stop.
+
+        A start that failed before the model was built leaves the earlier record as it was.
+        """
         try:
             for file in self._rows.values():
                 file.flush()
@@ -376,8 +370,8 @@ class Writer:
                 file.close()
             self._rows.clear()
             self._check()
-            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "files": self._listed}
-            self._manifest |= {"ended": str(how), "end": how.facts()}
+            ended = {"ended": str(how), "end": how.facts()}
+            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "files": self._listed, **ended}
             if self._described or (self._earlier is None and self._is_of_this_job()):
                 atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
         finally:
@@ -386,8 +380,7 @@ class Writer:
 
 
 def _make_ready(path: Path) -> None:
-    """Cut a last line that a killed run left torn, so that the next row starts on a line of its own; end a row that lacks only the end of
-    its line. A file that has another name elsewhere, in a snapshot, is copied first: rows are added to the copy."""
+    """Cut a torn last line, or end a row that lacks only the line's end; copy a file with another hard link first."""
     if not path.exists():
         return
     content = path.read_bytes()

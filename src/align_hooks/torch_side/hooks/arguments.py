@@ -1,9 +1,9 @@
 """Megatron's arguments, as parsed and not yet validated.
 
-Seam: the return of ``megatron.training.arguments.parse_args``. Every entry, from ``initialize_megatron`` in 0.12 to
-``parse_and_validate_args`` in 0.19, goes through it before anything is derived from the arguments, so a value set here
-is the value everywhere: in the data set's shuffling, the scheduler, the model's config. ``validate_args`` would be late
-for the learning rate and ``_set_random_seed`` for the seed, which data sets take from ``args.seed``.
+Patch point: the return of ``megatron.training.arguments.parse_args``. Every entry, from ``initialize_megatron`` in 0.12 to
+``parse_and_validate_args`` in 0.19, calls it before anything is derived from the arguments, so a value set here reaches the data set's
+shuffling, the scheduler and the model's config. ``validate_args`` would be late for the learning rate, and ``_set_random_seed`` for the
+seed, which data sets read from ``args.seed``.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def trains(args: Arguments) -> bool:
-    """Whether the process is going to train: a converter or a text server parses the same arguments and names no length."""
+    """Return whether the process will train: a converter or a text server parses the same arguments without a length."""
     return any(getattr(args, name, None) for name in LENGTHS) and not getattr(args, "skip_train", False)
 
 
 def apply(session: TorchSession, args: Arguments) -> None:
-    """Set what the settings ask for, account for it, and refuse what only the user's own flags can change."""
+    """Apply the settings to the arguments, list each change, and refuse what only the user's own flags can change."""
     settings = session.settings
 
     def get(name: str) -> Argument:
@@ -69,9 +69,8 @@ def apply(session: TorchSession, args: Arguments) -> None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
         set_deterministic()
-        _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own, which asks for no more than we did already
-        # Until 0.18 Megatron's mode refuses --use-flash-attn, which MindSpeed's attention asks for, and would end the run. Torch and the
-        # variables are asked for deterministic kernels all the same.
+        _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own mode
+        # Until 0.18 Megatron's mode refuses --use-flash-attn, which MindSpeed's attention needs; torch and the variables are set anyway.
         if not (hasattr(args, "npu_deterministic") and get("use_flash_attn")):
             _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
     if settings.learning_rate is not None:
@@ -82,7 +81,7 @@ def apply(session: TorchSession, args: Arguments) -> None:
 
 
 def _rendezvous(session: TorchSession) -> None:
-    """Set the address that torch needs before it starts a process group, where torchrun did not; one process can only meet itself."""
+    """Set the address that torch needs for a process group, where torchrun did not and the job has one process."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         return
     for name, value in RENDEZVOUS.items():
@@ -104,7 +103,7 @@ def _replay(session: TorchSession, args: Arguments, replay: Replay) -> None:
 
 
 def _set(session: TorchSession, args: Arguments, values: Mapping[str, Argument], variable: str) -> None:
-    """Set those of the arguments that there are, and account for every value that differs."""
+    """Set the existing arguments among ``values``, and list every change as an override."""
     for name, value in values.items():
         before = getattr(args, name, None)
         if hasattr(args, name) and before != value:

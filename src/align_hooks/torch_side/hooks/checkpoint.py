@@ -1,7 +1,7 @@
 """A checkpoint of Megatron's, from which the job may be started again.
 
-Seam: ``save_checkpoint``, through which the training loop makes every checkpoint. Its steps are written before it is made: a rank that
-is killed after it would lack the last of them, and the start that resumes from it makes later steps alone.
+Patch point: ``save_checkpoint``, by which the training loop makes every checkpoint. The recorded steps are written first: a rank that is
+killed after the checkpoint would lack some, and a job that resumes does not make them again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Recorded batches in place of the data set.
 
-Seam: ``build_train_valid_test_data_iterators``. Every ``forward_step`` draws from its result, whatever the script's
-``get_batch`` looks like. Replacing it leaves the user's data unopened: the other cluster need not have it. What it yields has the keys of
-Megatron's own data sets; a ``forward_step`` that reads keys of its own is told which there are.
+Patch point: ``build_train_valid_test_data_iterators``. Every ``forward_step`` draws from its result, whatever the script's ``get_batch``
+does. The user's data stays unopened: the other cluster need not have it. The batches have the keys of Megatron's own data sets.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ DTYPES = {
 
 
 class NotRecorded(RefusedRun, KeyError):
-    """A ``forward_step`` reads a key that no recorded batch has; a KeyError, for a script may try one key after the other."""
+    """A ``forward_step`` reads a key that no recorded batch has; a KeyError, since scripts may try several keys."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-class Fed(dict[str, torch.Tensor]):
-    """A recorded micro-batch, host tensors by name, which says what it has when it is asked for something else."""
+class RecordedBatch(dict[str, torch.Tensor]):
+    """A recorded micro-batch, host tensors by name, whose error for a missing key lists the keys."""
 
     def __missing__(self, key: object) -> torch.Tensor:
         raise NotRecorded(
@@ -57,17 +56,15 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
-    """Micro-batches of ``rows`` as a Megatron data loader yields them: host tensors by name.
+    """Yield micro-batches of ``rows`` as a Megatron data loader does: host tensors by name.
 
-    ``masks`` is for models that expect an attention mask from the data loader. Where the record has no mask a causal one is made:
-    bool, True where attention is forbidden.
-    """
+    With ``masks`` the batch has an attention mask, bool, True where attention is forbidden; a causal mask unless recorded."""
     for step, arrays in replay.micro_batches(rows):
         if session.step is not None and session.step != step:
             raise RefusedRun(
                 f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
             )
-        batch = Fed({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
+        batch = RecordedBatch({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
         if masks and "attention_mask" not in batch:
             size = batch["tokens"].shape[1]
             causal = torch.ones(size, size, dtype=torch.bool).triu(1)

@@ -1,11 +1,11 @@
 """The batch as the model consumes it, and the names of the model's other inputs.
 
-Seam: ``GPTModel.forward``. ``get_batch`` lives in the script, and returns five values in 0.12 and ten in alphabetical order
-in 0.19. A data iterator shows what was offered, not what was used. The model's arguments keep their names in every
-version. Other inputs of the model (``decoder_input``, packed sequences) are no part of a record, so their names are kept and printed.
+Patch point: ``GPTModel.forward``, whose arguments keep their names in every version. ``get_batch`` is in the script, and returns five
+values in 0.12 and ten in alphabetical order in 0.19. A data iterator shows the offered data, not the used data. Other inputs of the model
+(``decoder_input``, packed sequences) are not recorded, so their names are kept and printed.
 
-The loss mask that the model is given is not believed: the model multiplies with none but for further predicted tokens. What training
-weighed tokens by is the gradient of what the model makes of them (:mod:`align_hooks.torch_side.loss_mask`).
+The model's loss mask is only a candidate, for the model multiplies by a mask in multi-token prediction only. The weights of tokens come
+from the gradient of the model's output (:mod:`align_hooks.torch_side.loss_mask`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from align_hooks.record.format.token_digest import CALLED
 from align_hooks.record.write.step_files import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
-from align_hooks.torch_side.rehearsal import past
+from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
 
@@ -36,12 +36,12 @@ ARGUMENTS = {
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``GPTModel.forward`` after its inputs were copied to the host on steps whose batch is wanted; of every step the tokens are
-    digested. At the first step it is looked for inputs that no record has. A pass outside a forward step is one that is computed again."""
+    """Call ``GPTModel.forward`` after digesting its tokens and, on steps whose batch is wanted, copying its inputs to the host."""
     if session.step is not None and session.made == 0:
         nothing: set[str] = set()
-        look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
-        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", look, nothing))
+        names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
+        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, nothing))
+    # a pass outside a forward step is a recomputation
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
         digest(session, instance, kwargs.get("input_ids", args[0] if args else None))
     seen: MicroBatch | None = None
@@ -54,13 +54,13 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             batch = {ours: inputs.get(theirs) for theirs, ours in ARGUMENTS.items()}
             chunk = [module is instance for module in session.chunks].index(True)
             arrays = {name: host_copy(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
-            handed = [arrays.pop(MASK)] if MASK in arrays else []
-            seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), handed=handed)
+            candidates = [arrays.pop(MASK)] if MASK in arrays else []
+            seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), candidates=candidates)
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
         with session.recording.isolate_failures("token losses"):
-            if seen.made(output):
+            if seen.keep_losses(output):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
 
@@ -72,15 +72,16 @@ def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> N
 
 
 def digest(session: TorchSession, chunk: Instance, tokens: object) -> None:
-    """Add a micro-batch to the digest of the step's tokens. Later chunks of a virtual pipeline are given them again by some scripts."""
+    """Add a micro-batch to the digest of the step's tokens."""
+    # some scripts give the tokens to later chunks of a virtual pipeline again
     if not any(chunk is later for later in session.chunks[1:]):
         session.current.attempt.tokens = session.current.attempt.tokens or TokenDigest()
-        with past(session):
+        with bypass_device_rewriting(session):
             session.recording.best_effort(CALLED, functools.partial(session.current.attempt.tokens.add, tokens), None)
 
 
 def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[str]:
-    """Names of the arguments of a call that are neither kept in a batch nor equal to what the model takes by default."""
+    """Return the names of a call's arguments that no batch keeps and that differ from the model's defaults."""
     call, parameters = signature.bind(*args, **kwargs), signature.parameters
     extra = next((name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD), "")
     nameless = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
@@ -91,6 +92,6 @@ def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[
 
 
 def host_copy(name: str, value: torch.Tensor) -> Array:
-    """A host copy, so that nothing of a micro-batch outlives it on the device; of a causal mask one row is enough."""
+    """Return a host copy, so that the device keeps nothing of a micro-batch; one row of a causal mask."""
     array = to_numpy(value)
     return array[:1] if name == "attention_mask" and is_causal(array) else array

@@ -1,9 +1,8 @@
 """Gradients at the moment Megatron has finished producing them: reduced, unscaled, not yet clipped.
 
-Seam: ``prepare_grads`` of the two leaf optimizers. ``ChainedOptimizer.prepare_grads`` only loops over them: wrapping it
-too would record everything twice. ``get_parameters``, the guide's seam, is called by clipping, by zero counting and by
-checkpointing, in some of them before a gradient exists. Module or parameter hooks would reorder gradient accumulation
-and change the run in its last bits; here everything is over and only read.
+Patch point: ``prepare_grads`` of the two leaf optimizers. ``ChainedOptimizer.prepare_grads`` only loops over them: wrapping it too would
+record everything twice. ``get_parameters``, the guide's patch point, is called by clipping, zero counting and checkpointing, sometimes
+before a gradient exists. Module or parameter hooks would reorder gradient accumulation and change the run in its last bits.
 """
 
 from __future__ import annotations
@@ -19,24 +18,20 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
-from align_hooks.torch_side.rehearsal import past
+from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``prepare_grads``, read the gradients, and put injected gradients in their place.
-
-    A chain prepares the gradients of all its optimizers (of the experts and of the other parameters, for example) before it uses any:
-    all are read when the last is ready.
-    """
+    """Call ``prepare_grads``, read the gradients, and put injected gradients in their place."""
     found_inf = wrapped(*args, **kwargs)
     if session.step is None or session.optimizer is None:
         return found_inf
     recording, asked = session.recording, session.injection
     injection = asked if asked is not None and session.step in asked.steps else None
     with recording.must_succeed() if injection is not None else recording.isolate_failures("gradients"):
-        if instance is chain(session.optimizer)[-1]:
-            with recording.isolate_failures("gradients"), past(session):
+        if instance is chain(session.optimizer)[-1]:  # a chain prepares the gradients of all its optimizers before it uses any
+            with recording.isolate_failures("gradients"), bypass_device_rewriting(session):
                 read(session)
             if injection is not None:
                 inject(session, injection, session.step)
@@ -46,7 +41,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def read(session: TorchSession) -> None:
-    """Take norms and sketches, left on the device until the step ends, and write the gradients."""
+    """Compute norms and sketches, on the device until the step ends, and write the gradients."""
     norms, sketched, gradients = (session.recording.wants(kind) for kind in (LOCAL_NORMS, GRADIENT_SKETCHES, GRADIENTS))
     if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
@@ -60,10 +55,8 @@ def read(session: TorchSession) -> None:
 
 
 def inject(session: TorchSession, injection: Injection, step: int) -> None:
-    """Overwrite every gradient, in the tensor that the optimizer reads, with the source's of ``step``.
-
-    Not survived when it fails: an update with half of the gradients is neither run's.
-    """
+    """Overwrite every gradient, in the tensor that the optimizer reads, with the source's gradient of ``step``."""
+    # a failure ends the run: an update with half of the gradients is neither run's
     assert session.parameters is not None
     for parameter, gradient in session.parameters.gradients():
         gradient.copy_(torch.from_numpy(np.ascontiguousarray(injection.read(step, parameter.fused))))

@@ -1,15 +1,12 @@
-"""MindSpeed, which replaces and decorates functions of Megatron, ours among them: it patches first, and we come last.
+"""MindSpeed, which replaces and decorates functions of Megatron, wrapped ones among them: it patches first, and our wrappers come last.
 
-MindSpeed keeps the object that stood at a target, and puts its own function there and everywhere else in ``sys.modules`` where the same
-object has the same name. A replacement (``ChainedOptimizer.step`` in most versions, MindSpeed-LLM's ``GPTModel``, ``train_step`` by
-flag) would lose our wrapper. A decorator around our wrapper would hide what it does to the result. So MindSpeed's manager is given
-Megatron without us.
+MindSpeed keeps a target's object, and puts its own function there and wherever ``sys.modules`` has the same object under the same name. A
+replacement (``ChainedOptimizer.step`` in most versions, MindSpeed-LLM's ``GPTModel``, ``train_step`` by flag) would lose our wrapper; a
+decorator around our wrapper would hide its effect on the result. So MindSpeed patches Megatron without our wrappers.
 
-Seam: the doors of ``mindspeed.patch_utils``, through which every patch of MindSpeed and MindSpeed-LLM goes, however often
-(``repatch`` takes all back and applies them anew). ``mindspeed.megatron_adaptor`` is too late: it patches while it is imported. A
-patch may be applied alone, so the single one is a door as well. Taking patches back came with MindSpeed 2.2.
-
-Imports neither torch nor megatron: MindSpeed patches before either is complete.
+Patch point: the methods of ``mindspeed.patch_utils`` that apply and remove every patch of MindSpeed and MindSpeed-LLM, one or all, however
+often (``repatch`` removes and applies all; removal came with MindSpeed 2.2). ``mindspeed.megatron_adaptor`` is too late: it patches while
+it is imported. Imports neither torch nor megatron: MindSpeed patches before either is complete.
 """
 
 from __future__ import annotations
@@ -21,21 +18,20 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.torch_side.session import TorchSession
 
-DOORS = {"MindSpeedPatchesManager": ("apply_patches", "remove_patches"), "Patch": ("apply_patch", "remove_patch")}
+PATCHERS = {"MindSpeedPatchesManager": ("apply_patches", "remove_patches"), "Patch": ("apply_patch", "remove_patch")}
 
 
 def install(session: TorchSession, patch_utils: ModuleType) -> None:
-    """Lift our wrappers whenever MindSpeed patches; raises AttachError where it has no such door."""
+    """Suspend our wrappers whenever MindSpeed patches; raise AttachError where MindSpeed lacks the patch points."""
 
     def around(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
         with session.ledger.lifted():
             return wrapped(*args, **kwargs)
 
-    for name, doors in DOORS.items():
+    for name, patchers in PATCHERS.items():
         owner = getattr(patch_utils, name, None)
         methods = vars(owner) if isinstance(owner, type) else {}
-        if doors[0] not in methods:
-            raise AttachError(f"hook 'mindspeed': {patch_utils.__name__} has no {name}.{doors[0]}; run with MindSpeed 1.0 or newer")
-        for door in doors:
-            if door in methods:
-                session.ledger.replace(owner, door, Wrapper(methods[door], around))
+        if patchers[0] not in methods:
+            raise AttachError(f"hook 'mindspeed': {patch_utils.__name__} has no {name}.{patchers[0]}; run with MindSpeed 1.0 or newer")
+        for patcher in filter(methods.__contains__, patchers):
+            session.ledger.replace(owner, patcher, Wrapper(methods[patcher], around))

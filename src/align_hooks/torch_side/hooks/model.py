@@ -1,8 +1,7 @@
 """Model and optimizer, built and not yet trained.
 
-Seam: the return of ``setup_model_and_optimizer``. Checkpoints have been loaded by then, nothing has been evaluated, and
-every later seam needs the parameter table made here. All refusals that need the built objects happen here too, before
-the data is opened and long before the first step.
+Patch point: the return of ``setup_model_and_optimizer``. Checkpoints are loaded by then, nothing is evaluated, and every later hook needs
+the parameter table made here. All refusals by the built objects happen here, before the data is opened.
 """
 
 from __future__ import annotations
@@ -51,12 +50,10 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) -> None:
-    """Everything between building and training."""
-    args = get_args()
-    where = place()
+    """Load, describe, replay and record what the settings ask for, between building and training."""
+    args, where = get_args(), place()
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
-    leaves = leaf_optimizers(optimizer)
-    gpt = unwrap(model[0])
+    leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
         parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
         session.model_config = model_facts(gpt, parameters, args)
@@ -79,13 +76,13 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         session.replay.say_left_out(session.say)
-    give_experts(session, range(args.iteration, intended(args)))
+    planned = range(args.iteration, intended(args))
+    give_experts(session, planned)
     if session.settings.steps(ACTIVATIONS) or session.teacher is not None:
         refuse_unmatched(session)
         session.probe_points = probes_of(session)
-        check_teacher(session, range(args.iteration, intended(args)))
-        rows = [args.micro_batch_size] * get_num_microbatches()
-        session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))
+        check_teacher(session, planned)
+        session.announce_activations(bytes_of(session, [args.micro_batch_size] * get_num_microbatches()), planned)
     say_own_names(session, parameters.family.name, parameters.misfits, (parameter.whole for parameter in parameters))
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
@@ -94,7 +91,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         place=where,
         shards=parameters.shards(),
         facts=facts(session, gpt, optimizer, parameters, args),
-        steps=range(args.iteration, intended(args)),
+        steps=planned,
         wanted=parameters.wanted(trainable=True),
         elsewhere=parameters.elsewhere(),
     )
@@ -105,14 +102,14 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
 
 
 def intended(args: Arguments) -> int:
-    """The iteration at which the run ends as planned: ``--train-iters``, or earlier with ``--exit-interval``."""
+    """Return the planned last iteration: ``--train-iters``, or earlier with ``--exit-interval``."""
     if args.exit_interval:
         return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
     return int(args.train_iters)
 
 
 def load(session: TorchSession, parameters: Parameters, optimizer: Optimizer, args: Arguments) -> None:
-    """Load the weights that the settings name, into model and main parameters both, and the optimizer's state where there is one."""
+    """Load the weights that the settings name, into model and main parameters, and the recorded optimizer state, if any."""
     states = [leaf.optimizer.state for leaf in leaf_optimizers(optimizer)]
     stateful = any(states)
     for state in states:
@@ -121,18 +118,18 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Optimizer, ar
 
 
 def compute_type(args: Arguments) -> str:
-    """The type in which the model computes."""
+    """Return the type in which the model computes."""
     return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
 
 
 def draws(args: Arguments) -> bool | None:
-    """Whether the model draws random numbers; None where an argument that says so is missing."""
+    """Return whether the model draws random numbers; None where a deciding argument is missing."""
     asked = [bool(getattr(args, name)) if hasattr(args, name) else None for name in DRAWING]
     return True if True in asked else None if None in asked else False
 
 
 def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: Parameters, args: Arguments) -> dict[str, object]:
-    """What ``run.json`` says about a Megatron run."""
+    """Return the facts of a Megatron run for ``run.json``."""
     return {
         "framework": "Megatron-LM",
         "versions": {
@@ -161,8 +158,7 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
 
 
 def layers(chunks: Iterable[Module], parameters: Parameters) -> dict[str, dict[str, str]]:
-    """Canonical name, with ``*`` for the number of the layer, to the class of its module, and the types of weight and computation: the
-    CheckList asks for them, and no flag tells them."""
+    """Map canonical names, ``*`` for the layer, to the module's class and the types of weight and computation, for the CheckList."""
     names = {id(parameter.model): parameter.whole.pieces for parameter in parameters}
     facts: dict[str, dict[str, str]] = {}
     for module in (module for chunk in chunks for module in chunk.modules()):
@@ -174,7 +170,6 @@ def layers(chunks: Iterable[Module], parameters: Parameters) -> dict[str, dict[s
 
 
 def optimizer_state(session: TorchSession) -> Moments:
-    """Adam's moments, its count of updates, and its types, between two updates."""
+    """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
-    optimizer = session.optimizer
-    return moments(optimizer, session.parameters), int(updates_made(optimizer)), moment_dtypes(optimizer)
+    return moments(session.optimizer, session.parameters), int(updates_made(session.optimizer)), moment_dtypes(session.optimizer)

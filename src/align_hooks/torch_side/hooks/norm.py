@@ -1,12 +1,12 @@
-"""The global norm where Megatron takes it: the gradients that go in, and the norm that comes out.
+"""Megatron's global norm, and the gradients that it includes.
 
-Seam: ``get_grad_norm_fp32``, which every optimizer calls. Its arguments are Megatron's own choice of the gradients that count,
-each element once, by other rules than our parameter table's: if their exact norm is ours, no shard was lost or counted
-twice. They are the tensors whose norms were just taken, so nothing is read again.
+Patch point: ``get_grad_norm_fp32``, which every optimizer calls. Its arguments are Megatron's own choice of the gradients that count, each
+element once, by other rules than our parameter table's: if their exact norm is ours, no shard was lost or counted twice. Our norms of these
+tensors exist already, so nothing is read again.
 
-Megatron's norm may be far from exact: the fallback without Transformer Engine and Apex is an fp32 ``torch.norm``. So this rank's norm, as
-Megatron takes it, is kept too, which tells a wrong norm from an inexact one. It is listened to at ``multi_tensor_applier``, which
-``get_grad_norm_fp32`` calls for it by that name of its module in 0.9 to 0.19.
+Megatron's norm may be far from exact: without Transformer Engine and Apex it is an fp32 ``torch.norm``. So this rank's norm by Megatron's
+kernel is kept too, which distinguishes a wrong norm from an inexact one. The kernel is called by ``multi_tensor_applier``, under that name
+of the module in 0.9 to 0.19.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.torch_side.gathered import FrameworkNorm
 from align_hooks.torch_side.objects import Group
-from align_hooks.torch_side.rehearsal import past
+from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -33,11 +33,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return wrapped(*args, **kwargs)
     with listened(session) as heard:
         norm = wrapped(*args, **kwargs)
-    with session.recording.isolate_failures("the global norm"), past(session):
+    with session.recording.isolate_failures("the global norm"), bypass_device_rewriting(session):
         call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
         if call.get("norm_type", 2) == 2:
-            taken = call["grads_for_norm"]
-            tensors = [taken] if isinstance(taken, torch.Tensor) else list(taken)
+            included = call["grads_for_norm"]
+            tensors = [included] if isinstance(included, torch.Tensor) else list(included)
             first, ranks = ranks_of(call.get("grad_stats_parallel_group"))
             session.current.framework_norms.append(FrameworkNorm(norm, again(heard, tensors), *places(session, tensors), first, ranks))
     return norm
@@ -45,7 +45,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 @contextmanager
 def listened(session: TorchSession) -> Iterator[list[torch.Tensor]]:
-    """Listen to ``multi_tensor_applier`` of Megatron's clipping: the norms that its kernel gave."""
+    """Collect the norms that Megatron's kernel returns to ``multi_tensor_applier``."""
     heard: list[torch.Tensor] = []
     applier = clip_grads.multi_tensor_applier
 
@@ -64,7 +64,7 @@ def listened(session: TorchSession) -> Iterator[list[torch.Tensor]]:
 
 
 def again(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
-    """This rank's norm, as Megatron took it; where that was not heard it is taken again, by Megatron's kernel."""
+    """Return this rank's norm as Megatron computed it, or compute it again by Megatron's kernel."""
     if len(heard) == 1 or not tensors:
         return heard[0] if heard else torch.zeros(1)
     overflow = torch.zeros(1, dtype=torch.int, device=tensors[0].device)
@@ -73,7 +73,7 @@ def again(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tenso
 
 
 def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list[int], torch.Tensor]:
-    """Which of the gradients whose norms we took tensors are, and the squared norm of those that are none, each read for it."""
+    """Return the indices of tensors among the gradients whose norms we computed, and the squared norm of all other tensors."""
     known = {(gradient.data_ptr(), gradient.numel()): index for index, (_, gradient) in enumerate(session.current.gradients)}
     found, others = [], torch.zeros((), dtype=torch.float64)
     for tensor in tensors:
@@ -86,7 +86,7 @@ def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list
 
 
 def ranks_of(group: Group | None) -> tuple[int, int]:
-    """The lowest of the ranks whose squares Megatron adds up, and their number."""
+    """Return the lowest of the ranks whose squares Megatron adds up, and their number."""
     if not torch.distributed.is_initialized():
         return 0, 1
     ranks = torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD)

@@ -1,10 +1,10 @@
-"""What a router makes of its input, and the experts to which each token is given.
+"""A router's logits, and the experts of each token.
 
-Seam: ``TopKRouter.routing``, which returns the map of tokens to experts that the layer goes by, behind the choice of the highest scores,
-groups, biases, fused kernels and dropped tokens. ``topk_routing_with_score_function`` stands before tokens are dropped, and is called
-otherwise in each version; the token dispatcher has permuted the tokens. The logits are its argument: ``gating``, which makes them, is no
-module, whose output another hook would see. A replay needs the scores, which pass neither:
-:class:`align_hooks.torch_side.routing.GivenExperts` is asked where Megatron asks its own replay of routing.
+Patch point: ``TopKRouter.routing``, which returns the layer's final map of tokens to experts, after the choice of the highest scores,
+groups, biases, fused kernels and dropped tokens. ``topk_routing_with_score_function`` runs before tokens are dropped, and has another call
+in each version; the token dispatcher has permuted tokens. The logits are the argument: ``gating``, which makes them, is no module with
+hooks. A replay needs the scores, which neither has: :class:`~align_hooks.torch_side.routing.RecordedExperts` stands at Megatron's own
+replay.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``TopKRouter.routing``, take the numbers of its logits where these are wanted, and keep what it chose, on the device; its own
-    choice where experts of another run were given.
-
-    A forward pass without gradients is that of evaluation, or one whose activations are computed again with gradients.
-    """
+    """Call ``TopKRouter.routing``, record the numbers of its logits, and keep its own choice of experts, on the device."""
     logits = args[0] if args else kwargs["logits"]
     if session.current.probes is not None and session.recording.is_on:
         with session.recording.isolate_failures("activations"):
@@ -32,7 +28,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     result = wrapped(*args, **kwargs)
     counted, kept = (session.recording.wants(kind) for kind in (BATCHES, ROUTING))
     name = session.routers.get(instance)
-    trained = instance.training and torch.is_grad_enabled()
+    trained = instance.training and torch.is_grad_enabled()  # a pass without gradients is an evaluation, or to be recomputed
     if name is None or not trained or not (counted or kept) or are_captured():
         return result
     with session.recording.isolate_failures("the experts of each token"):

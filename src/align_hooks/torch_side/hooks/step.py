@@ -1,7 +1,6 @@
-"""The step of a Megatron run that just ended, as :class:`align_hooks.session.step.Step` asks for it.
+"""The step of a Megatron run that just ended, as a :class:`align_hooks.session.step.Step`.
 
-All device numbers of a step come to the host in one transfer, when it has ended: losses, norms and sketches were left on the device until
-then.
+All device numbers of a step, losses, norms and sketches, come to the host in one transfer when it has ended.
 """
 
 from __future__ import annotations
@@ -39,41 +38,43 @@ IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
 NORMS, SKETCHES, TOTAL, WEIGHTS = "norms", "sketches", "total", "weights of tokens"
-"""What is many numbers, to be told apart on the host."""
-TAKEN = ("norm", "same", "others")
+"""Kinds of vectors."""
+NORM_FIELDS = ("norm", "same", "others")
+"""Fields of FrameworkNorm on the device."""
 
 
 @dataclass(frozen=True)
 class EndedStep:
-    """The step that just ended: its device ``numbers`` by kind and name (``loss 0``, ``update grad_norm``), and by kind the ``vectors``:
-    norms and sketches of its gradients, tokens of each expert."""
+    """The step that just ended."""
 
     session: TorchSession
     step: int
     numbers: Mapping[str, float]
+    """Host numbers by kind and name: ``loss 0``, ``update grad_norm``."""
     vectors: Mapping[str, Array]
+    """Host vectors by kind: norms and sketches of gradients, tokens of each expert, buffers, weights of tokens."""
     skipped: bool
     seconds: float
 
     @property
     def current(self) -> CurrentStep:
-        """What the step gathered."""
+        """The gathered values of the step."""
         return self.session.current
 
     def of_kind(self, kind: str) -> dict[str, float]:
-        """The numbers of a kind by name."""
+        """Return the numbers of a kind by name."""
         return {key.removeprefix(f"{kind} "): value for key, value in self.numbers.items() if key.startswith(f"{kind} ")}
 
     def batch(self) -> StepBatch:
-        """The micro-batches that the model consumed. Every chunk of a virtual pipeline sees each: the first takes tokens, the last labels
-        and their mask."""
+        """Return the micro-batches that the model consumed."""
+        # every chunk of a virtual pipeline sees each micro-batch: the first reads tokens, the last labels and their mask
         chunks = [self.micro_batches(index) for index in sorted(self.current.attempt.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
         return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
 
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
-        """The arrays of each micro-batch of a model chunk; what was not seen is kept and said."""
+        """Return the arrays of each micro-batch of a model chunk; keep and print why some are missing."""
         parts = []
         for number, batch in enumerate(self.current.attempt.micro_batches[chunk]):
             loss = None if batch.loss is None else self.numbers.get(f"loss {batch.loss}")
@@ -83,70 +84,66 @@ class EndedStep:
         return parts
 
     def expert_counts(self) -> dict[str, list[int]]:
-        """How many tokens this rank gave to each expert, by the name of a router."""
+        """Map each router's name to the number of each expert's tokens on this rank."""
         return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
 
     def routing(self) -> StepChoices | None:
-        """The experts that the routing hook left on the device."""
+        """Return the experts that the routing hook kept."""
         return choices(self.session)
 
     def activations(self) -> StepActivations | None:
-        """What the points left on the device."""
+        """Return the recorded values of the points."""
         return None if self.current.probes is None else self.current.probes.made()
 
     def local_norms(self) -> LocalNorms:
-        """The norms that the gradients hook left on the device."""
+        """Return the norms that the gradients hook computed."""
         parameters, squared = self.session.parameters, self.named_squares()
         assert parameters is not None
         names = parameters.names
         if missing := [native for native, pieces in names.trained if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        return LocalNorms("reduced", squared, names.counted, names.parts, self.taken())
+        return LocalNorms("reduced", squared, names.counted, names.parts, self.framework_norms())
 
     @functools.cached_property
     def squares(self) -> Array:
-        """The squared sum of each piece of its gradients."""
+        """The squared sum of each piece of the gradients."""
         norms = self.current.norms
         return np.empty(0) if norms is None else norms.squares(self.vectors[NORMS])
 
     def named_squares(self) -> dict[str, float]:
-        """Canonical name to squared sum of its gradients."""
+        """Map canonical names to squared sums of the gradients."""
         return {} if self.current.norms is None else self.current.norms.named(self.squares)
 
-    def taken(self) -> list[dict[str, float]]:
-        """The norms that Megatron took, each with the exact squared part of this rank."""
+    def framework_norms(self) -> list[dict[str, float]]:
+        """Return Megatron's norms, each with the exact squared part of this rank."""
         if self.current.norms is None:
             return []
         of_tensor = self.current.norms.by_tensor(self.squares)
         norms = []
-        for index, taken in enumerate(self.current.framework_norms):
-            norm, same, others = (self.numbers[f"taken {index} {key}"] for key in TAKEN)
-            exact = math.fsum([others, *(of_tensor.get(place, 0.0) for place in taken.of)])
-            norms.append({"norm": norm, "first": taken.first, "ranks": taken.ranks, "same": same * same, "exact": exact})
+        for index, theirs in enumerate(self.current.framework_norms):
+            norm, same, others = (self.numbers[f"framework {index} {key}"] for key in NORM_FIELDS)
+            exact = math.fsum([others, *(of_tensor.get(place, 0.0) for place in theirs.of)])
+            norms.append({"norm": norm, "first": theirs.first, "ranks": theirs.ranks, "same": same * same, "exact": exact})
         return norms
 
     def gradient_sketches(self) -> Mapping[str, list[float]]:
-        """The sketches that the gradients hook left on the device."""
+        """Return the sketches that the gradients hook computed."""
         sketches = self.current.sketches
         return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.named_squares())
 
     def row(self) -> dict[str, object]:
-        """The step's scalars, at full precision from their source.
+        """Return the step's scalars at full precision.
 
-        ``loss`` is the sum over valid tokens divided by their number; of a loss function that says no number, the mean of what it returned
-        over micro-batches, with no ``valid_tokens``. ``objective_loss`` is the differentiated loss: the
-        mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
-        all tokens later. ``micro_batches`` have a micro-batch's sum of losses, its tokens, and its part of the objective, from the first
-        tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``state`` is what else the step started from,
-        ``token_digest`` is of what it trained on,
-        ``unrecorded_inputs`` are the model's other inputs, ``unseen`` what of its batch was not seen.
-        """
+        ``loss`` is the mean over valid tokens, or over micro-batches with ``valid_tokens`` None where the loss function returns no number
+        of tokens. ``objective_loss`` is the differentiated loss: the mean over micro-batches of their token means, or the mean over all
+        tokens with ``--calculate-per-token-loss``. ``micro_batches`` are (sum of losses, tokens, part of the objective), from the first
+        tensor-parallel rank of the last stage."""
         session, args = self.session, get_args()
         losses, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "objective"))
         tokens = [self.numbers.get(f"tokens {index}") for index in range(len(losses))]
         counts = [count for count in tokens if count is not None]
         counted, total, seen = len(counts) == len(losses), sum(counts), len(objectives) == len(losses)
-        if not seen:  # a schedule of Megatron's with a forward pass of its own, of which only the formula is known
+        if not seen:  # in a schedule with its own forward pass only the formula is known
             objectives = [loss * self.scale(count, len(losses)) for loss, count in zip(losses, tokens, strict=True)]
         parts = zip(losses, tokens, objectives, strict=True)
         mean = sum(losses) / (total if counted else len(losses)) if losses and (total or not counted) else None
@@ -175,13 +172,13 @@ class EndedStep:
         }
 
     def scale(self, tokens: float | None, micro_batches: int) -> float:
-        """By what the schedule multiplies what a loss function returned, see :mod:`.train_step`; ``tokens`` is None where it said none."""
+        """Return the schedule's factor of a loss function's result, see :mod:`.train_step`."""
         if tokens is None:
             return self.session.place["cp_size"] / micro_batches
         return 1.0 if get_args().calculate_per_token_loss else 1 / max(tokens, 1) / micro_batches
 
     def token_digest(self) -> str:
-        """Of the tokens that the step trained on; empty on a rank that is given none, and where a device does not take it rightly."""
+        """Return the digest of the step's tokens; empty on a rank without tokens, and where the device computes digests wrongly."""
         session = self.session
         if (known := self.numbers.get(KNOWN)) is not None:
             session.digests = text(int(known)) == OF_KNOWN
@@ -191,16 +188,11 @@ class EndedStep:
         return "" if number is None or not session.digests or CALLED in session.recording.given_up else text(int(number))
 
     def buffers(self) -> dict[str, str]:
-        """Digests of the model's buffers as the step started."""
+        """Return the digests of the model's buffers at the step's start."""
         return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.current.buffers}
 
     def terms(self, tokens: float) -> dict[str, float] | None:
-        """This rank's part of the other terms of the loss; None where the model has none, where CUDA graphs hide them, or where it
-        cannot be told what a rank divides by.
-
-        Ranks of a sequence each have a part of what balances experts. What predicts further tokens is the mean of those that have parts of
-        the sequence, and the same on tensor-parallel ranks.
-        """
+        """Return this rank's part of the other terms of the loss; None without terms, under CUDA graphs, or for an unknown divisor."""
         args, place = get_args(), self.session.place
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)) or are_captured():
             return None
@@ -211,21 +203,20 @@ class EndedStep:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
                 return None
             divisor = tokens
-        here = self.of_kind("term")
-        if place["tp"]:
+        here = self.of_kind("term")  # the ranks of a sequence each have a part of the balancing term
+        if place["tp"]:  # tensor-parallel ranks have the same prediction term
             here.pop(PREDICTION, None)
         return {name: term / divisor / ranks[name] for name, term in here.items()}
 
 
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
-    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm; and what is more than a number, norms and
-    sketches of its gradients and the tokens of each expert."""
+    """Transfer all device numbers and vectors of the step to the host at once."""
     current, attempt = session.current, session.current.attempt
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(attempt.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(attempt.losses) if tokens is not None}
     named |= {f"objective {index}": value for index, value in enumerate(attempt.objectives)}
     named |= {f"term {name}": value for name, value in attempt.terms.items()}
-    named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(current.framework_norms) for key in TAKEN}
+    named |= {f"framework {index} {key}": getattr(norm, key) for index, norm in enumerate(current.framework_norms) for key in NORM_FIELDS}
     for kind, numbers in (("update", current.update), ("state", current.state)):
         named |= {f"{kind} {key}": value for key, value in numbers.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
@@ -241,7 +232,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
 
 
 def of_tokens(session: TorchSession) -> dict[str, Tensor]:
-    """The digest of the step's tokens, and at first that of known ones; nothing on a rank that is given none."""
+    """Return the digest of the step's tokens, and before the first result the digest of known tokens; empty on a rank without tokens."""
     tokens = session.current.attempt.tokens
     if tokens is None:
         return {}
@@ -250,7 +241,7 @@ def of_tokens(session: TorchSession) -> dict[str, Tensor]:
 
 
 def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]] | None:
-    """The positions [start, stop) of the sequence that this context-parallel rank was given; None without context parallelism."""
+    """Return the slices [start, stop) of the sequence on this context-parallel rank; None without context parallelism."""
     place, args = session.place, get_args()
     if place["cp_size"] == 1:
         return None

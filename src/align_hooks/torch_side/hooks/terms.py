@@ -1,7 +1,7 @@
-"""The terms of the loss beside the language model's: what balances experts, and what predicts further tokens.
+"""The terms of the loss beside the language model's: the balancing of experts, and multi-token prediction.
 
-Seam: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``, by which each term joins the backward pass, with its
-coefficient. What Megatron keeps for its log has lost the coefficient, is cleared when it is printed, and is kept elsewhere in each version.
+Patch point: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``, by which each term joins the backward pass,
+coefficient included. Megatron's log has no coefficient, is cleared by printing, and is kept in another place in each version.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ ADDED = 1
 
 
 def auxiliary(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MoEAuxLossAutoScaler.forward`` and add up what it joins to the loss; z-loss is among it. Operators of ours inside a CUDA graph
-    would be captured with it, and make garbage until it is replayed."""
+    """Call ``MoEAuxLossAutoScaler.forward`` and add up its terms, z-loss included."""
+    # a CUDA graph would capture our operators, which then make garbage until it is replayed
     return wrapped(*args, **kwargs) if are_captured() else joined(session, AUXILIARY, wrapped, args, kwargs)
 
 
 def prediction(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MTPLossAutoScaler.forward`` and add up what it joins to the loss."""
+    """Call ``MTPLossAutoScaler.forward`` and add up its terms."""
     return joined(session, PREDICTION, wrapped, args, kwargs)
 
 
 def joined(session: TorchSession, name: str, wrapped: Function, args: Args, kwargs: Kwargs) -> Result:
-    """Call an autoscaler. A pass without gradients is one of evaluation, or one whose activations are computed again."""
+    """Call an autoscaler, and add its term to the term ``name`` of the step."""
     result = wrapped(*args, **kwargs)
     if session.step is not None and session.recording.is_on:
         with session.recording.isolate_failures("the terms of the loss"):
             context, *inputs = args
-            if context.needs_input_grad[ADDED]:
+            if context.needs_input_grad[ADDED]:  # a pass without gradients is an evaluation, or to be recomputed
                 session.current.attempt.terms[name] = session.current.attempt.terms.get(name, 0) + inputs[ADDED].detach().double().sum()
     return result

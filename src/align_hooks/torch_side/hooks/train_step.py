@@ -1,15 +1,13 @@
 """One training step, from its beginning to its end: its number, its losses, its row of scalars.
 
-Seam: ``megatron.training.training.train_step``, called once an iteration and never by evaluation. ``forward_step``
-itself lives in the script that runs as ``__main__``, where no import hook fires, and runs once a micro-batch and in
-evaluation too; it is caught here as the argument ``forward_step_func``, bound by name because its position moved.
-Losses are read from what the script's own loss function returns: Megatron prints the mean over ``--log-interval``.
+Patch point: ``megatron.training.training.train_step``, called once an iteration and never by evaluation. ``forward_step`` is in the script
+that runs as ``__main__``, where no import hook fires, and runs in evaluation too; it is wrapped here as the argument ``forward_step_func``,
+bound by name because its position moved. Losses are the results of the script's own loss function: Megatron prints means.
 
-A loss function returns (loss, tokens, report) or (loss, report), by the length of which Megatron's schedule tells them apart, in every
-version from 0.12 to 0.19 (``forward_step`` in ``megatron/core/pipeline_parallel/schedules.py``, since 0.13 ``forward_step_calc_loss``). The
-first is a sum, which the schedule divides by tokens and by micro-batches; the second is a mean already: the schedule multiplies it by the
-number of context-parallel ranks and divides it by the micro-batches, and how many tokens counted is not said. What becomes of either is
-seen by :func:`objective`.
+A loss function returns (loss, tokens, report) or (loss, report), which Megatron's schedule distinguishes by length from 0.12 to 0.19
+(``forward_step`` in ``megatron/core/pipeline_parallel/schedules.py``, since 0.13 ``forward_step_calc_loss``). The schedule divides the
+first loss, a sum, by tokens and micro-batches; it multiplies the second, a mean over an unknown number of tokens, by the context-parallel
+ranks and divides it by the micro-batches. :func:`objective` sees the result of either.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Tensor
-from align_hooks.torch_side.rehearsal import past
+from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
@@ -41,9 +39,9 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    fed = session.is_fed or session.replay is not None
-    with session.recording.must_succeed() if fed else session.recording.isolate_failures("the step"):
-        session.step = get_args().curr_iteration  # first, for what feeds the step asks which it is
+    replays = session.is_fed or session.replay is not None
+    with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
+        session.step = get_args().curr_iteration  # first, for replays need it
     try:
         with session.recording.isolate_failures("the state that the step starts from"):
             session.current = CurrentStep()
@@ -67,11 +65,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
-    """Read what the step starts from; ``arguments`` are those of ``train_step``."""
+    """Read the state at the step's start from the ``arguments`` of ``train_step``."""
     if not session.recording.is_on:
         return
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
-    with past(session):
+    with bypass_device_rewriting(session):
         if session.buffers is None:
             session.buffers = state.Buffers.of(session.chunks)
         session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
@@ -79,8 +77,7 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to the loss and the
-    tokens that it returns. A last stage may have none (0.16 on)."""
+    """Read the random states, call the script's ``forward_step``, and wrap the returned loss function to read its results."""
     if session.step is not None and session.recording.is_on:
         session.current.attempt.random.append(session.recording.best_effort("the random states", state.generators_at_micro_batch, {}))
     session.under_way = []
@@ -88,14 +85,14 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
         output, loss_function = wrapped(*args, **kwargs)
     finally:
         passes, session.under_way = session.under_way, None
-    if session.step is None or not session.recording.is_on or loss_function is None:
+    if session.step is None or not session.recording.is_on or loss_function is None:  # from 0.16 on a last stage may have none
         return output, loss_function
     batch: MicroBatch | None = None
     with session.recording.isolate_failures("the batch"):
         batch = consumed(session, passes)
         if batch is not None:
-            for handed in (getattr(loss_function, "args", ()), getattr(loss_function, "keywords", {})):
-                batch.hand(handed)
+            for arguments in (getattr(loss_function, "args", ()), getattr(loss_function, "keywords", {})):
+                batch.add_candidates(arguments)
 
     @functools.wraps(loss_function, assigned=())
     def listening(*loss_args: object, **loss_kwargs: object) -> Result:
@@ -110,10 +107,10 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
 
 
 def consumed(session: TorchSession, passes: Sequence[tuple[int, MicroBatch]]) -> MicroBatch | None:
-    """The pass that a forward step trains on, kept as its micro-batch: the first with gradients. One without is of a teacher, or is made
-    again with gradients in the backward pass. None where batches are not wanted."""
+    """Keep the pass on which a forward step trains as its micro-batch, and return the pass; None where batches are not wanted."""
     if not passes:
         return None
+    # a pass without gradients is a distillation teacher's, or is recomputed with gradients in the backward pass
     trained = [(chunk, batch) for chunk, batch in passes if batch.differentiable]
     chunk, batch = (trained or passes)[0]
     batch.passes = len(trained)
@@ -122,7 +119,7 @@ def consumed(session: TorchSession, passes: Sequence[tuple[int, MicroBatch]]) ->
 
 
 def returned(result: object) -> tuple[Tensor, Tensor | None]:
-    """Loss and tokens that count, by what a loss function returned; no tokens where it returned (loss, report)."""
+    """Return loss and number of counted tokens from a loss function's result; None for tokens where it is (loss, report)."""
     if not isinstance(result, tuple | list) or len(result) not in (2, 3):
         raise TypeError("the script's loss function returns neither (loss, tokens, report) nor (loss, report)")
     loss, *tokens, _ = result
@@ -130,10 +127,8 @@ def returned(result: object) -> tuple[Tensor, Tensor | None]:
 
 
 def objective(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call the schedule's ``forward_step``, which scales the loss, and keep its result on the last stage: that is differentiated.
-
-    The seam is not ``backward_step``: with pipeline stages the loss has been emptied by then, and only its graph is left.
-    """
+    """Call the schedule's ``forward_step``, which scales the loss, and keep its result, the differentiated loss, on the last stage."""
+    # backward_step is no patch point: with pipeline stages the loss is emptied by then, and only its graph is left
     losses = len(session.current.attempt.losses)
     result = wrapped(*args, **kwargs)
     if len(session.current.attempt.losses) > losses:
@@ -162,7 +157,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         return
     numbers: dict[str, float] = {}
     vectors: dict[str, Array] = {}
-    with past(session):
+    with bypass_device_rewriting(session):
         with session.recording.isolate_failures("the numbers of the step"):
             numbers, vectors = to_host(session)
         record_step(session, EndedStep(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))

@@ -1,8 +1,7 @@
-"""The optimizer's step: the learning rate it used, the norm it clipped by, the loss scale it divided by.
+"""The learning rate, the loss scale and the norm of the optimizer's step.
 
-Seam: ``step`` of the optimizer that ``train_step`` calls. Megatron logs the **next** step's learning rate, read after
-the scheduler moved on; before this call it is still the rate that will be used. The loss scale is likewise read before:
-``prepare_grads`` updates it.
+Patch point: ``step`` of the optimizer, which ``train_step`` calls. The learning rate is read before the call, for Megatron logs the
+**next** step's rate, after the scheduler moved on; so is the loss scale, for ``prepare_grads`` updates it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MegatronOptimizer.step``, and note its inputs and its norm."""
+    """Call ``MegatronOptimizer.step``, and keep its inputs and its norm."""
     if session.step is None or not session.recording.is_on:
         return wrapped(*args, **kwargs)
     with session.recording.isolate_failures("the update"):
@@ -28,7 +27,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 
 
 def before(session: TorchSession, optimizer: Optimizer) -> None:
-    """Note the loss scale and the learning rate that the update will use: one rate, or each group's where groups differ."""
+    """Keep the loss scale and the learning rate of the update: one rate, or each group's where groups differ."""
     groups = [group for leaf in leaf_optimizers(optimizer) for group in leaf.optimizer.param_groups if group["params"]]
     rates = [float(group["lr"]) for group in groups]
     session.current.learning_rate = rates[0] if len(set(rates)) == 1 else rates
@@ -36,7 +35,7 @@ def before(session: TorchSession, optimizer: Optimizer) -> None:
 
 
 def after(session: TorchSession, optimizer: Optimizer, norm: torch.Tensor | float | None) -> None:
-    """Note the norm before clipping. Megatron takes it only where it clips; elsewhere this rank's squared part of our own is noted."""
+    """Keep the norm before clipping, or this rank's part of our own norm where Megatron does not clip."""
     clip = optimizer.config.clip_grad
     if not clip and session.parameters is not None:
         session.current.update_norms = session.parameters.counted_norms()
