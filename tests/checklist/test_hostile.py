@@ -3,8 +3,10 @@
 import itertools
 import os
 import subprocess
+import sys
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -402,6 +404,16 @@ SLOW = {
 """Scripts that cost time; each is less than a megabyte."""
 
 
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """The interpreter's own limit, as a command has it: MindSpore raises that of a process that imports it."""
+    raised = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(raised)
+
+
+@pytest.mark.usefixtures("usual_recursion")
 @pytest.mark.parametrize("text", ONE_LINE.values(), ids=ONE_LINE)
 def test_a_file_that_nobody_wrote_by_hand_is_one_line(tmp_path: Path, text: str) -> None:
     agree = {"sh": script(tmp_path / "ok.sh"), "yaml": configuration(tmp_path / "ok.yaml")}
