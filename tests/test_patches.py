@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from align_hooks import patched
 from align_hooks.errors import SettingsError
 from align_hooks.patched import StepDestination, asked, wanted
 
@@ -56,6 +57,10 @@ def test_no_more_of_the_framework_than_a_line_around_a_change_is_kept(pair: tupl
     for name, place, count in check.places(diff, {file: (copy / file).read_text() for file in check.changed_files(diff)}):
         assert count == 1
         assert place.count("\n") == 1, (name, place)
+
+
+def test_what_a_patch_may_import_exists() -> None:
+    assert [name for name in patched.__all__ if not hasattr(patched, name)] == []
 
 
 def test_a_patched_framework_is_asked_by_two_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.record.format.norms import print_norms
 from align_hooks.settings import Steps
 
-__all__ = ["Asked", "asked", "print_norms", "wanted"]
+__all__ = ["StepDestination", "asked", "print_norms", "wanted"]
 RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
 
 
