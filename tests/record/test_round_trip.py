@@ -17,6 +17,7 @@ from align_hooks.record.format.schema import OptimizerFacts
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.read import files
 from align_hooks.record.read.files import TensorFile
+from align_hooks.record.write.atomic import json_text
 from align_hooks.record.write.step_files import id_range, is_causal, write_tensors
 from record.conftest import contents
 from rewritten import relisted
@@ -144,6 +145,12 @@ def test_rows_are_strict_json(tmp_path: Path) -> None:
     scalars_only((math.nan,)).write(tmp_path / "run")
     text = (tmp_path / "run/scalars/rank_0.jsonl").read_text()
     assert json.loads(text, parse_constant=lambda constant: pytest.fail(constant))["loss"] == "nan"
+
+
+def test_json_takes_a_scalar_of_numpy_and_no_array() -> None:
+    assert json.loads(json_text([np.float32(0.5), np.int64(3), np.bool_(True)])) == [0.5, 3, True]
+    with pytest.raises(TypeError):
+        json_text(np.ones(1))
 
 
 def test_a_causal_mask_is_written_once_for_the_run(tmp_path: Path) -> None:

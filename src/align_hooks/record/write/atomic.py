@@ -162,8 +162,10 @@ def _strict(value: object) -> object:
         return [_strict(item) for item in value]
     if isinstance(value, str):
         return well_formed(value)
-    if hasattr(value, "item"):  # numpy's scalars
-        value = value.item()
+    if hasattr(value, "item"):  # perhaps a scalar of numpy
+        import numpy  # not with the module, as in write_array
+
+        value = value.item() if isinstance(value, numpy.generic) else value
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
