@@ -73,7 +73,7 @@ def run(command: Sequence[str]) -> int:
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
     outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
     if any(isinstance(getattr(settings, field.name), Source) for field in fields(settings)):
-        from align_hooks.session import Session
+        from align_hooks.session import Session  # not with the module, like refuse_finished below: numpy doubles the time to start
 
         Session("run", replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
     if settings.run is not None:

@@ -97,7 +97,7 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Delete the temporary files of killed processes in a folder; ``beginning`` restricts the names."""
+    """Delete the temporary files of killed processes in a folder; ``beginning`` restricts the names where others write too."""
     try:
         names = [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

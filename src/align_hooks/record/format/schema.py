@@ -324,7 +324,7 @@ class Norm(Struct, frozen=True):
     same: float | None = None
     """This rank's part of the square, summed as the framework does."""
     exact: float | None = None
-    """This rank's part of the square, summed in fp64."""
+    """This rank's part of the square, summed by the definition of :mod:`.norms`."""
     first: RankNumber = 0
     """The lowest rank of the norm."""
     ranks: RankNumber = 1

@@ -63,7 +63,7 @@ class RunRows(RunFiles):
 
     @cached_property
     def endings(self) -> dict[int, Ending]:
-        """Rank to how it ended, by its manifest, or by its last words where the manifest does not say."""
+        """Rank to how it ended, by its manifest, or by its crash stack where the manifest does not say."""
         return {
             rank: ending(rank, manifest.end, manifest.ended, None if manifest.ended else crash_stack.read(self.path, rank))
             for rank, manifest in self.manifests.items()
@@ -127,8 +127,8 @@ class RunRows(RunFiles):
 
     @cached_property
     def rows(self) -> list[ScalarRow]:
-        """The same rows with types, None for what is unknown. ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over
-        data-parallel ranks, or the same as ``loss`` in a run that differentiates per token."""
+        """The rows of whole steps, ascending, None for what is unknown. ``loss`` weighs every valid token alike; ``objective_loss`` is the
+        mean over data-parallel ranks, or the same as ``loss`` in a run that differentiates per token."""
         per_token = bool(self.facts.training.per_token_loss)
         rows = {rank: committed.rows for rank, committed in self.committed.items()}
         return merged_rows(rows, self.steps, self.manifests, per_token=per_token) if self.manifests else []

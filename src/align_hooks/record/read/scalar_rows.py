@@ -134,7 +134,7 @@ def _of_columns(
     known = [(rank, bool(of.flags[0] & WHOLE), not math.isnan(of.numbers["loss"][0])) for rank, of in columns.items()]
     holders = list(_loss_holders(known, manifests))
     lacking = len(holders) < _loss_places(manifests)
-    by_key = [list(zip(*(_listed((columns[rank]).numbers[key]) for rank in holders or [min(columns)]), strict=True)) for key in LOSSES]
+    by_key = [list(zip(*(_listed(columns[rank].numbers[key]) for rank in holders or [min(columns)]), strict=True)) for key in LOSSES]
     losses = [(None, None, None) if lacking else _means(*of_step, per_token=per_token) for of_step in zip(*by_key, strict=True)]
     ranks = next(iter(manifests.values())).launch.world_size
     terms: dict[str, float] | None = {} if len(columns) == ranks and all(of.flags[0] & NO_TERMS for of in columns.values()) else None

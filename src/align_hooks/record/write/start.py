@@ -63,7 +63,7 @@ def earlier(run: Path, launch: Launch, how: str, claimed: directory_lock.Directo
     manifest = _read(path)
     is_own = manifest is not None and is_restart(manifest.launch.launchers, launch.launchers)
     if how == "refuse" and not is_own:
-        over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # by its end, failure or death
+        over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start ended, failed or was killed
         if holds_anything(run) or not over:
             raise _taken(run, launch.rank, rows=holds_rows(run) or not over)
         return None
@@ -228,6 +228,7 @@ def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
 
 def holds_a_run(run: Path) -> bool:
     """Whether ``RUN_EXISTS=refuse`` protects a directory: something was recorded in it, or a rank is recording."""
+    # a start that is over and recorded nothing, however it ended, must not block the next
     return holds_anything(run) or any(directory_lock.is_held(layout.claim(run, rank)) for rank in layout.ranks(run))
 
 
