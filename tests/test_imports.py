@@ -187,7 +187,7 @@ IMPORTS_OF_OURS = {
         comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
-        record.check.inventory record.format record.write.atomic
+        record.inventory record.format record.write.atomic
     """,
 }
 """Room to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from align_hooks.errors import RecordError
-from align_hooks.record.read.files import is_folder_in, list_folder
+from align_hooks.record.format.files import is_folder_in, list_folder
 from align_hooks.regular import ReadLimits, lines_of, listed, read_regular, whole_number
 
 

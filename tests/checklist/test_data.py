@@ -14,7 +14,7 @@ from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import message
-from align_hooks.record.read.batch_statistics import BatchStatistics, look
+from align_hooks.record.batch_statistics import BatchStatistics, look
 from checklist.exercises import DATA, OLD, keys, megatron, mindformers, row
 from checklist.wheels import older
 

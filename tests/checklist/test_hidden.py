@@ -15,7 +15,7 @@ from align_hooks.checklist.result import as_read, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.messages import message, sentences
-from align_hooks.record.read.batch_statistics import BatchStatistics, Occurs, look
+from align_hooks.record.batch_statistics import BatchStatistics, Occurs, look
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, keys, megatron, mindformers, row
 
 COLUMNS = "train_dataset.input_columns: [input_ids, labels, loss_mask{more}]"

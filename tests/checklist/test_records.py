@@ -12,7 +12,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.read.batch_statistics import BatchStatistics, look, side_by_side, weigh_alike
+from align_hooks.record.batch_statistics import BatchStatistics, look, side_by_side, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
 from worded import ids
 

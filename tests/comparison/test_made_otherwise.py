@@ -12,8 +12,8 @@ from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.stage_result import FaultLocation, Reason, Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message
+from align_hooks.record.batch_statistics import look, side_by_side
 from align_hooks.record.format.missing_batch import Unseen
-from align_hooks.record.read.batch_statistics import look, side_by_side
 from align_hooks.report.text import blamed
 from comparison.conftest import Compared, asking, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch

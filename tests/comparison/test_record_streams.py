@@ -18,7 +18,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.read.stored_tensor import StoredTensor
+from align_hooks.record.format.stored_tensor import StoredTensor
 from align_hooks.record.read.tensors import Tensors, Whole
 from align_hooks.record.write.step_files import write_tensors
 from comparison.conftest import HONEST, stage

@@ -15,10 +15,10 @@ from align_hooks.cli.show import show
 from align_hooks.errors import RecordError
 from align_hooks.process.archive import packed
 from align_hooks.quantities.registry import SKETCHES
-from align_hooks.record.check.inventory import not_whole
-from align_hooks.record.check.verify import verify
+from align_hooks.record.inventory import not_whole
 from align_hooks.record.read.sums import counted_totals
 from align_hooks.record.reader import Run
+from align_hooks.record.verify import verify
 from fuzz import damage, mutations, seeds
 from fuzz.mutations import Scene
 from fuzz.seeds import LOG, PARTNER, RUN, SOURCE, Seed

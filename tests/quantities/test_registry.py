@@ -12,7 +12,7 @@ from align_hooks.comparison.metrics.distances import MEASURED
 from align_hooks.quantities import registry
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record.check import inventory
+from align_hooks.record import inventory
 from align_hooks.record.format import layout
 from align_hooks.settings import PREFIX, Settings
 from docs import rules

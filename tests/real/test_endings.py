@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
+from align_hooks.record.format.crash_stack import read
 from align_hooks.record.format.ending import End
-from align_hooks.record.write.crash_stack import read
 from real import frameworks
 from worded import arguments
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.record.check.verify import verify
+from align_hooks.record.verify import verify
 from real import frameworks
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from align_hooks.errors import RecordError
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.format import digests
+from align_hooks.record.format.files import DIGESTS
 from align_hooks.record.read.activations import NUMBERS, Summary, added, column_signs, measured, places, row_signs
-from align_hooks.record.read.files import DIGESTS
 from align_hooks.record.write.step_files import StepActivations
 from align_hooks.record.write.writer import Writer
 from record.conftest import of_ranks

@@ -14,9 +14,9 @@ from align_hooks import open_run
 from align_hooks.comparison.health import health
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message
-from align_hooks.record.check.inventory import not_whole
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.inventory import not_whole
 from align_hooks.record.write import directory_lock
 from holder import Holder, holding
 from record.conftest import DP2, contents, failing, of_ranks

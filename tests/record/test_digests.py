@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from align_hooks import open_run
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
-from align_hooks.record.check.verify import verify
 from align_hooks.record.format import digests
+from align_hooks.record.verify import verify
 from record.conftest import DP2, of_ranks
 from rewritten import cut_last_line, flip
 from synthetic import EVERYTHING, HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only

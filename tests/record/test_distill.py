@@ -19,10 +19,10 @@ from align_hooks.process.archive import packed
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.registry import KINDS, SKETCHES
-from align_hooks.record.check.inventory import holdings, not_whole
-from align_hooks.record.check.verify import verify
 from align_hooks.record.distill import CHOICES, DistilledRecord, distill
+from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.reader import Run
+from align_hooks.record.verify import verify
 from align_hooks.record.write.step_files import StepBatch
 from align_hooks.settings import Steps
 from comparison.test_points import run as with_points

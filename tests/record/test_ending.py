@@ -18,8 +18,8 @@ import align_hooks
 from align_hooks import open_run
 from align_hooks.messages import CHINESE, rendered
 from align_hooks.record.format import layout
+from align_hooks.record.format.crash_stack import LARGEST, SIGNALS, SignalExit, read
 from align_hooks.record.format.ending import End, HowEnded, InterruptedWrite, ending
-from align_hooks.record.write.crash_stack import LARGEST, SIGNALS, SignalExit, read
 from synthetic import Synthetic
 
 STEPS = """

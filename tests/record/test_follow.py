@@ -9,7 +9,7 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.format import digests, layout
 from align_hooks.record.format.ending import End
-from align_hooks.record.read.tail import Followed
+from align_hooks.record.tail import Followed
 from synthetic import described, finished, scalars_only
 
 STEPS = 6

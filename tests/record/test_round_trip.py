@@ -13,12 +13,13 @@ from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record.format import files
+from align_hooks.record.format.batch_arrays import id_range, is_causal
+from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.schema import OptimizerFacts
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.read import files
-from align_hooks.record.read.files import TensorFile
 from align_hooks.record.write.atomic import json_text
-from align_hooks.record.write.step_files import id_range, is_causal, write_tensors
+from align_hooks.record.write.step_files import write_tensors
 from record.conftest import contents
 from rewritten import relisted
 from synthetic import CAUSAL, NAMES, ROWS, SEQUENCE, Synthetic, batch, begun, by_hand, described, finished, norm, row, scalars_only, tensors

@@ -9,10 +9,10 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
-from align_hooks.record.check.verify import verify
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.schema import Facts, structured
+from align_hooks.record.verify import verify
 from align_hooks.record.write import start
 from align_hooks.record.write.writer import Writer
 from record.conftest import DP2, contents, killed, of_ranks

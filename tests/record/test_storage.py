@@ -23,8 +23,8 @@ from align_hooks.errors import AlignHooksError, RecordError, SettingsError
 from align_hooks.messages import rendered
 from align_hooks.process.executors import executor_of
 from align_hooks.process.storage import ALLOWED
-from align_hooks.record.check.inventory import bytes_by_kind, holdings
-from align_hooks.record.check.verify import verify
+from align_hooks.record.inventory import bytes_by_kind, holdings
+from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
 from align_hooks.report.machine import as_json
 from align_hooks.settings import Settings

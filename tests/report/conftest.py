@@ -16,7 +16,7 @@ from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.health import Health, health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
-from align_hooks.record.check.inventory import holdings, not_whole
+from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from align_hooks.report.watch_page import watch_page

@@ -25,8 +25,8 @@ from align_hooks.configuration.values import Configuration, SourceLocation, Valu
 from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.catalogue import CATALOGUES
+from align_hooks.record.batch_statistics import look
 from align_hooks.record.format.schema import Table
-from align_hooks.record.read.batch_statistics import look
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts

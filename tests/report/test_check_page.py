@@ -7,7 +7,7 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.configuration.values import SourceLocation, Value
 from align_hooks.messages import rendered
-from align_hooks.record.read.batch_statistics import BatchStatistics
+from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from checklist.exercises import OLD, megatron, mindformers

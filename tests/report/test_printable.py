@@ -18,7 +18,7 @@ from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError, printable, shown
 from align_hooks.process import script
-from align_hooks.record.check.inventory import holdings
+from align_hooks.record.inventory import holdings
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.junit import junit
 from align_hooks.report.machine import as_json

@@ -15,7 +15,7 @@ from align_hooks.comparison.finding import Metric, when
 from align_hooks.comparison.health import Condition, Health, health
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
-from align_hooks.record.check.inventory import bytes_by_kind, holdings, ranges
+from align_hooks.record.inventory import bytes_by_kind, holdings, ranges
 from align_hooks.record.read.problems import ProblemKind
 from align_hooks.report.run_page import run_page
 from align_hooks.report.run_text import render_run

@@ -24,7 +24,7 @@ from align_hooks import __version__, open_run
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
-from align_hooks.record.check.inventory import holdings, not_whole
+from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from zoo.cases import CASES, FAULTS, Case

@@ -8,7 +8,7 @@ from align_hooks.configuration.values import Setting
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.extras import needing
 from align_hooks.process.paths import path_of
-from align_hooks.record.read.batch_statistics import Decode
+from align_hooks.record.batch_statistics import Decode
 
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 

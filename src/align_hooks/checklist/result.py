@@ -27,8 +27,8 @@ from align_hooks.checklist.uncovered import Uncovered, uncovered, uncovered_diff
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, not_compared
+from align_hooks.record.batch_statistics import BatchStatistics, side_by_side, weigh_alike
 from align_hooks.record.format.schema import Table
-from align_hooks.record.read.batch_statistics import BatchStatistics, side_by_side, weigh_alike
 
 NEWEST = "1.9"
 """The version of MindFormers that reads a YAML where nothing says which one does."""

@@ -16,7 +16,7 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
-from align_hooks.record.read.batch_statistics import BatchStatistics
+from align_hooks.record.batch_statistics import BatchStatistics
 
 
 class Effect(Enum):

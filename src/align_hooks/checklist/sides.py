@@ -24,8 +24,8 @@ from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
+from align_hooks.record.batch_statistics import BatchStatistics, Decode, of_run
 from align_hooks.record.format.schema import Table
-from align_hooks.record.read.batch_statistics import BatchStatistics, Decode, of_run
 from align_hooks.record.reader import Run, open_run
 
 CORE = "megatron-core"

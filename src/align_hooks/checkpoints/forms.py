@@ -14,7 +14,7 @@ from align_hooks.checkpoints.model import model_of, open_model
 from align_hooks.checkpoints.torch_dist import METADATA, read_torch_dist
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format import layout
-from align_hooks.record.read.files import list_folder, readable
+from align_hooks.record.format.files import list_folder, readable
 from align_hooks.record.reader import open_run
 from align_hooks.regular import read_regular
 from align_hooks.replay.weights import open_weights

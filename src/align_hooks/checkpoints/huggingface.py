@@ -12,7 +12,7 @@ from align_hooks.checkpoints.kinds import TORCH_NAMES
 from align_hooks.checkpoints.model import ConfiguredModel, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, shown
-from align_hooks.record.read.files import TensorFile, read_json
+from align_hooks.record.format.files import TensorFile, read_json
 from align_hooks.record.write import atomic
 
 MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"

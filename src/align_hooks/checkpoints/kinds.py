@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.stored_tensor import FLOATING
+from align_hooks.record.format.stored_tensor import FLOATING
 
 KINDS = FLOATING
 """Floating type to numpy's type of its bytes."""

@@ -21,7 +21,7 @@ from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_write import Tensor, write_archive
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
-from align_hooks.record.read.files import is_folder_in, list_folder
+from align_hooks.record.format.files import is_folder_in, list_folder
 from align_hooks.record.write import atomic
 
 FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"

@@ -18,7 +18,7 @@ from align_hooks.checkpoints.model import NAME_THE_CONFIGURATION, ConfiguredMode
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import AlignHooksError, RecordError, RefusedRun, shown
 from align_hooks.names.table import NameTable
-from align_hooks.record.read.files import is_folder_in, list_folder
+from align_hooks.record.format.files import is_folder_in, list_folder
 
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
 """Names of other content of a checkpoint than weights: optimizer's state, numbers (without a dot), statistics of experts."""

@@ -27,8 +27,8 @@ from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.digests import bytes_of
+from align_hooks.record.format.files import in_words, readable
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import in_words, readable
 from align_hooks.record.write import atomic
 from align_hooks.regular import open_regular
 

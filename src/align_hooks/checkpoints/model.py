@@ -25,7 +25,7 @@ from align_hooks.families.registry import FAMILIES, nearest, switched_off
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.table import any_layer
 from align_hooks.quantities.weights import UNKNOWN
-from align_hooks.record.read.files import in_words, read_json
+from align_hooks.record.format.files import in_words, read_json
 
 MOST, MOST_COUNTED = 1 << 40, 10_000
 """Largest size of a model; largest count of layers, or of a layer's experts."""

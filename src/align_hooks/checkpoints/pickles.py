@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from align_hooks.data_file import sections
 from align_hooks.errors import RecordError, shown
-from align_hooks.record.read.files import in_words
+from align_hooks.record.format.files import in_words
 
 Value: TypeAlias = Any
 """A value of a pickle: a number, a text, a container, or an object of ours."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.record.format.digests import bytes_of
+from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import TensorFile
-from align_hooks.record.read.stored_tensor import head
+from align_hooks.record.format.stored_tensor import head
 from align_hooks.record.write import atomic
 
 REMEDY = "copy the whole checkpoint again"

@@ -24,8 +24,8 @@ from align_hooks.checkpoints.model import ConfiguredModel, of_arguments, open_mo
 from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.record.format.files import in_words, read_json, readable
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import in_words, read_json, readable
 from align_hooks.regular import read_regular
 
 METADATA, COMMON, KIND = ".metadata", "common.pt", "metadata.json"

@@ -21,8 +21,8 @@ import numpy as np
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
 from align_hooks.errors import RecordError, shown
+from align_hooks.record.format.files import in_words, readable
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import in_words, readable
 from align_hooks.regular import open_regular
 
 STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}

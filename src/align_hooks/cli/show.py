@@ -13,10 +13,10 @@ from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import WorkPool
-from align_hooks.record.check.inventory import holdings, not_whole
-from align_hooks.record.check.verify import summary
-from align_hooks.record.check.verify import verify as verify_all
+from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.read.problems import distinct
+from align_hooks.record.verify import summary
+from align_hooks.record.verify import verify as verify_all
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.run_machine import run_as_json
 from align_hooks.report.run_text import render_run

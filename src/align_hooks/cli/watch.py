@@ -22,7 +22,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
 from align_hooks.record.format.ending import End
-from align_hooks.record.read.tail import Followed
+from align_hooks.record.tail import Followed
 from align_hooks.record.write.atomic import json_text
 from align_hooks.record.write.output import write as write_output
 from align_hooks.report.console import paragraph

@@ -23,8 +23,8 @@ from align_hooks.comparison.verdict import replayed_sides
 from align_hooks.messages import Message, Side, all_of, message, terms
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.weights import unknown_of
+from align_hooks.record.batch_statistics import problems_of
 from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.batch_statistics import problems_of
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 """Turns token ids into text."""

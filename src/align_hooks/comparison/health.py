@@ -19,10 +19,10 @@ from align_hooks.comparison.verdict import Curve, RunSummary
 from align_hooks.messages import message, sentences, terms
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.weights import NO_FAMILY, unknown_of
-from align_hooks.record.check.inventory import Holding
+from align_hooks.record.batch_statistics import of_data
 from align_hooks.record.check.self_check import SelfCheck
 from align_hooks.record.format.schema import HookCount, ScalarRow
-from align_hooks.record.read.batch_statistics import of_data
+from align_hooks.record.inventory import Holding
 from align_hooks.record.read.problems import Problem
 from align_hooks.record.reader import Run
 

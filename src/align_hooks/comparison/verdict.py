@@ -10,8 +10,8 @@ from enum import Enum
 from align_hooks.comparison.finding import Finding, Words
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.messages import Joined, Message, Side, message, sentences
+from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.schema import Facts
-from align_hooks.record.read.batch_statistics import BatchStatistics
 
 
 class Judgement(Enum):

@@ -22,8 +22,8 @@ from align_hooks.evidence.curves.table import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
+from align_hooks.record.format.files import in_words, is_folder_in, list_folder
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.read.files import in_words, is_folder_in, list_folder
 from align_hooks.record.reader import Run, open_run
 
 Norms: TypeAlias = Mapping[int, Mapping[str, float]]

@@ -25,7 +25,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
 from align_hooks.process.status import REFUSED, VARIABLE, Process, attached_processes, started_again, unheard
 from align_hooks.process.streams import hold, say
-from align_hooks.record.write import crash_stack
+from align_hooks.record.format import crash_stack
 from align_hooks.settings import PREFIX, Settings, Source
 
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"

@@ -26,19 +26,19 @@ from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import KINDS, SWITCHES, asked_by
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record.check.inventory import kind_of
-from align_hooks.record.check.verify import verify
 from align_hooks.record.format import digests, layout
-from align_hooks.record.format.batch_digests import digests_of
+from align_hooks.record.format.files import read_sealed, readable
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.format.ranges import ranges
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION, sketch
-from align_hooks.record.read.files import read_sealed, readable
-from align_hooks.record.read.stored_tensor import StoredTensor
+from align_hooks.record.format.stored_tensor import StoredTensor
+from align_hooks.record.inventory import kind_of
+from align_hooks.record.read.batch_digests import digests_of
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.verify import verify
 from align_hooks.record.write import atomic
 from align_hooks.settings import PREFIX, Steps
 

@@ -29,15 +29,16 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.check.gaps import lacking
 from align_hooks.record.check.self_check import SelfCheck, self_check
 from align_hooks.record.format import layout
+from align_hooks.record.format.files import read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array, JsonObject
 from align_hooks.record.format.random_states import whole
 from align_hooks.record.format.schema import Facts, OptimizerStateFacts, structured
 from align_hooks.record.format.state import StepState
+from align_hooks.record.format.storage_limitations import weakness
 from align_hooks.record.read import dataframes, sums
 from align_hooks.record.read.activations import Activations, read_activations
 from align_hooks.record.read.batch import Batch, BatchFacts, read_batch, read_batch_facts
-from align_hooks.record.read.files import read_json
 from align_hooks.record.read.manifests import read_facts, read_manifests, refuse_lost_manifests
 from align_hooks.record.read.problems import Problem
 from align_hooks.record.read.routing import Routing, counts_of, read_routing
@@ -45,7 +46,6 @@ from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.sums import Sketches
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.read.unrecorded import by_hand, sketches_of, unrecorded
-from align_hooks.record.write.atomic import weakness
 from align_hooks.settings import Steps
 
 if TYPE_CHECKING:

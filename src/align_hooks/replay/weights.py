@@ -13,9 +13,9 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
+from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import TensorFile
-from align_hooks.record.read.stored_tensor import FLOATING
+from align_hooks.record.format.stored_tensor import FLOATING
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.regular import read_regular
 from align_hooks.replay.perturb import EPS, Perturbed, Weights

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from align_hooks.messages import message, rendered
-from align_hooks.record.check.inventory import OTHER, ranges
+from align_hooks.record.inventory import OTHER, ranges
 from align_hooks.report.console import Trimmed, command, grid, paragraph, plain
 from align_hooks.report.text import size
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from align_hooks.comparison.health import Health, Rank
 from align_hooks.messages import rendered
-from align_hooks.record.check.inventory import ranges
 from align_hooks.record.format.schema import Table
+from align_hooks.record.inventory import ranges
 from align_hooks.report.machine import curve_as_json, finding_as_json, members
 
 FORMAT = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from align_hooks.comparison.health import Health
 from align_hooks.messages import message
-from align_hooks.record.check.inventory import ranges
+from align_hooks.record.inventory import ranges
 from align_hooks.report import identity, plots
 from align_hooks.report.configuration import configurations
 from align_hooks.report.curve_plots import curve_plot

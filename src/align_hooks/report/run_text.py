@@ -7,7 +7,7 @@ from rich.text import Text
 
 from align_hooks.comparison.health import Health
 from align_hooks.messages import Argument, Joined, message, terms
-from align_hooks.record.check.inventory import ranges
+from align_hooks.record.inventory import ranges
 from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
 from align_hooks.report.identity import layout
 from align_hooks.report.text import size, values

@@ -12,8 +12,8 @@ from align_hooks.errors import in_a_line
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Quantity, Switch
+from align_hooks.record.format.crash_stack import LastWords
 from align_hooks.record.format.ending import HowEnded
-from align_hooks.record.write.crash_stack import LastWords
 from align_hooks.record.write.writer import Writer
 from align_hooks.session.writing import AsyncWriter, Job, held, owned
 from align_hooks.settings import Settings

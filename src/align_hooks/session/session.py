@@ -29,10 +29,10 @@ from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
+from align_hooks.record.format.crash_stack import LastWords
 from align_hooks.record.format.norms import print_norms
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.write.atomic import weakness
-from align_hooks.record.write.crash_stack import LastWords
+from align_hooks.record.format.storage_limitations import weakness
 from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection

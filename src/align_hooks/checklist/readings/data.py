@@ -13,7 +13,7 @@ from align_hooks.checklist.readings.structure import positions
 from align_hooks.checklist.row import UNSET, Edits, Looks, SettingEvidence, model, plain
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
-from align_hooks.record.read.batch_statistics import shared_steps, side_by_side
+from align_hooks.record.batch_statistics import shared_steps, side_by_side
 
 LOADER = "train_dataset.data_loader"
 RESETS = (f"{LOADER}.config.create_compressed_eod_mask", f"{LOADER}.create_compressed_eod_mask")

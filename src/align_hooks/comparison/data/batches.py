@@ -12,10 +12,10 @@ from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.format.batch_digests import digests_of
+from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.batch_statistics import BatchStatistics
+from align_hooks.record.read.batch_digests import digests_of
 from align_hooks.record.read.loss_weights import counts_agree
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.stored_tensor import BLOCK
+from align_hooks.record.format.stored_tensor import BLOCK
 
 ROW = 1 << 13
 """Elements squared and summed by one BLAS call; more would start threads, whose synchronisation costs more than the sum, a hundred times

@@ -16,8 +16,8 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation, Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.record.batch_statistics import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
 from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.batch_statistics import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
 from align_hooks.record.read.loss_weights import weights_of_tokens
 
 

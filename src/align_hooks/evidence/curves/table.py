@@ -15,7 +15,7 @@ from pathlib import Path
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import Found, listed, spelled
 from align_hooks.evidence.curves.tags import STEPS
-from align_hooks.record.read.files import in_words, list_folder
+from align_hooks.record.format.files import in_words, list_folder
 from align_hooks.regular import ReadLimits, lines_of, whole_number
 
 SUFFIXES = (".csv", ".jsonl")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.curves.series import FLOAT32, Found, over_samples
-from align_hooks.record.read.files import in_words, is_folder_in, list_folder
+from align_hooks.record.format.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import ReadLimits, open_regular
 
 EVENTS = "events.out.tfevents."

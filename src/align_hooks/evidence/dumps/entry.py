@@ -10,8 +10,8 @@ from pathlib import Path
 from align_hooks.checkpoints.kinds import KINDS, cast
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.errors import RecordError, shown
+from align_hooks.record.format.files import read_array
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import read_array
 
 FORWARD, BACKWARD = "forward", "backward"
 INPUT, OUTPUT = "input", "output"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, DumpEntry, Statistics
-from align_hooks.record.read.files import in_words, is_folder_in, list_folder, read_array
+from align_hooks.record.format.files import in_words, is_folder_in, list_folder, read_array
 from align_hooks.regular import lines_of
 
 DEEPEST = 6

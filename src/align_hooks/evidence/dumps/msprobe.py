@@ -22,7 +22,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT, Dump, DumpEntry, Statistics
-from align_hooks.record.read.files import in_words, is_folder_in, list_folder
+from align_hooks.record.format.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
 DEEPEST = 32

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, DumpEntry, Statistics
-from align_hooks.record.read.files import is_folder_in, list_folder, read_array
+from align_hooks.record.format.files import is_folder_in, list_folder, read_array
 
 STEP = re.compile(r"step_?(\d{1,15})")
 TYPES = "float16|float32|float64|bfloat16"

@@ -18,8 +18,8 @@ from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
 from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
+from align_hooks.record.format.files import list_folder, read_array
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.files import list_folder, read_array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import PREFIX, Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps import mindspore, msprobe, npy_lists
 from align_hooks.evidence.dumps.entry import Dump
-from align_hooks.record.read.files import in_words, list_folder
+from align_hooks.record.format.files import in_words, list_folder
 
 PICKLES = (".pkl", ".pickle")
 KNOWN = (

@@ -9,7 +9,7 @@ from string import Formatter
 
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
-from align_hooks.record.write.crash_stack import SignalExit
+from align_hooks.record.format.crash_stack import SignalExit
 
 
 class End(Enum):

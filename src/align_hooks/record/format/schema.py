@@ -19,9 +19,9 @@ from align_hooks.errors import RecordError
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.files import QUOTED, TensorFile
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import PROJECTIONS
-from align_hooks.record.read.files import QUOTED, TensorFile
 from align_hooks.settings import Steps
 
 Json: TypeAlias = object

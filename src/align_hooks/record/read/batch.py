@@ -10,14 +10,14 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
+from align_hooks.record.format.batch_arrays import id_range, is_causal
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Description
 from align_hooks.record.format.sequence import Slices, in_order
+from align_hooks.record.format.stored_tensor import CHANGED
 from align_hooks.record.read.run_files import BatchSource
 from align_hooks.record.read.run_rows import RunRows
-from align_hooks.record.read.stored_tensor import CHANGED
-from align_hooks.record.write.step_files import id_range, is_causal
 
 SEEN_LATE = ("token_losses", "loss_mask")
 """What some ranks alone may have recorded: it is known once the model has made something of what it was given."""

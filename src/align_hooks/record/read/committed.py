@@ -15,10 +15,10 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format import digests
+from align_hooks.record.format.files import no_row, read_lines
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.format.schema import Manifest, RankRow, SealedRow, Segment, structured
 from align_hooks.record.read import sealed_rows
-from align_hooks.record.read.files import no_row, read_lines
 from align_hooks.record.read.rank_rows import Gathering, RankRows
 
 

@@ -10,8 +10,8 @@ from msgspec.json import decode
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened
 from align_hooks.record.format import digests
+from align_hooks.record.format.files import in_words, read_lines
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.read.files import in_words, read_lines
 
 
 class Lines:

@@ -18,10 +18,10 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened
 from align_hooks.record.format import digests
+from align_hooks.record.format.files import in_words
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import RankRow, SealedRow
 from align_hooks.record.read import sealed_rows
-from align_hooks.record.read.files import in_words
 
 NUMBERS = (
     *("loss", "objective_loss", "valid_tokens", "consumed_samples", "grad_norm", "clip_coefficient", "learning_rate"),

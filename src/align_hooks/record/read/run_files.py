@@ -15,12 +15,12 @@ from align_hooks.process.work import WorkPool
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.format import layout
+from align_hooks.record.format.files import read_array, read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Description, Facts, Manifest, NormRow, structured
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.read.committed import Committed, read_committed
-from align_hooks.record.read.files import read_array, read_json
 from align_hooks.record.read.lines import Lines
 from align_hooks.record.read.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.read.rank_rows import RowColumns

@@ -15,7 +15,7 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record.format import layout
+from align_hooks.record.format import crash_stack, layout
 from align_hooks.record.format.ending import Ending, ending
 from align_hooks.record.format.missing_batch import Unseen, known
 from align_hooks.record.format.schema import RankRow, ScalarRow
@@ -23,7 +23,6 @@ from align_hooks.record.read.problems import Problem, ProblemKind
 from align_hooks.record.read.run_files import RunFiles
 from align_hooks.record.read.scalar_rows import merged_rows
 from align_hooks.record.read.unrecorded import kind_named, not_whole, sketches_of
-from align_hooks.record.write import crash_stack
 
 
 @dataclass(frozen=True, repr=False)

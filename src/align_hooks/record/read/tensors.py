@@ -14,10 +14,10 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.names.nearest import nearest
+from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.read.files import TensorFile
-from align_hooks.record.read.stored_tensor import StoredTensor
+from align_hooks.record.format.stored_tensor import StoredTensor
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """[start, stop) per axis."""

@@ -12,18 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import EACCES, EBADF, EINVAL, EISDIR, EMLINK, ENOSYS, ENOTSUP, ENOTTY, EOPNOTSUPP, EPERM, EXDEV
 from pathlib import Path
 
-from align_hooks.messages import Message, message
 from align_hooks.process.paths import well_formed
 from align_hooks.record.format import digests
 from align_hooks.record.format.folder import TEMPORARY
 from align_hooks.record.format.layout import Array
+from align_hooks.record.format.storage_limitations import NO_LINKS, NO_SYNC
 
 AT_ONCE = 1024
 """Buffers that one ``writev`` of Linux takes."""
 UNSUPPORTED = {EPERM, EACCES, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP, EBADF, EISDIR, EMLINK, EXDEV, ENOTTY}
 """Errors of file systems without hard links, or without the sync of a directory."""
-NO_LINKS, NO_SYNC, NO_LOCKS = "no_links", "no_sync", "no_locks"
-"""Missing features of a file system in manifests, each with a message ``weakness.WORD``; the last is followed by an error."""
 
 
 def replace(path: Path, write: Callable[[Path], str]) -> str:
@@ -131,12 +129,6 @@ def weaknesses(path: Path) -> Iterator[str]:
     finally:
         for file in (probe, link):
             file.unlink(missing_ok=True)
-
-
-def weakness(text: str) -> Message | str:
-    """Return a manifest's text as a message; an unknown text stays as it is."""
-    word, _, error = text.partition(": ")
-    return message(f"weakness.{word}", **({"error": error} if error else {})) if word in (NO_LINKS, NO_SYNC, NO_LOCKS) else text
 
 
 def _supported(call: Callable[[], object]) -> bool:

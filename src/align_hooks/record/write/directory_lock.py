@@ -31,7 +31,7 @@ from align_hooks.process.ranks import LOOPBACK, Launch
 from align_hooks.process.restarts import born
 from align_hooks.record.format.folder import is_shared
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.write.atomic import NO_LOCKS
+from align_hooks.record.format.storage_limitations import NO_LOCKS
 
 LONGEST = 4096
 """The largest size of the lock file, in bytes."""

@@ -13,9 +13,10 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.quantities import activations
 from align_hooks.record.format import digests, folder, layout
+from align_hooks.record.format.batch_arrays import id_range, is_causal
+from align_hooks.record.format.files import DIGESTS, EMPTY
 from align_hooks.record.format.layout import Array, JsonObject
-from align_hooks.record.read.files import DIGESTS, EMPTY
-from align_hooks.record.read.stored_tensor import STORED, head
+from align_hooks.record.format.stored_tensor import STORED, head
 from align_hooks.record.write import atomic
 
 
@@ -121,21 +122,6 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
         return digests.xxh3(before)
 
     return atomic.replace(path, write)
-
-
-def is_causal(mask: Array) -> bool:
-    """Whether a bool mask, True where attention is forbidden, is causal."""
-    size = mask.shape[-1]
-    return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
-
-
-def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
-    """Return the lowest and the highest id of tokens and of labels under the loss mask; None without ids."""
-    labels, mask = arrays.get("labels"), arrays.get("loss_mask")
-    if labels is not None and mask is not None:
-        labels = labels[mask > 0]
-    ids = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
-    return [int(min(array.min() for array in ids)), int(max(array.max() for array in ids))] if ids else None
 
 
 def sha256(array: Array) -> str:

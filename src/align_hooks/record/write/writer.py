@@ -23,12 +23,12 @@ from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import SKETCHES, TENSORS
 from align_hooks.record.format import digests, folder, layout
 from align_hooks.record.format.ending import HowEnded
+from align_hooks.record.format.files import read_sealed
 from align_hooks.record.format.layout import Array, JsonObject
 from align_hooks.record.format.schema import Facts, structured
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION
 from align_hooks.record.read.committed import Committed
-from align_hooks.record.read.files import read_sealed
 from align_hooks.record.write import atomic, directory_lock, plan, start, step_files
 from align_hooks.settings import PREFIX, Settings
 
@@ -49,7 +49,7 @@ class Writer:
     settings: Settings
     written: Counter[str] = field(default_factory=Counter)
     storage_limitations: list[str] = field(default_factory=list)
-    """Features that the file system lacks, see :func:`.atomic.weakness`."""
+    """Features that the file system lacks, see :func:`.storage_limitations.weakness`."""
     segment: str = field(default_factory=lambda: secrets.token_hex(8))
     restarts: int = 0
     """How often the job's launcher restarted the job into this record."""

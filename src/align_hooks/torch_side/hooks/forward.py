@@ -18,8 +18,8 @@ import torch
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
+from align_hooks.record.format.batch_arrays import is_causal
 from align_hooks.record.format.token_digest import CALLED
-from align_hooks.record.write.step_files import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting

@@ -13,15 +13,14 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened, size_of
-from align_hooks.record.format import layout
+from align_hooks.record.format import crash_stack, layout
 from align_hooks.record.format.ending import Ending, ending
+from align_hooks.record.format.files import in_words
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.schema import Manifest, RankRow, ScalarRow
 from align_hooks.record.read.committed import rank_row, written
-from align_hooks.record.read.files import in_words
 from align_hooks.record.read.scalar_rows import merged_row
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.write import crash_stack
 
 PIECE = 1 << 24
 """Bytes of one rank's rows that are read at once."""

@@ -15,13 +15,13 @@ from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.storage import size_of
 from align_hooks.process.work import WorkPool
 from align_hooks.record.format import layout
+from align_hooks.record.format.batch_arrays import is_causal
+from align_hooks.record.format.files import TensorFile, in_words, read_array, read_json
 from align_hooks.record.format.folder import inside
-from align_hooks.record.read.files import TensorFile, in_words, read_array, read_json
+from align_hooks.record.format.stored_tensor import CHANGED, STORED
 from align_hooks.record.read.problems import Problem, unreadable
 from align_hooks.record.read.run_files import BatchSource
-from align_hooks.record.read.stored_tensor import CHANGED, STORED
 from align_hooks.record.reader import Run
-from align_hooks.record.write.step_files import is_causal
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError, shown
 from align_hooks.process.storage import PIECE, OpenFile, is_remote, opened, reading
 from align_hooks.record.format import digests
 from align_hooks.record.format.layout import Array, JsonObject
-from align_hooks.record.read.stored_tensor import CHANGED, STORED, StoredTensor, widened
+from align_hooks.record.format.stored_tensor import CHANGED, STORED, StoredTensor, widened
 from align_hooks.regular import is_within, listed, refuse_swollen
 
 LARGEST_JSON = 1 << 29
