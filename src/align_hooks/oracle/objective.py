@@ -67,7 +67,7 @@ def objective(facts: Facts, batch: Batch) -> Objective:
             derivative = by_pieces(rolled, pieces, [mask[piece].sum() for piece in pieces])
         predicted.append(factor / layers * derivative)  # type: ignore[operator]
     weight, kind = (arguments.coefficient(facts), arguments.balancing(facts)) if arguments.has_experts(facts) else (0.0, None)
-    shares = (weight / len(pieces),) * len(pieces) if isinstance(weight, float) and weight else None
+    shares = tuple(weight / len(pieces) for _ in pieces) if isinstance(weight, float) and weight else None
     return Objective(tokens, tuple(predicted), pieces, shares, kind == SEQUENCE, unknown(facts, factor, weight, kind))
 
 
