@@ -210,8 +210,10 @@ class ProbeRecorder:
         for (name, _), array in sorted(self.tensors.items(), key=lambda item: item[0]):
             kept.setdefault(name, []).append(array)
         tensors = {name: np.concatenate(parts) for name, parts in kept.items() if name in whole}
-        found = list(self.extents.values())
-        extents = [extent for index, extent in enumerate(found) if extent not in found[:index]]
+        extents: list[dict[str, object]] = []  # of many points few differ
+        for extent in self.extents.values():
+            if extent not in extents:
+                extents.append(extent)
         return StepActivations(
             whole,
             tensors,
