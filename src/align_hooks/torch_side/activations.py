@@ -48,8 +48,10 @@ def refuse_unmatched(session: TorchSession) -> None:
 def router_logits(session: TorchSession, router: Module, logits: Tensor) -> None:
     """Record the numbers of a router's logits."""
     recorder = session.current.probes
-    for index, probe in enumerate(recorder.probe_points if recorder is not None else ()):
-        if recorder is not None and probe.module is router and probe.values[0].name.endswith(".gate"):
+    if recorder is None:
+        return
+    for index, probe in enumerate(recorder.probe_points):
+        if probe.module is router and probe.values[0].name.endswith(".gate"):
             recorder.pass_on(index, probe, logits)
 
 

@@ -164,9 +164,9 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     of_values = config.v_head_dim if latent else config.kv_channels
     queries = config.num_attention_heads
     groups = queries if latent else config.num_query_groups or queries
-    for position, (argument, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
-        value = share(f"{attention}.{argument}", count * width, place)
-        yield ProbePoint(core, (value,), heads(position, argument), uncut, before=True)
+    for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
+        value = share(f"{attention}.{name}", count * width, place)
+        yield ProbePoint(core, (value,), heads(position, name), uncut, before=True)
     yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),), output, uncut)
 
 
