@@ -54,7 +54,7 @@ class Exp(InDouble):
 
 
 class LogOperator(InDouble):
-    """``LogOperator`` of the loss."""
+    """``Log`` of the loss."""
 
     def __init__(self) -> None:
         super().__init__(ops.Log())

@@ -51,7 +51,7 @@ class Pass:
         yield from self._inside(self._values())
 
     def gradients(self) -> Iterator[PointRows]:
-        """Yield the gradient of every point, the last layer first, parameters last; call once :meth:`values` is exhausted."""
+        """Yield the gradients of points and parameters, the last layer first, shared weights last, once :meth:`values` is exhausted."""
         yield from self._inside(self._gradients())
 
     def _inside(self, parts: Iterator[PointRows]) -> Iterator[PointRows]:

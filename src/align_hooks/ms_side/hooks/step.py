@@ -205,7 +205,8 @@ def read_terms(cell: Cell, model: Model) -> dict[str, float]:
     """Return the model's loss terms of the ended step; empty without ``print_separate_loss``, which keeps them.
 
     Patch point: MindFormers' ``parameter_register``, to which ``MFTrainOneStepCell`` adds each term in the graph. ``MFLossMonitor`` empties
-    it when a step has ended, so the first callback reads it. It has the auxiliary loss without coefficient; the result has it."""
+    it when a step has ended, so the first callback reads it. Its auxiliary loss lacks the coefficient and is divided by the number of
+    layers with experts; the result is the term that was added to the loss."""
     if not getattr(cell, "print_separate_loss", False):
         return {}
     from mindformers.utils.parameter_register import parameter_register as known  # older versions have none, and no model of several terms
