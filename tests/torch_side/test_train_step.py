@@ -1,5 +1,7 @@
 """A step whose number cannot be read: a run that is fed ends, for nothing would feed it, and another goes on without a record."""
 
+import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +11,7 @@ from align_hooks.hooking.guard import guarded
 from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 from align_hooks.torch_side.hooks import train_step
+from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.refusals import unread
 from align_hooks.torch_side.session import TorchSession
 
@@ -31,3 +34,24 @@ def test_positions_that_begin_anew_are_refused_only_where_mindspeed_cuts_sequenc
     args = {"context_parallel_size": 2, "context_parallel_algo": "megatron_cp_algo", "reset_position_ids": True}
     assert [line.partition(":")[0] for line in unread(args.get)] == ["--reset-position-ids"]
     assert [list(unread((args | {name: None}).get)) for name in args] == [[], [], []]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_step_gathers_is_dropped_when_it_ends(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_step, "get_args", lambda: SimpleNamespace(curr_iteration=3))
+    session = TorchSession("torch", Settings(), Launch())
+    gathered: list[weakref.ref[object]] = []
+
+    def train(forward_step_func: object) -> tuple[dict[str, float], int]:
+        for _ in range(2):  # the second attempt replaces the first
+            train_step.rerun(session, lambda: True, None, (), {})
+            session.current.attempt.micro_batches.setdefault(0, []).append(MicroBatch({}))
+            gathered.extend((weakref.ref(session.current.attempt.micro_batches[0][0]), weakref.ref(session.current)))
+        assert [each() is None for each in gathered] == [True, False, False, False]
+        if fails:
+            raise RuntimeError("out of memory")
+        return {}, 0
+
+    with pytest.raises(RuntimeError, match="out of memory") if fails else nullcontext():
+        train_step.wrap(session, train, None, (lambda: None,), {})
+    assert session.step is None and not any(each() for each in gathered)
