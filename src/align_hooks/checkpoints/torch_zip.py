@@ -33,7 +33,7 @@ LONGEST = 1 << 30
 LOCAL = struct.Struct("<4s22x2H")
 """The header of a member: a mark, and the lengths of its name and its extra field."""
 BROKEN = (OSError, ValueError, LookupError, TypeError, OverflowError, RuntimeError, zipfile.BadZipFile, struct.error)
-"""Errors of a file that is no complete archive; a RuntimeError is also a NotImplementedError."""
+"""Errors of a file that is no complete archive; zipfile's NotImplementedError is a RuntimeError."""
 
 
 class _Window(RawIOBase):

@@ -37,7 +37,7 @@ class Experiment:
     rung: Rung
     trained: bool
     against: Path | None = None
-    """The run that the rung is compared with; None of the first rung."""
+    """The run that the rung is compared with; None where there is none."""
     comparison: ComparisonResult | None = None
     why: Message | None = None
     """Why there is no comparison; None where there is one, or nothing to compare with."""
@@ -56,7 +56,11 @@ class Experiment:
 
 
 def climb(plan: ExperimentPlan, *, train: bool, logs: Path) -> Iterator[Experiment]:
-    """Yield every rung with its result; ``train`` the unrecorded, output in ``logs``. Raises RecordError for an unreadable record."""
+    """Yield every rung with its result; raises RecordError for an unreadable record.
+
+    :param train: whether rungs without a record are trained.
+    :param logs: the folder of their output, a file for each rung.
+    """
     noise = [open_run(path) for path in plan.noise]
     for index, rung in enumerate(plan.rungs):
         place = plan.run(rung.name)
