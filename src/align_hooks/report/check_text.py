@@ -18,6 +18,7 @@ from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import STEP, Trimmed, command, paragraph, plain, style_of, verdict
+from align_hooks.report.machine import members
 
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
@@ -224,7 +225,7 @@ def batches(checklist: Checklist) -> list[list[Argument]]:
         if (seen := side.look) is None:
             continue
         bounds = {key: "–" if value is None else value for key, value in (("smallest", seen.smallest), ("largest", seen.largest))}
-        numbers = {key: getattr(seen, key) for key in ("rows", "counted", "tokens", "shifted", "pairs")}
+        numbers = members(seen, "rows", "counted", "tokens", "shifted", "pairs")
         special = [
             message("data.special", name=token, id=id, times=times, counted=counted) for token, (times, counted, id) in seen.special.items()
         ]

@@ -20,8 +20,8 @@ from align_hooks.report.thinned import drawn
 
 MOST = 400
 """The most steps of a curve that are shown."""
-WIDTH, LEFT, RIGHT = 440, 62, 434
-"""Width of the picture, and the left and right ends of its panels, in pixels."""
+LEFT, RIGHT = 62, 434
+"""The left and right ends of the panels in pixels, of a picture that is 440 wide in ``web/parts.html``."""
 UPPER, LOWER = (8, 100), (130, 182)
 """Top and bottom of the panel of the losses, and of the panel of their difference, in pixels."""
 SPACING = 11
