@@ -262,9 +262,10 @@ def _options(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[tuple
 def _loose(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[ShellWord]:
     """Return the unknown words that may hold any number of arguments: they stand where an option may."""
     unknown = [(at, word, word.unknown.id) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
-    # a word after a flag that is unknown itself may be no value of it
-    loose = (at for at, _, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known))
-    return [words[at] for at in loose]
+    # a flag that is not known may take no value: what a script sets may then be arguments of its own
+    return [
+        word for at, word, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known)
+    ]
 
 
 def _is_value(words: Sequence[ShellWord], at: int, known: Mapping[str, str]) -> bool:

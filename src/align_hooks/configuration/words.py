@@ -234,10 +234,11 @@ def _left(script: Script, node: Node, word: ShellWord, sign: str) -> ShellWord:
 
 def unset(script: Script, node: Node, name: str) -> list[ShellWord]:
     """Return the words of a variable that nothing sets."""
+    if name in ("@", "*"):
+        return []
     if name.isdigit():
         return [unknown(node, message("configuration.argument", name=name, script=script.name))]
-    why = message("configuration.unset", name=name, place=script.place(line_of(node)))
-    return [] if name in ("@", "*") else [unknown(node, why)]
+    return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
 
 
 def names_in(node: Node) -> list[str]:

@@ -93,7 +93,8 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
         space = tuple(dict.fromkeys(text for text, _ in needs if text))
         problems += [problem for _, problem in needs if problem]
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
-    watched = (name for each in installed for module in (room(each.side),) for name in (*module.DETERMINISTIC, *module.WATCHED))
+    rooms = [room(framework.side) for framework in installed]
+    watched = (name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))
     beside = {name: environment[name] for name in (*AT_START, *watched) if name in environment}
     extras = {extra: [name for name in modules if importlib.util.find_spec(name) is None] for extra, modules in EXTRAS.items()}
     return Examination(tuple(dict.fromkeys(problems)), tuple(frameworks), tuple(variables), beside, space, about, extras, notes, wanted)

@@ -102,8 +102,8 @@ def curve_text(curve: Curve) -> Joined:
     counted = message("steps.count", count=len(curve.steps))
     if not known:
         values = numbers(curve.reference)
-        ends = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)} if values else {}
-        return sentences(counted, message("page.range", **ends) if values else None, gaps)
+        span = message("page.range", first=values[0], last=values[-1], lowest=min(values), highest=max(values)) if values else None
+        return sentences(counted, span, gaps)
     largest, step = max(known, key=lambda pair: (math.inf if math.isnan(pair[0]) else pair[0], -pair[1]))
     most = message("page.largest_difference", difference=largest, step=when(step))
     rows = zip(curve.differences, curve.steps, curve.limits, strict=False)

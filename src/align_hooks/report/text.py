@@ -75,8 +75,9 @@ def conclusion(comparison: ComparisonResult, console: Console) -> None:
         for line in (*blamed(blame, above), *origins):
             paragraph(console, line)
     if wanted := [finding for finding in to_change(comparison) if finding not in findings]:
-        changes = [{"name": one.what, "reference": shown(one.reference), "candidate": shown(one.candidate)} for one in wanted]
-        each = (message("terminal.change_one", **change) for change in changes)
+        each = (
+            message("terminal.change_one", name=one.what, reference=shown(one.reference), candidate=shown(one.candidate)) for one in wanted
+        )
         paragraph(console, message("terminal.change", settings=sentences(*each)))
     if comparison.next:
         advice, *commands = parts_of(comparison.next)
